@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSL-1.0
+// Peer "raw": Asio coroutines at both ends of a socket, without framing, codec or dispatch.
+#pragma once
+
+#include "../process.hpp"
+
+#include <cstddef>
+
+namespace bench::raw {
+
+enum class medium { tcp, unix_socket };
+
+/// Sends `bytes` and waits until all of them came back, again and again: p50, p99 in microseconds.
+/// The echo runs in a process of its own and answers when it has the whole message. TCP_NODELAY;
+/// each read asks the kernel for all that is left.
+figures echo(medium over, std::size_t bytes, placement where);
+
+}  // namespace bench::raw

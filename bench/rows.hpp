@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
+// The rows of the table, by family. Each function appends its rows.
+#pragma once
+
+#include "harness.hpp"
+
+#include <vector>
+
+namespace bench {
+
+void add_call_rows(std::vector<row>& rows);      ///< call.*: small messages
+void add_tensor_rows(std::vector<row>& rows);    ///< tensor.*: there and back
+void add_rref_rows(std::vector<row>& rows);      ///< rref.*: references
+void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a model on two workers
+void add_compile_rows(std::vector<row>& rows);   ///< compile.*: seconds of the compiler
+
+}  // namespace bench

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "peers/local.hpp"
+#include "rows.hpp"
+#include "samples.hpp"
+#include "weft_pair.hpp"
+#include <weft/optim/distributed.hpp>
+
+#include <ATen/ATen.h>
+#include <torch/optim/sgd.h>
+
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+namespace served {
+
+struct linear {
+  at::Tensor weight = (at::randn({local::width, local::width}) * 0.125).set_requires_grad(true);
+  at::Tensor bias = at::zeros({local::width}).set_requires_grad(true);
+
+  at::Tensor forward(at::Tensor x) { return at::linear(x, weight, bias); }
+};
+
+std::vector<weft::rref<at::Tensor>> parameters(weft::worker& me, linear& layer) {
+  return weft::optim::share(me, {layer.weight, layer.bias});
+}
+
+}  // namespace served
+
+namespace {
+
+using optimizer = weft::optim::distributed<torch::optim::SGD>;
+
+asio::awaitable<void> step(weft::worker& me, figures& out) {
+  at::manual_seed(1);
+  served::linear here;
+  const auto there = me.peer(callee_rank).make<served::linear>();
+  auto all = co_await there.call<&served::parameters>();
+  for (auto& p : weft::optim::share(me, {here.weight, here.bias})) all.push_back(p);
+  const auto descent =
+      co_await optimizer::create(me, std::move(all), torch::optim::SGDOptions(local::rate));
+  const auto x = at::randn({local::batch, local::width});
+  const auto y = at::randn({local::batch, local::width});
+
+  double last = 0;
+  pace times(std::chrono::milliseconds(800));
+  while (times.more()) {
+    times.begin();
+    co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+      const auto hidden = co_await there.call<&served::linear::forward>(here.forward(x));
+      const auto loss = at::mse_loss(hidden, y);
+      co_await ctx.backward(loss);
+      co_await descent.step(ctx);
+      last = loss.item<double>();
+    });
+    times.end();
+  }
+  if (!std::isfinite(last)) throw std::runtime_error("the model diverged");
+  out = times.latency();
+}
+
+}  // namespace
+
+void add_autograd_rows(std::vector<row>& rows) {
+  constexpr auto where = placement::two_cores;
+  const auto alone = make_run({.name = "local step", .where = where, .measure = local::step});
+  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
+    const auto name = "autograd.step." + name_of(over);
+    const auto weft = make_run({.name = "weft " + name, .where = where, .measure = [=] {
+                                  return between(over, where, 1, step);
+                                }});
+    rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", alone, "p50", 1e-3}}});
+  }
+}
+
+}  // namespace bench

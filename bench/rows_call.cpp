@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "peers/raw.hpp"
+#include "peers/tensorpipe.hpp"
+#include "rows.hpp"
+#include "samples.hpp"
+#include "weft_pair.hpp"
+
+#include <asio.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace bench {
+namespace served {
+
+asio::awaitable<std::string> echo(std::string text) { co_return text; }
+weft::light<std::string> echo_light(std::string text) { return text; }
+std::string echo_pool(std::string text) { return text; }
+
+}  // namespace served
+
+namespace {
+
+constexpr std::size_t message_bytes = 64;
+constexpr std::size_t in_flight = 64;
+
+template <auto F>
+asio::awaitable<void> one_by_one(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  pace times(std::chrono::milliseconds(500));
+  while (times.more()) {
+    times.begin();
+    const auto reply = co_await callee.template call<F>(text);
+    times.end();
+    if (reply.size() != text.size()) throw std::runtime_error("the echo has another size");
+  }
+  out = times.latency();
+}
+
+struct flight_state {
+  throughput count;
+  std::size_t under_way = in_flight;
+  bool stopping = false;
+  std::exception_ptr failure;
+};
+
+asio::awaitable<void> keep_calling(weft::peer callee, flight_state& state) {
+  const std::string text(message_bytes, 'x');
+  while (!state.stopping) {
+    co_await callee.call<&served::echo>(text);
+    state.count.count();
+  }
+}
+
+asio::awaitable<void> flight(weft::worker& me, figures& out) {
+  const auto executor = co_await asio::this_coro::executor;
+  flight_state state;
+  for (std::size_t i = 0; i < in_flight; ++i) {
+    asio::co_spawn(executor, keep_calling(me.peer(callee_rank), state),
+                   [&state](std::exception_ptr e) {
+                     if (e) state.failure = e;
+                     --state.under_way;
+                   });
+  }
+  asio::steady_timer timer(executor, std::chrono::milliseconds(300));
+  co_await timer.async_wait(asio::use_awaitable);
+  state.count.start();
+  timer.expires_after(std::chrono::milliseconds(1000));
+  co_await timer.async_wait(asio::use_awaitable);
+  if (!state.failure) out = state.count.result();
+  state.stopping = true;
+  while (state.under_way > 0) {
+    timer.expires_after(std::chrono::milliseconds(1));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  if (state.failure) std::rethrow_exception(state.failure);
+}
+
+run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
+                 job what) {
+  return make_run({.name = "weft " + name, .where = where, .measure = [=] {
+                     return between(over, where, io_threads, what);
+                   }});
+}
+
+/// The peers that there are for a medium; each is run once a round for all rows that show it.
+struct peer_runs {
+  run_ptr raw;
+  run_ptr tensorpipe;
+  run_ptr tensorpipe_many;
+
+  std::vector<subject> one_by_one(const std::string& figure) const {
+    std::vector<subject> result;
+    if (raw) result.push_back({"raw", raw, figure});
+    if (tensorpipe) result.push_back({"tensorpipe", tensorpipe, figure});
+    return result;
+  }
+  std::vector<subject> many(const std::string& figure) const {
+    if (!tensorpipe_many) return {};
+    return {{"tensorpipe", tensorpipe_many, figure}};
+  }
+};
+
+peer_runs peers_of(link_kind over, placement where, const std::string& suffix) {
+  peer_runs result;
+  if (over == link_kind::inproc) return result;
+  const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
+  result.raw = make_run({.name = "raw " + name_of(over) + suffix, .where = where, .measure = [=] {
+                           return raw::echo(medium, message_bytes, where);
+                         }});
+  if (over != link_kind::tcp) return result;
+  result.tensorpipe =
+      make_run({.name = "tensorpipe 64 bytes" + suffix, .where = where, .measure = [=] {
+                  return tensorpipe::echo_small(where);
+                }});
+  result.tensorpipe_many =
+      make_run({.name = "tensorpipe 64 in flight" + suffix, .where = where, .measure = [=] {
+                  return tensorpipe::echo_many(in_flight, where);
+                }});
+  return result;
+}
+
+void add(std::vector<row>& rows, const std::string& name, const std::string& unit,
+         const run_ptr& weft, const std::string& figure, std::vector<subject> peers) {
+  peers.insert(peers.begin(), subject{"weft", weft, figure});
+  rows.push_back({name, unit, std::move(peers)});
+}
+
+}  // namespace
+
+void add_call_rows(std::vector<row>& rows) {
+  constexpr auto one = placement::one_core;
+  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
+    const auto x = name_of(over);
+    const auto peers = peers_of(over, one, "");
+    const auto empty = weft_run("call.empty." + x, over, one, 0, one_by_one<&served::echo>);
+    const auto light = weft_run("call.light." + x, over, one, 0, one_by_one<&served::echo_light>);
+    const auto pool = weft_run("call.pool." + x, over, one, 0, one_by_one<&served::echo_pool>);
+    const auto many = weft_run("call.flight64." + x, over, one, 0, flight);
+    for (const std::string figure : {"p50", "p99"}) {
+      add(rows, "call.empty." + x + "." + figure, "µs", empty, figure, peers.one_by_one(figure));
+    }
+    add(rows, "call.light." + x + ".p50", "µs", light, "p50", peers.one_by_one("p50"));
+    add(rows, "call.pool." + x + ".p50", "µs", pool, "p50", peers.one_by_one("p50"));
+    add(rows, "call.flight64." + x + ".rate", "calls/s", many, "rate", peers.many("rate"));
+    add(rows, "call.flight64." + x + ".cpu", "µs", many, "cpu", peers.many("cpu"));
+    if (over != link_kind::tcp) continue;
+
+    const auto empty_io = weft_run("call.empty.tcp io1", over, one, 1, one_by_one<&served::echo>);
+    const auto many_io = weft_run("call.flight64.tcp io1", over, one, 1, flight);
+    for (const std::string figure : {"p50", "p99"}) {
+      add(rows, "call.empty.tcp." + figure + ".io1", "µs", empty_io, figure,
+          peers.one_by_one(figure));
+    }
+    add(rows, "call.flight64.tcp.rate.io1", "calls/s", many_io, "rate", peers.many("rate"));
+    add(rows, "call.flight64.tcp.cpu.io1", "µs", many_io, "cpu", peers.many("cpu"));
+
+    constexpr auto each = placement::core_each;
+    add(rows, "call.empty.tcp.p50.2c", "µs",
+        weft_run("call.empty.tcp 2c", over, each, 0, one_by_one<&served::echo>), "p50",
+        peers_of(over, each, " 2c").one_by_one("p50"));
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "peers/raw.hpp"
+#include "rows.hpp"
+#include "samples.hpp"
+#include "weft_pair.hpp"
+
+#include <asio.hpp>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+namespace served {
+
+asio::awaitable<std::string> keep(std::string text) { co_return text; }
+
+}  // namespace served
+
+namespace {
+
+constexpr std::size_t message_bytes = 64;
+
+asio::awaitable<void> remote_to_here(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  pace times(std::chrono::milliseconds(500));
+  while (times.more()) {
+    times.begin();
+    const auto kept = callee.remote<&served::keep>(text);
+    const auto back = co_await kept.to_here();
+    times.end();
+    if (back.size() != text.size()) throw std::runtime_error("the value has another size");
+  }
+  out = times.latency();
+}
+
+}  // namespace
+
+void add_rref_rows(std::vector<row>& rows) {
+  constexpr auto where = placement::one_core;
+  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
+    const auto name = "rref.remote_to_here." + name_of(over);
+    row one{name + ".p50", "µs", {}};
+    one.subjects.push_back(
+        {"weft",
+         make_run({.name = "weft " + name,
+                   .where = where,
+                   .measure = [=] { return between(over, where, 0, remote_to_here); }}),
+         "p50"});
+    if (over != link_kind::inproc) {
+      const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
+      one.subjects.push_back(
+          {"raw",
+           make_run({.name = "raw " + name,
+                     .where = where,
+                     .measure = [=] { return raw::echo(medium, message_bytes, where); }}),
+           "p50"});
+    }
+    rows.push_back(std::move(one));
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "weft_pair.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <cerrno>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+namespace bench {
+namespace {
+
+constexpr unsigned ends = 2;
+
+/// What a job left behind; outlives the run.
+struct outbox {
+  figures values;
+  std::string failure;
+};
+
+asio::awaitable<void> run_job(weft::worker& me, job what, outbox& out) {
+  if (me.rank() == callee_rank) co_return;
+  try {
+    co_await what(me, out.values);
+  } catch (const std::exception& e) {
+    out.failure = e.what();
+    throw;
+  }
+}
+
+/// A bound socket whose descriptor children inherit, for the store that both ends meet at.
+class store_socket {
+ public:
+  store_socket() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    if (descriptor_ < 0 || bind(descriptor_, generic, size) != 0 ||
+        listen(descriptor_, SOMAXCONN) != 0 || getsockname(descriptor_, generic, &size) != 0) {
+      throw std::system_error(errno, std::generic_category(), "a socket for the store");
+    }
+    port_ = ntohs(address.sin_port);
+  }
+
+  /// Says to this process what a launcher would say.
+  void become(unsigned rank) const {
+    const auto set = [](const char* name, const std::string& value) {
+      setenv(name, value.c_str(), 1);
+    };
+    set("RANK", std::to_string(rank));
+    set("WORLD_SIZE", std::to_string(ends));
+    set("LOCAL_WORLD_SIZE", std::to_string(ends));
+    set("MASTER_ADDR", "127.0.0.1");
+    set("MASTER_PORT", std::to_string(port_));
+    set("WEFT_STORE_FD", std::to_string(descriptor_));
+    set("OMP_NUM_THREADS", "1");  // run() leaves the number of threads alone
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+  }
+
+ private:
+  int descriptor_;  // the store closes it
+  unsigned port_ = 0;
+};
+
+int run_over(link_kind over, unsigned io_threads, job what, outbox& out) {
+  at::set_num_threads(1);  // after start, the environment is not asked any more
+  weft::options settings;
+  settings.workers = ends;
+  settings.io_threads = io_threads;
+  settings.pool_threads = 1;
+  const weft::worker_main main = [what, &out](weft::worker& me) { return run_job(me, what, out); };
+  switch (over) {
+  case link_kind::inproc:
+    return weft::run<weft::inproc>(main, settings);
+  case link_kind::unix_socket:
+    return weft::run<weft::unix_socket>(main, settings);
+  case link_kind::tcp:
+    return weft::run<weft::tcp>(main, settings);
+  }
+  throw std::logic_error("no such link");
+}
+
+}  // namespace
+
+std::string name_of(link_kind over) {
+  switch (over) {
+  case link_kind::inproc:
+    return "inproc";
+  case link_kind::unix_socket:
+    return "unix";
+  case link_kind::tcp:
+    return "tcp";
+  }
+  throw std::logic_error("no such link");
+}
+
+figures between(link_kind over, placement where, unsigned io_threads, job what) {
+  outbox out;
+  std::unique_ptr<child> callee;
+  if (over != link_kind::inproc) {
+    const store_socket store;
+    callee = std::make_unique<child>(where, side::callee, [&] {
+      store.become(callee_rank);
+      static_cast<void>(run_over(over, io_threads, what, out));
+    });
+    store.become(0);
+  }
+  const int status = run_over(over, io_threads, what, out);
+  if (!out.failure.empty()) throw std::runtime_error(out.failure);
+  if (status != 0) throw std::runtime_error("the run failed");
+  return out.values;
+}
+
+}  // namespace bench

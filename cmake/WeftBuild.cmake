@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSL-1.0
+# How weft's own tests, examples and benchmarks are compiled; nothing here reaches a user of weft.
+include_guard(GLOBAL)
+
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# ccache, if present. Precompiled headers need its leave to ignore time stamps.
+find_program(WEFT_CCACHE ccache)
+mark_as_advanced(WEFT_CCACHE)
+if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+    "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+    "CCACHE_DEPEND=1" "${WEFT_CCACHE}")
+endif()
+
+# Warnings, and what both halves of a precompiled header must agree on.
+add_library(weft_flags INTERFACE)
+target_compile_definitions(weft_flags INTERFACE ASIO_NO_DEPRECATED)
+target_compile_options(weft_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+  $<$<BOOL:${WEFT_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Xclang;-fno-pch-timestamp>
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+
+# GNU ld needs half a minute for what lld does in one second.
+find_program(WEFT_LLD NAMES ld.lld-19 ld.lld-18 ld.lld-17 ld.lld)
+mark_as_advanced(WEFT_LLD)
+if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_link_options(weft_flags INTERFACE "--ld-path=${WEFT_LLD}")
+endif()
+
+# Sanitizers of a whole preset; weft_sanitized is for the second, sanitized copies of pure tests.
+add_library(weft_unsanitized INTERFACE)
+if(WEFT_SANITIZE)
+  target_compile_options(weft_unsanitized INTERFACE
+    -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(weft_unsanitized INTERFACE -fsanitize=${WEFT_SANITIZE})
+endif()
+add_library(weft_sanitized INTERFACE)
+target_compile_options(weft_sanitized INTERFACE
+  -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+target_link_options(weft_sanitized INTERFACE -fsanitize=address,undefined)
+
+# A precompiled header as a target that others name in REUSE_FROM: one with libtorch for all that
+# uses tensors, and small ones for what does not.
+function(weft_precompiled name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
+  set(source "${PROJECT_BINARY_DIR}/${name}.cpp")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "")
+  add_library(${name} OBJECT "${source}")
+  target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
+  target_link_libraries(${name} PRIVATE weft::weft weft_flags ${arg_LIBRARIES})
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+endfunction()
+
+if(TARGET weft::torch)
+  weft_precompiled(weft_pch LIBRARIES weft::torch weft_unsanitized HEADERS
+    <asio.hpp>
+    <nlohmann/json.hpp>
+    <ATen/ATen.h>
+    <torch/csrc/autograd/function.h>
+    <torch/csrc/autograd/functions/accumulate_grad.h>
+    <torch/csrc/autograd/functions/utils.h>
+    <torch/csrc/autograd/generated/variable_factories.h>
+    <torch/csrc/autograd/variable.h>
+    <torch/csrc/distributed/c10d/Store.hpp>)
+endif()
+
+# weft_program(<name> <torch|pure|sanitized> SOURCES… [LIBRARIES…]): a program of this repository.
+function(weft_program name kind)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(${name} PRIVATE weft::weft weft_flags ${arg_LIBRARIES})
+  if(kind STREQUAL "torch")
+    target_link_libraries(${name} PRIVATE weft::torch weft_unsanitized)
+    target_precompile_headers(${name} REUSE_FROM weft_pch)
+  elseif(kind STREQUAL "pure")
+    target_link_libraries(${name} PRIVATE weft_unsanitized)
+  else()
+    target_link_libraries(${name} PRIVATE weft_sanitized)
+  endif()
+endfunction()
+
+# weft_response_file(<file> <extra flags…>): at generation, what the compiler needs to find weft and
+# all that it uses, one argument a line, for commands that run the compiler by themselves.
+function(weft_response_file file)
+  set(arguments -std=c++20 -DASIO_NO_DEPRECATED "-I${PROJECT_SOURCE_DIR}/include" ${ARGN})
+  list(JOIN arguments "\n" content)
+  set(way "-isystem\n")
+  foreach(target IN ITEMS Asio::asio nlohmann_json::nlohmann_json tl::expected weft::torch)
+    # The compiler's own folders must not be moved to another place of its search.
+    set(folders "$<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>")
+    set(folders "$<FILTER:${folders},EXCLUDE,^/usr/include/?$>")
+    set(macros "$<TARGET_PROPERTY:${target},INTERFACE_COMPILE_DEFINITIONS>")
+    string(APPEND content "$<$<BOOL:${folders}>:\n${way}$<JOIN:${folders},\n${way}>>")
+    string(APPEND content "$<$<BOOL:${macros}>:\n-D$<JOIN:${macros},\n-D>>")
+  endforeach()
+  file(GENERATE OUTPUT "${file}" CONTENT "${content}\n")
+endfunction()

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+// The command line of train_digits. Every process of the run reads the same one.
+
+#include "settings.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+namespace digits {
+
+namespace detail {
+
+// A check for an option whose value is a number between two bounds: refuses in a sentence.
+template <class Number>
+CLI::Validator between(Number low, Number high, const std::string& what) {
+  const auto check = [=](std::string& text) -> std::string {
+    Number value{};
+    if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) return {};
+    return "'" + text + "' is not " + what;
+  };
+  return CLI::Validator(check, "");
+}
+
+}  // namespace detail
+
+// Reads the command line into `into`. With a value the program is to end at once with that exit
+// status: after --help, or after a sentence on stderr about what is wrong.
+inline std::optional<int> parse(int argc, const char* const* argv, settings& into) {
+  CLI::App app{
+      "Trains a small network to read handwritten digits, across processes: one server owns the "
+      "first "
+      "half of the model, every trainer a second half of its own, and all train at the same time."};
+  app.get_formatter()->column_width(16);
+  app.option_defaults()->always_capture_default();
+
+  app.add_option(
+         "--trainers", into.trainers,
+         "How many trainers share the server's encoder. Each is a process of its own and sees "
+         "its share of the batches.")
+      ->type_name("N")
+      ->check(detail::between(1, 64, "a number of trainers: 1 to 64"));
+  app.add_option("--epochs", into.epochs, "How often each training image is seen.")
+      ->type_name("N")
+      ->check(detail::between(1, 100000, "a number of epochs: 1 to 100000"));
+  app.add_option("--batch", into.batch, "Images in one step of one trainer.")
+      ->type_name("N")
+      ->check(detail::between<std::int64_t>(1, 1000000, "a batch size: 1 to 1000000"));
+  app.add_option("--lr", into.learning_rate, "Learning rate of Adam.")
+      ->type_name("X")
+      ->check(detail::between(1e-9, 10.0, "a learning rate: more than 0, at most 10"));
+  app.add_option(
+         "--seed", into.seed,
+         "Decides which images are held out for the test, how the model begins, and the order "
+         "of the batches.")
+      ->type_name("N")
+      ->check(
+          detail::between<std::uint64_t>(0, 1ULL << 53, "a seed: a whole number from 0 to 2^53"));
+  app.add_option("--data", into.data,
+                 "The images: rows of 64 pixels (0 to 16) and a label (0 to 9), between commas.")
+      ->type_name("FILE")
+      ->check(CLI::Validator(
+          [](std::string& file) {
+            return CLI::ExistingFile(file).empty() ? std::string{} : "there is no file " + file;
+          },
+          ""));
+  app.add_option("--out", into.out,
+                 "The folder for curves.png and train.json; it is created where it is missing.")
+      ->type_name("DIR");
+  app.add_flag("--local", into.local,
+               "Train the same model in this one process, without weft, to compare: one trainer.");
+  app.add_option("--threads", into.threads,
+                 "Threads that libtorch computes with in each process; 0 divides the cores between "
+                 "the processes.")
+      ->type_name("N")
+      ->check(detail::between(0, 1024, "a number of threads: 0 to 1024"));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? EXIT_SUCCESS : 2;
+  }
+  if (into.local) into.trainers = 1;
+  return std::nullopt;
+}
+
+}  // namespace digits

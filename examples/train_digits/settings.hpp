@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+// What the command line decides.
+
+#include <cstdint>
+#include <string>
+
+// The build says where its source folder is; else the program runs in it.
+#ifndef WEFT_EXAMPLES_DATA
+#define WEFT_EXAMPLES_DATA "examples/data"
+#endif
+#ifndef WEFT_TRAIN_OUT
+#define WEFT_TRAIN_OUT "build/train"
+#endif
+
+namespace digits {
+
+// With these defaults one process reaches 98.0 to 99.3 % over the seeds 1 to 8, in about 4 s.
+struct settings {
+  int trainers = 2;
+  int epochs = 30;
+  std::int64_t batch = 32;
+  double learning_rate = 0.003;
+  std::uint64_t seed = 1;
+  std::string data = WEFT_EXAMPLES_DATA "/digits.csv";
+  std::string out = WEFT_TRAIN_OUT;
+  bool local = false;
+  int threads = 0;  // 0: weft's own choice, the cores divided by the processes
+
+  int workers() const { return trainers + 1; }  // rank 0 is the server
+};
+
+}  // namespace digits

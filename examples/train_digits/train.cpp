@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+// One server and N trainers learn to read digits. Rank 0 owns the encoder, the first half of the
+// model, and the report. Every trainer owns a head, and all of them change the one encoder.
+#include "data.hpp"
+#include "model.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "setup.hpp"
+
+#include <weft/optim/distributed.hpp>
+#include <weft/weft.hpp>
+
+#include <torch/optim/adam.h>
+
+using namespace digits;
+using namespace std::literals;
+using parameter_list = std::vector<weft::rref<at::Tensor>>;
+
+parameter_list share_parameters(weft::worker& me, torch::nn::Module& of) {
+  parameter_list all;
+  for (auto& p : of.parameters()) all.push_back(me.share(p));
+  return all;
+}
+parameter_list encoder_parameters(weft::worker& me, Encoder& e) { return share_parameters(me, e); }
+
+asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
+                            weft::rref<Encoder> encoder, weft::rref<report> says) {
+  const auto data = load(how.data, how.seed);
+  Head head(hidden_size, static_cast<std::int64_t>(how.seed) + 1 + trainer);
+  auto parameters = co_await encoder.call<&encoder_parameters>();
+  for (auto& p : share_parameters(me, head)) parameters.push_back(p);
+  auto optimizer = co_await weft::optim::distributed<torch::optim::Adam>::create(
+      me, parameters, torch::optim::AdamOptions(how.learning_rate));
+
+  for (int epoch = 0; epoch < how.epochs; ++epoch) {
+    stopwatch watch(me);
+    epoch_part part{.trainer = trainer, .epoch = epoch};
+    for (auto& batch : data.batches(how.batch, epoch, trainer, how.trainers, how.seed)) {
+      double error = 0;
+      co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+        auto hidden = co_await encoder.call<&Encoder::forward>(batch.images);
+        auto batch_loss = loss(head.forward(hidden), batch.labels);
+        co_await ctx.backward(batch_loss);
+        co_await optimizer.step(ctx);
+        error = batch_loss.item<double>();
+      });
+      part.count(batch.size(), error);
+      says.start<&report::step>(epoch, batch.size(), error).detach();
+    }
+    watch.stop(part);
+    auto hidden = co_await encoder.call<&Encoder::forward>(data.test.images);
+    part.tested = data.test.size();
+    part.correct = correct(head.forward(hidden), data.test.labels);
+    co_await says.call<&report::epoch>(part);
+  }
+}
+
+asio::awaitable<void> serve(weft::worker& me, settings how) {
+  if (me.rank() != 0) co_return;  // the trainers serve until the server's main is done
+  const auto data = load(how.data, how.seed);
+  auto says = me.peer(0).make<report>(how, data.train.size());
+  auto encoder = me.peer(0).make<Encoder>(hidden_size, static_cast<std::int64_t>(how.seed));
+  co_await says.call<&report::log>(me.name(), describe(data, how.seed));
+  co_await weft::with_task_group([&](weft::task_group& all) -> asio::awaitable<void> {
+    for (int t = 0; t < how.trainers; ++t) {
+      all.spawn(me.peer(t + 1).call<&train>(how, t, encoder, says, weft::within(1h)));
+    }
+    co_return;
+  });
+  co_await says.call<&report::finish>();
+}
+
+int main(int argc, char** argv) {
+  settings how;
+  if (auto status = parse(argc, argv, how)) return *status;
+  if (how.local) return run_local(how);
+  return weft::run<weft::unix_socket, weft::tcp>(
+      [how](weft::worker& me) { return serve(me, how); }, worker_options(how));
+}

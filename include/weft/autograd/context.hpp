@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+// Autograd contexts: what one training step records, here and wherever its calls lead.
+//
+//   co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+//     auto loss = ...;                       // calls in here are recorded
+//     co_await ctx.backward(loss);           // gradients go into the context, .grad is untouched
+//     co_await optimizer.step(ctx);
+//   });                                      // released everywhere
+#pragma once
+
+#include <weft/autograd/service.hpp>
+#include <weft/core/scope.hpp>
+#include <weft/rpc/worker.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace weft::autograd {
+
+struct backward_options {
+  /// Keep what the nodes saved, so that another pass can run over them.
+  graph_retention retention = graph_retention::release;
+  /// One per root, of its shape and dtype; none: ones, for roots of one element.
+  std::vector<at::Tensor> gradients{};
+  /// Of the whole pass; none: the worker's call deadline. Never later than the scope's.
+  std::optional<duration> limit{};
+};
+
+/// Handle of a context that is open here, until the `scope` that made it ends; then its members
+/// throw autograd_context_gone. Cheap to copy; for the worker's thread.
+class context {
+ public:
+  context(worker& me, ref<detail::context_state> state) : me_(&me), state_(std::move(state)) {}
+
+  [[nodiscard]] context_id id() const noexcept { return state_->id; }
+
+  /// Runs backward from the roots over all workers that contributed to them (SMART mode: only what
+  /// the roots need is asked to run, so unused results cost nothing and never hang). Gradients
+  /// become visible everywhere when all of it succeeded; those of several passes add up, and
+  /// several may run at once over a retained graph. Cancelling gives the pass up everywhere.
+  /// Values of parameters may be newer than in forward if others train them meanwhile (Hogwild).
+  /// Throws rpc_error: invalid_argument (a root without grad, not a scalar, ...),
+  /// autograd_pass_aborted (names the worker and its error; nothing is visible), peer_died (a
+  /// worker that takes part was lost), timed_out, cancelled, autograd_context_gone.
+  [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
+                                               backward_options how = {}) const {
+    return me_->use<autograd_service>().backward(state_, std::move(roots), std::move(how.gradients),
+                                                 how.retention, how.limit);
+  }
+  [[nodiscard]] asio::awaitable<void> backward(at::Tensor root, backward_options how = {}) const {
+    return backward(std::vector<at::Tensor>{std::move(root)}, std::move(how));
+  }
+
+  /// The gradients of this worker's leaves so far: `find(variable)` is undefined where there is
+  /// none. A later pass may add to the same tensors in place. Waits for passes of other workers
+  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out.
+  [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
+    return me_->use<autograd_service>().gradients(state_);
+  }
+
+  [[nodiscard]] const ref<detail::context_state>& state() const noexcept { return state_; }
+  [[nodiscard]] worker& self() const noexcept { return *me_; }
+
+ private:
+  worker* me_;
+  ref<detail::context_state> state_;
+};
+
+namespace detail {
+
+/// Releases the context however the scope ends.
+class release_guard {
+ public:
+  release_guard(worker& me, ref<context_state> state) : me_(me), state_(std::move(state)) {}
+  release_guard(const release_guard&) = delete;
+  release_guard& operator=(const release_guard&) = delete;
+  ~release_guard() { me_.use<autograd_service>().release(*state_); }
+
+ private:
+  worker& me_;
+  ref<context_state> state_;
+};
+
+[[nodiscard]] inline ref<const weft::scope> scope_with(ref<const ref_counted> context) {
+  const ref<const weft::scope> outer = this_scope();
+  ref<weft::scope> inner = outer ? outer->copy() : make_ref<weft::scope>();
+  inner->autograd = std::move(context);
+  return inner;
+}
+
+}  // namespace detail
+
+/// The context of the running coroutine: in `scope`, and in functions called from there, which can
+/// then begin passes of their own. Throws autograd_context_gone if there is none.
+[[nodiscard]] inline context this_context(worker& me) {
+  auto state = autograd_service::current();
+  if (!state) {
+    throw rpc_error(errc::autograd_context_gone, "no autograd context is open in this coroutine",
+                    execution::not_executed);
+  }
+  return context(me, std::move(state));
+}
+
+/// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
+/// the body throws or is cancelled. Contexts do not nest: a second one throws invalid_argument.
+/// What the body returns must be default constructible, or void. One-way calls (`post`) are not
+/// recorded; nor are calls that are still made in here after the scope has ended.
+template <class Body>
+[[nodiscard]] auto scope(worker& me, Body body) -> decltype(body(std::declval<context>())) {
+  if (const auto outer = this_scope(); outer && outer->autograd) {
+    throw rpc_error(errc::invalid_argument,
+                    "an autograd context is open in this coroutine already");
+  }
+  const context ctx(me, me.use<autograd_service>().open());
+  const detail::release_guard release(me, ctx.state());
+  co_return co_await with_scope(me.context(), detail::scope_with(ctx.state()), body(ctx));
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Remembers which passes of a context are over, so that a late message never revives one, and says
+// what to do with a message whose pass is not (or no longer) known. Pure: standard library only.
+
+#include <weft/autograd/messages.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <variant>
+
+namespace weft::autograd {
+
+/// What to do with a control message of a pass for which this worker holds no `wave`.
+enum class admission : std::uint8_t {
+  fresh,   ///< a new pass: make its wave and step it; then, if the initiator was lost before, step
+           ///< `lost` too, for nobody else will
+  stale,   ///< of a pass that is over, or harmless: ignore it
+  refuse,  ///< no correct worker sends it: answer `abort_message` and close the link
+};
+
+/// The ended passes of one context, as intervals per initiator. Not thread-safe.
+class ended_passes {
+ public:
+  /// `limit` bounds the intervals kept for one initiator.
+  explicit ended_passes(std::size_t limit = 4096) : limit_(limit) {}
+
+  bool contains(const pass_id& pass) const {
+    const auto of = ended_.find(pass.initiator);
+    if (of == ended_.end()) return false;
+    const auto after = of->second.upper_bound(pass.number);
+    return after != of->second.begin() && std::prev(after)->second >= pass.number;
+  }
+
+  /// Call when a wave is over and forgotten. False if there would be more gaps than the limit
+  /// allows; then nothing is recorded.
+  bool add(const pass_id& pass) {
+    if (contains(pass)) return true;
+    auto& intervals = ended_[pass.initiator];
+    const std::uint32_t n = pass.number;
+    auto after = intervals.upper_bound(n);
+    if (after != intervals.begin()) {
+      const auto before = std::prev(after);
+      if (before->second + 1 == n) {
+        before->second = n;
+        if (after != intervals.end() && after->first == n + 1) {
+          before->second = after->second;
+          intervals.erase(after);
+        }
+        return true;
+      }
+    }
+    if (after != intervals.end() && n + 1 == after->first) {
+      const std::uint32_t last = after->second;
+      intervals.emplace_hint(intervals.erase(after), n, last);
+      return true;
+    }
+    if (intervals.size() >= limit_) return false;
+    intervals.emplace_hint(after, n, n);
+    return true;
+  }
+
+  /// Judges a message of a pass that has no wave here, and remembers a pass that was aborted
+  /// before it was heard of. `self` is this worker.
+  admission admit(const control& message, worker_rank self) {
+    if (contains(message.pass)) return admission::stale;
+    if (std::holds_alternative<need_message>(message.body)) {
+      return message.pass.initiator == self ? admission::refuse : admission::fresh;
+    }
+    if (std::holds_alternative<abort_message>(message.body)) {
+      return add(message.pass) ? admission::stale : admission::refuse;
+    }
+    return admission::refuse;
+  }
+
+ private:
+  std::size_t limit_;
+  std::map<worker_rank, std::map<std::uint32_t, std::uint32_t>> ended_;  // first -> last
+};
+
+}  // namespace weft::autograd

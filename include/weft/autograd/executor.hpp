@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Runs this worker's part of a backward pass over `torch::autograd::Node`s, with the semantics of
+// libtorch's engine, except that gradients go into a map instead of `.grad`.
+//
+//   seed(root) ─┐                                    ┌─► gradients()   per pass, per variable
+//   seed(send) ─┴─► node ─► node ─► … ─► AccumulateGrad
+//                                   └──► recv_node ────► the caller's sink, to be sent
+//
+// Per node, in libtorch's order: tensor hooks, retained gradients, pre hooks, the function, shape
+// and dtype checks of what it returns, post hooks, release, the anomaly mode's search for NaN.
+// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it.
+
+#include <weft/autograd/gradient_map.hpp>
+#include <weft/autograd/input_buffer.hpp>
+#include <weft/autograd/local_graph.hpp>
+#include <weft/autograd/messages.hpp>
+#include <weft/autograd/nodes.hpp>
+#include <weft/autograd/wave.hpp>
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::autograd {
+
+/// Gradients that leave this worker: one per tensor of the message that required grad, undefined
+/// where nothing came.
+struct outgoing_gradients {
+  peer_message to;
+  torch::autograd::variable_list gradients;
+};
+
+/// The first error of a pass on this worker.
+struct node_failure {
+  std::string node;  ///< as `Node::name()`
+  std::string text;  ///< what the node or its hook threw
+  std::exception_ptr cause;
+};
+
+enum class run_state {
+  waiting,  ///< nothing is ready; later seeds continue
+  drained,  ///< every needed node has run
+  failed,   ///< see `failure()`
+  stopped,  ///< `stop()` was called
+};
+
+/// One pass on one worker, made at `launch`. One thread at a time uses it, except for `stop`.
+/// Nodes run in the given thread-local state, with gradients off. Streams of devices other than the
+/// CPU are not followed yet.
+class local_executor {
+ public:
+  /// `graph` is as the walk left it and outlives the executor; `dependencies` and `needed` are the
+  /// wave's; `self` is this worker: what goes to it stays inside.
+  local_executor(const local_graph& graph, std::span<const std::uint32_t> dependencies,
+                 std::size_t needed, graph_retention retention, worker_rank self,
+                 at::ThreadLocalState state = {});
+
+  /// A gradient for a root. All roots are seeded before the first `run`.
+  void seed(root r);
+  /// The gradients of a sent message, at the node that `start` named. A list that does not fit the
+  /// sent tensors fails the pass.
+  void seed(node_index send, torch::autograd::variable_list gradients);
+
+  /// Runs until nothing is ready. `sink(outgoing_gradients&&)` is called for each receive node, as
+  /// soon as it ran. Exceptions of nodes and hooks end up in `failure()`; those of `sink` pass
+  /// through.
+  template <class Sink>
+  run_state run(Sink&& sink);
+
+  /// From any thread: `run` returns before its next node.
+  void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
+
+  /// Valid after `run` returned `failed`.
+  const node_failure& failure() const { return *failure_; }
+  /// What leaves got in this pass. To be merged into the context's only if the pass commits.
+  gradient_map& gradients() { return gradients_; }
+  std::size_t nodes_run() const { return nodes_run_; }
+
+ private:
+  using variable_list = torch::autograd::variable_list;
+  using node_type = torch::autograd::Node;
+
+  struct task {
+    std::uint64_t sequence;
+    node_index node;
+    // Later forward operations first, as libtorch prefers; then as the walk met them.
+    friend bool operator<(const task& a, const task& b) {
+      return a.sequence != b.sequence ? a.sequence < b.sequence : a.node > b.node;
+    }
+  };
+
+  void make_ready(node_index n) { ready_.push({graph_->node(n).sequence_nr(), n}); }
+  void add(node_index n, std::uint32_t slot, at::Tensor&& gradient);
+  void arrived(node_index n) {
+    if (--dependencies_[n] == 0) make_ready(n);
+  }
+  /// The node's function between its hooks; what it returns goes to its edges.
+  std::optional<outgoing_gradients> evaluate(node_index n);
+  variable_list call(node_index n, variable_list inputs);
+  void accumulate(torch::autograd::AccumulateGrad& leaf, variable_list& inputs);
+  void forward_to_self(outgoing_gradients&& gradients);
+  void fail(node_type& node, std::string text, std::exception_ptr cause);
+
+  const local_graph* graph_;
+  std::vector<std::uint32_t> dependencies_;
+  std::vector<input_buffer> buffers_;
+  std::vector<node_index> roots_;
+  std::priority_queue<task> ready_;
+  std::size_t needed_;
+  std::size_t nodes_run_ = 0;
+  graph_retention retention_;
+  worker_rank self_;
+  gradient_map gradients_;
+  at::ThreadLocalState state_;
+  std::optional<node_failure> failure_;
+  std::atomic<bool> stop_{false};
+};
+
+/// A whole pass in the calling thread, for graphs without messages (or with messages of `self` to
+/// itself only). Adds to `into` if it succeeds; otherwise throws what the node threw.
+void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+               const send_table& sends = {}, worker_rank self = 0);
+
+}  // namespace weft::autograd
+
+#include <weft/autograd/impl/executor.hpp>

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSL-1.0
+// Gradient recording switched per coroutine. torch::NoGradGuard and its kin are per thread: held
+// across co_await they would switch off other coroutines too, and be lost on resumption.
+#pragma once
+
+#include <weft/core/future.hpp>
+#include <weft/core/scope.hpp>
+#include <weft/rpc/worker.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/post.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+#include <c10/core/AutogradState.h>
+
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+enum class grad_mode { off, on };
+
+namespace detail {
+class fixed_grad_mode final : public thread_mode {
+ public:
+  explicit fixed_grad_mode(grad_mode mode) : on_(mode == grad_mode::on) {}
+  void enter(saved& before) const noexcept override {
+    c10::AutogradState& state = c10::AutogradState::get_tls_state();
+    before.words[0] = state.get_grad_mode() ? 1 : 0;
+    state.set_grad_mode(on_);
+  }
+  void leave(const saved& before) const noexcept override {
+    c10::AutogradState::get_tls_state().set_grad_mode(before.words[0] != 0);
+  }
+  [[nodiscard]] bool on() const noexcept { return on_; }
+
+ private:
+  bool on_;
+};
+
+/// Whether the running coroutine has switched recording off. Tells it also where a thread's own
+/// guard is in force for the moment, as inside the codec of a tensor.
+[[nodiscard]] inline bool recording_is_off() noexcept {
+  if (!current_scope || !current_scope->mode) return false;
+  const auto* mode = dynamic_cast<const fixed_grad_mode*>(current_scope->mode.get());
+  return mode && !mode->on();
+}
+}  // namespace detail
+
+/// Awaits `work` with gradient recording on or off, here: `work` and what it awaits or spawns on
+/// this worker. Functions that it calls elsewhere (and on the pool) record as they always do; with
+/// recording off, their results arrive here without history. T must be default constructible, or
+/// void.
+template <class T>
+[[nodiscard]] asio::awaitable<T> with_grad_mode(worker& me, grad_mode mode,
+                                                asio::awaitable<T> work) {
+  const auto outer = this_scope();
+  ref<scope> inner = outer ? outer->copy() : make_ref<scope>();
+  inner->mode = make_ref<detail::fixed_grad_mode>(mode);
+  std::exception_ptr failure;
+  std::optional<detail::stored<T>> value;
+  try {
+    auto child = with_scope(me.context(), ref<const scope>(std::move(inner)), std::move(work));
+    if constexpr (std::is_void_v<T>) {
+      co_await std::move(child);
+    } else {
+      value.emplace(co_await std::move(child));
+    }
+  } catch (...) {
+    failure = std::current_exception();  // thrown below, from outside of the inner scope
+  }
+  // The end of `work` may have resumed this coroutine from inside `work`'s scope, whose mode holds
+  // until that returns. So begin anew, also if cancelled.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  co_await asio::post(asio::use_awaitable);
+  co_await asio::this_coro::throw_if_cancelled(throws);
+  if (failure) std::rethrow_exception(failure);
+  if constexpr (!std::is_void_v<T>) co_return std::move(*value);
+}
+
+}  // namespace weft

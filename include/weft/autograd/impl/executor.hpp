@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Bodies of `local_executor`.
+
+#include <weft/autograd/executor.hpp>
+
+#include <ATen/ops/isnan.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <functional>
+#include <stdexcept>
+
+namespace weft::autograd {
+
+inline local_executor::local_executor(const local_graph& graph,
+                                      std::span<const std::uint32_t> dependencies,
+                                      std::size_t needed, graph_retention retention,
+                                      worker_rank self, at::ThreadLocalState state)
+    : graph_(&graph),
+      dependencies_(dependencies.begin(), dependencies.end()),
+      buffers_(dependencies.size()),
+      needed_(needed),
+      retention_(retention),
+      self_(self),
+      state_(std::move(state)) {
+  state_.set_grad_mode(false);
+}
+
+inline void local_executor::add(node_index n, std::uint32_t slot, at::Tensor&& gradient) {
+  buffers_[n].add(slot, std::move(gradient));
+}
+
+inline void local_executor::seed(root r) {
+  const node_index n = graph_->index_of(r.edge.function.get());
+  const at::AutoGradMode off(false);
+  add(n, r.edge.input_nr, std::move(r.gradient));
+  for (node_index seen : roots_) {
+    if (seen == n) return;
+  }
+  roots_.push_back(n);
+  if (dependencies_[n] == 0) make_ready(n);
+}
+
+inline void local_executor::seed(node_index send, variable_list gradients) {
+  auto& node = static_cast<send_node&>(graph_->node(send));
+  if (std::string why = node.mismatch(gradients); !why.empty()) {
+    return fail(node, why, std::make_exception_ptr(std::runtime_error(why)));
+  }
+  for (std::uint32_t i = 0; i < gradients.size(); ++i) {
+    buffers_[send].add(i, std::move(gradients[i]));
+  }
+  make_ready(send);
+}
+
+template <class Sink>
+run_state local_executor::run(Sink&& sink) {
+  const at::ThreadLocalStateGuard guard(state_);
+  while (!failure_) {
+    if (stop_.load(std::memory_order_relaxed)) return run_state::stopped;
+    if (ready_.empty()) {
+      return nodes_run_ == needed_ ? run_state::drained : run_state::waiting;
+    }
+    const node_index n = ready_.top().node;
+    ready_.pop();
+    ++nodes_run_;
+    if (auto leaving = evaluate(n)) {
+      if (leaving->to.peer == self_) {
+        forward_to_self(std::move(*leaving));
+      } else {
+        sink(std::move(*leaving));
+      }
+    }
+  }
+  return run_state::failed;
+}
+
+inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) {
+  node_type& node = graph_->node(n);
+  try {
+    variable_list results = call(n, buffers_[n].take(node.num_inputs()));
+    if (const auto message = graph_->receive(n)) return {{*message, std::move(results)}};
+    if (retention_ == graph_retention::release) node.release_variables();
+    using torch::autograd::AnomalyMode;
+    const bool search = AnomalyMode::is_enabled() && AnomalyMode::should_check_nan();
+    for (std::uint32_t i = 0; i < results.size(); ++i) {
+      if (search && results[i].defined() && at::isnan(results[i])._is_any_true().item<bool>()) {
+        throw std::runtime_error("returned NaN as gradient " + std::to_string(i));
+      }
+      const auto& edge = node.next_edge(i);
+      if (!edge.is_valid()) continue;
+      const node_index next = graph_->index_of(edge.function.get());
+      add(next, edge.input_nr, std::move(results[i]));
+      arrived(next);
+    }
+  } catch (const c10::Error& e) {
+    fail(node, e.what_without_backtrace(), std::current_exception());
+  } catch (const std::exception& e) {
+    fail(node, e.what(), std::current_exception());
+  } catch (...) {  // kept as the cause
+    fail(node, "an exception of unknown type", std::current_exception());
+  }
+  return std::nullopt;
+}
+
+inline auto local_executor::call(node_index n, variable_list inputs) -> variable_list {
+  node_type& node = graph_->node(n);
+  for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
+  if (auto& retained = node.retains_grad_hooks(); !retained.empty()) {
+    for (std::size_t i = 0; i < node.num_inputs(); ++i) {  // in order of the tensors they belong to
+      if (const auto hook = retained.find(i); hook != retained.end()) {
+        inputs = (*hook->second)(inputs);
+      }
+    }
+  }
+  for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+
+  const bool has_post_hooks = !node.post_hooks().empty();
+  variable_list for_hooks;
+  if (has_post_hooks) for_hooks = inputs;
+  variable_list results;
+  if (auto* leaf = graph_->leaf(n)) {
+    accumulate(*leaf, inputs);
+  } else if (graph_->receive(n)) {
+    // The gradients leave; post hooks see that there are no outputs.
+    for (const auto& hook : node.post_hooks()) (*hook)({}, for_hooks);
+    return inputs;
+  } else {
+    if (retention_ == graph_retention::release) node.will_release_variables();
+    results = node(std::move(inputs));
+    torch::autograd::validate_outputs(node.next_edges(), results, [&](const std::string& what) {
+      return node.name() + " returned an " + what;
+    });
+  }
+  for (const auto& hook : node.post_hooks()) results = (*hook)(results, for_hooks);
+  return results;
+}
+
+inline void local_executor::accumulate(torch::autograd::AccumulateGrad& leaf,
+                                       variable_list& inputs) {
+  const at::Tensor gradient = std::move(inputs.at(0));
+  if (!gradient.defined()) return;
+  if (leaf.variable.grad_fn()) {
+    throw std::logic_error("a leaf variable became the result of an operation");
+  }
+  if (!leaf.variable.requires_grad()) return;
+  // One reference is held here, and one for the post hooks if there are any.
+  gradients_.accumulate(leaf.variable, gradient, leaf.post_hooks().empty() ? 1 : 2);
+}
+
+inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {
+  const auto n = graph_->known_send(leaving.to.message);
+  if (!n) throw std::logic_error("weft: a message to oneself was not met by the walk");
+  auto& node = graph_->node(*n);
+  if (leaving.gradients.size() != node.num_inputs()) {
+    const std::string why = "a message to oneself was received with other tensors than sent";
+    return fail(node, why, std::make_exception_ptr(std::runtime_error(why)));
+  }
+  for (std::uint32_t i = 0; i < leaving.gradients.size(); ++i) {
+    add(*n, i, std::move(leaving.gradients[i]));
+  }
+  arrived(*n);
+}
+
+inline void local_executor::fail(node_type& node, std::string text, std::exception_ptr cause) {
+  if (failure_) return;  // the first one wins
+  failure_ = node_failure{node.name(), std::move(text), std::move(cause)};
+  if (torch::autograd::AnomalyMode::is_enabled()) node.metadata()->print_stack(node.name());
+}
+
+inline void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+                      const send_table& sends, worker_rank self) {
+  local_graph nodes(sends);
+  begin start_at;
+  for (const root& r : roots) start_at.roots.push_back(nodes.index(r.edge.function));
+  wave plan({0, self, 0}, self, self + 1, retention);
+  for (const output& out : plan.step(start_at, nodes)) {
+    if (const auto* t = std::get_if<transmit>(&out)) {
+      throw std::invalid_argument("weft: backward: a root depends on worker " +
+                                  std::to_string(t->to));
+    }
+    if (const auto* a = std::get_if<aborted>(&out)) throw std::invalid_argument("weft: " + a->text);
+  }
+  local_executor executor(nodes, plan.dependencies(), plan.needed_nodes(), retention, self);
+  for (root& r : roots) executor.seed(std::move(r));
+  const auto nowhere = [](outgoing_gradients&&) {};
+  if (executor.run(nowhere) == run_state::failed) {
+    std::rethrow_exception(executor.failure().cause);
+  }
+  into.merge(std::move(executor.gradients()));
+}
+
+}  // namespace weft::autograd

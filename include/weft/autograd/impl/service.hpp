@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/autograd/service.hpp: contexts, and what is recorded in forward.
+#pragma once
+
+#include <weft/autograd/grad_mode.hpp>
+#include <weft/autograd/service.hpp>
+#include <weft/wire/bytes.hpp>
+
+#include <asio/post.hpp>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace weft {
+
+namespace autograd::detail {
+
+/// Values of `what` beside the control messages.
+inline constexpr std::uint8_t release_frame = 7;
+inline constexpr std::uint8_t joined_frame = 8;
+
+/// The text of an exception, of libtorch's without the list of its stack frames.
+[[nodiscard]] inline std::string text_of(const std::exception& e) {
+  if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
+    return torch->what_without_backtrace();
+  }
+  return e.what();
+}
+
+[[nodiscard]] inline tl::unexpected<error> broken_protocol(std::string text) {
+  return tl::unexpected(error(errc::protocol_error, std::move(text), execution::maybe_executed,
+                              origin::transport));
+}
+
+/// `count` ranks of 4 bytes each, all below `world`; nothing if the bytes are anything else.
+[[nodiscard]] inline std::optional<std::vector<std::uint32_t>> read_ranks(
+    std::span<const std::byte> in, std::uint32_t count, std::uint32_t world) {
+  if (count > world || in.size() != std::size_t{count} * 4) return std::nullopt;
+  std::vector<std::uint32_t> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    out.push_back(weft::detail::load<std::uint32_t>(in.data() + i * 4));
+    if (out.back() >= world) return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace autograd::detail
+
+// ── contexts ──
+
+inline ref<autograd_service::context_state> autograd_service::open() {
+  const std::lock_guard lock(mutex_);
+  const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
+  auto state = make_ref<context_state>(id, me_.rank());
+  contexts_.emplace(id, state);
+  return state;
+}
+
+inline ref<autograd_service::context_state> autograd_service::find(autograd::context_id id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = contexts_.find(id);
+  return at == contexts_.end() ? nullptr : at->second;
+}
+
+/// The context, made if it is new; null if it was released or its creator is lost.
+inline expected<ref<autograd_service::context_state>>
+autograd_service::join(autograd::context_id id) {
+  const auto creator = autograd::creator_of(id);
+  const std::lock_guard lock(mutex_);
+  if (const auto at = contexts_.find(id); at != contexts_.end()) return at->second;
+  const bool possible =
+      creator < me_.world_size() && autograd::serial_of(id) != 0 &&
+      (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
+  if (!possible) {
+    return autograd::detail::broken_protocol("an autograd context that cannot be");
+  }
+  if (creator == me_.rank() || released_.contains(id)) return ref<context_state>();
+  if (contexts_.size() >= most_contexts) {
+    return autograd::detail::broken_protocol(std::to_string(most_contexts) +
+                                             " autograd contexts are open here");
+  }
+  // Lost after this: `down` finds the context, for it takes the same lock later.
+  if (me_.to(creator).now() == link::state::down) return ref<context_state>();
+  auto state = make_ref<context_state>(id, creator);
+  contexts_.emplace(id, state);
+  return state;
+}
+
+/// Why there is no such context here, as the rest of a sentence.
+inline std::string autograd_service::absence(autograd::context_id id) const {
+  const auto creator = autograd::creator_of(id);
+  const std::lock_guard lock(mutex_);
+  if (creator >= me_.world_size()) return "never existed";
+  const bool mine = creator == me_.rank();
+  if (mine ? autograd::serial_of(id) <= last_context_ : released_.contains(id)) {
+    return "was released";
+  }
+  if (!mine && me_.to(creator).now() == link::state::down) {
+    return "ended with its creator '" + name_of(creator) + "'";
+  }
+  return "was never heard of there";
+}
+
+inline void autograd_service::forget(const ref<context_state>& state, const std::string& why) {
+  {
+    const std::lock_guard all(mutex_);
+    contexts_.erase(state->id);
+    if (state->creator != me_.rank()) released_.add(state->id);
+  }
+  after todo;
+  autograd::send_table sends;
+  autograd::gradient_map gradients;
+  std::vector<std::uint32_t> unreported;
+  {
+    const std::lock_guard lock(state->mutex);
+    if (state->released) return;
+    state->released = true;
+    state->gone = error(errc::autograd_context_gone, "the autograd context " + why,
+                        execution::not_executed);
+    const auto passes = state->passes;
+    for (const auto& [id, pass] : passes) {
+      act(*state, pass, pass->give_up(autograd::abort_reason::refused, "the context " + why), todo);
+    }
+    if (state->pass_over) todo.wake.push_back(std::exchange(state->pass_over, nullptr));
+    // A pass that still runs reads the table only while it is planned, so not any more.
+    std::swap(sends, state->sends);
+    std::swap(gradients, state->gradients);
+    if (std::exchange(state->unreported, false)) {
+      unreported.assign(state->joined.begin(), state->joined.end());
+    }
+  }
+  finish(state, std::move(todo));
+  if (state->creator == me_.rank()) return;
+  if (!unreported.empty()) send_joined(state->id, unreported);
+  if (sends.size() != 0) {
+    // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
+    asio::post(me_.pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
+  }
+}
+
+inline void autograd_service::release(context_state& state) {
+  const ref<context_state> keep(&state);
+  forget(keep, "was released");
+  std::set<autograd::worker_rank> joined;
+  {
+    const std::lock_guard lock(state.mutex);
+    joined = state.joined;
+  }
+  for (const auto rank : joined) send_release(rank, state.id);
+}
+
+inline void autograd_service::send_release(std::uint32_t to, autograd::context_id id) {
+  if (to == me_.rank()) return;
+  std::byte what[9];
+  detail::store(what, autograd::detail::release_frame);
+  detail::store(what + 1, id);
+  if (!queue(to, what, {})) me_.to(to).flush();
+}
+
+/// To the creator, which did not hear of them by a reply.
+inline void autograd_service::send_joined(autograd::context_id id,
+                                          const std::vector<std::uint32_t>& joined) {
+  bytes what;
+  const auto count = static_cast<std::uint32_t>(joined.size());
+  what.append(&autograd::detail::joined_frame, 1);
+  what.append(&id, sizeof id);
+  what.append(&count, sizeof count);
+  what.append(joined.data(), joined.size() * sizeof(std::uint32_t));
+  const auto creator = autograd::creator_of(id);
+  if (!queue(creator, what.view(), {})) me_.to(creator).flush();
+}
+
+/// Somebody says who joined a context that may be released here already.
+inline void autograd_service::add_joined(autograd::context_id id,
+                                         const std::vector<std::uint32_t>& joined) {
+  if (joined.empty()) return;
+  if (const auto context = find(id)) {
+    const std::lock_guard lock(context->mutex);
+    if (!context->released) {
+      for (const auto rank : joined) {
+        if (rank == me_.rank()) continue;
+        if (context->joined.insert(rank).second) context->unreported = true;
+      }
+      return;
+    }
+  }
+  if (autograd::creator_of(id) == me_.rank()) {
+    for (const auto rank : joined) send_release(rank, id);
+  } else {
+    send_joined(id, joined);
+  }
+}
+
+inline ref<autograd_service::context_state> autograd_service::current() {
+  const auto here = this_scope();
+  if (!here || !here->autograd) return nullptr;
+  return ref<context_state>(
+      const_cast<context_state*>(static_cast<const context_state*>(here->autograd.get())));
+}
+
+inline std::size_t autograd_service::contexts() const {
+  const std::lock_guard lock(mutex_);
+  return contexts_.size();
+}
+inline std::size_t autograd_service::passes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [id, state] : contexts_) {
+    const std::lock_guard inner(state->mutex);
+    count += state->passes.size();
+  }
+  return count;
+}
+
+// ── forward ──
+
+inline void autograd_service::attach(link& to, const frame_header& header, message& m) {
+  const auto context = current();
+  if (!context || (header.flags & flag_no_reply) != 0) return;
+  const auto* table = m.record().find<tensor_table>();
+  const bool request = header.kind == frame_kind::request;
+  autograd::message_id message = 0;
+  std::vector<std::uint32_t> joined;
+  {
+    std::shared_ptr<autograd::send_node> node;
+    const std::lock_guard lock(context->mutex);
+    if (context->released) return;
+    if (table && header.kind != frame_kind::failure) {
+      try {
+        node = autograd::record_send(table->tensors(), {to.rank(), context->last_message + 1});
+      } catch (const c10::Error& e) {
+        throw rpc_error(errc::not_encodable, e.what_without_backtrace());
+      }
+    }
+    if (node) {
+      message = ++context->last_message;
+      context->sends.add(std::move(node));
+    }
+    if (!request) {
+      joined.assign(context->joined.begin(), context->joined.end());
+      context->unreported = false;
+    } else if (to.rank() != me_.rank() && context->joined.insert(to.rank()).second) {
+      context->unreported = true;
+    }
+  }
+  const auto count = static_cast<std::uint32_t>(joined.size());
+  bytes section;
+  section.append(&context->id, sizeof context->id);
+  section.append(&message, sizeof message);
+  section.append(&count, sizeof count);
+  section.append(joined.data(), joined.size() * sizeof(std::uint32_t));
+  m.section(section_kind::autograd, section.view());
+}
+
+inline expected<void> autograd_service::arrive(link& from, incoming_message& m) {
+  const auto section = m.section(section_kind::autograd);
+  if (!section) return {};
+  using autograd::detail::broken_protocol;
+  if (section->size() < 20) return broken_protocol("an autograd section that is too short");
+  const std::byte* p = section->data();
+  const auto id = detail::load<autograd::context_id>(p);
+  const auto message = detail::load<autograd::message_id>(p + 8);
+  const auto count = detail::load<std::uint32_t>(p + 16);
+  const auto joined =
+      autograd::detail::read_ranks(section->subspan(20), count, me_.world_size());
+  if (!joined) return broken_protocol("an autograd section that names no workers");
+  const bool request = m.header().kind == frame_kind::request;
+  ref<context_state> context;
+  if (request) {
+    if (count != 0) return broken_protocol("an autograd section of a request that names workers");
+    auto found = join(id);
+    if (!found) return tl::unexpected(found.error());
+    context = std::move(*found);
+    if (context) m.record().get<scope_setup>().autograd = context;
+  } else {
+    if (autograd::creator_of(id) >= me_.world_size()) {
+      return broken_protocol("an autograd context that cannot be");
+    }
+    context = find(id);
+    add_joined(id, *joined);
+  }
+  if (!context || message == 0) return {};
+  const autograd::peer_message where{from.rank(), message};
+  m.record().get<tensor_table>().on_received = [where](std::span<at::Tensor> tensors) {
+    if (detail::recording_is_off()) return;
+    try {
+      autograd::record_receive(tensors, where);
+    } catch (const std::exception& e) {
+      throw rpc_error(errc::bad_arguments, autograd::detail::text_of(e), execution::not_executed);
+    }
+  };
+  return {};
+}
+
+}  // namespace weft

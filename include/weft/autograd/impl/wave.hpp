@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Bodies of `wave`.
+
+#include <weft/autograd/wave.hpp>
+
+namespace weft::autograd {
+
+template <graph G>
+outputs wave::step(const input& in, G& g) {
+  outputs out;
+  if (!over()) std::visit([&](const auto& i) { take(i, g, out); }, in);
+  return out;
+}
+
+template <graph G>
+void wave::take(const begin& in, G& g, outputs& out) {
+  if (phase_ != wave_phase::idle || !is_initiator()) return;
+  phase_ = wave_phase::discover;
+  std::vector<node_index> stack;
+  for (node_index n : in.roots) {
+    if (visit(n)) stack.push_back(n);
+  }
+  walk(g, std::move(stack), out);
+  if (!over()) maybe_settle(out);
+}
+
+template <graph G>
+void wave::take(const arrived& in, G& g, outputs& out) {
+  if (in.from == self_ || in.from >= world_) {
+    return refuse(in.from, "a message of a pass from an impossible worker", out);
+  }
+  std::visit([&](const auto& m) { on(in.from, m, g, out); }, in.body);
+}
+
+template <graph G>
+void wave::take(const drained&, G&, outputs& out) {
+  if (phase_ != wave_phase::run) return;
+  phase_ = wave_phase::settled;
+  if (is_initiator()) return maybe_finish(out);
+  send(pass_.initiator, done_message{}, out);
+}
+
+template <graph G>
+void wave::take(const lost& in, G&, outputs& out) {
+  // Having settled, a participant waits for the initiator alone; that one watches the others.
+  const bool waits =
+      in.peer == pass_.initiator || (is_initiator() && participants_.contains(in.peer)) ||
+      (phase_ != wave_phase::settled && (asked_.contains(in.peer) || asked_by_.contains(in.peer)));
+  if (!waits) return;
+  give_up({in.peer, abort_reason::lost, "worker " + std::to_string(in.peer) + " was lost"}, self_,
+          out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
+  if (const auto known = asked_by_.find(from);
+      known != asked_by_.end() && known->second.contains(m.sequence)) {
+    return;  // came twice
+  }
+  if (phase_ != wave_phase::idle && phase_ != wave_phase::discover) {
+    return refuse(from, "a need after discovery was over", out);
+  }
+  if (is_initiator() && phase_ == wave_phase::idle) {
+    return refuse(from, "a need for a pass that has not begun", out);
+  }
+  if (m.messages.empty()) return refuse(from, "a need for nothing", out);
+  if (phase_ != wave_phase::idle && m.retention != retention_) {
+    return refuse(from, "two needs of one pass differ in retention", out);
+  }
+
+  std::vector<std::pair<message_id, node_index>> fresh;
+  std::set<message_id> within;
+  for (message_id id : m.messages) {
+    const auto point = g.send(id);
+    if (!point || point->peer != from) {
+      retention_ = m.retention;
+      asked_by_[from].insert(m.sequence);
+      return give_up({self_, abort_reason::refused,
+                      "worker " + std::to_string(self_) + " has recorded no message " +
+                          std::to_string(id) + " to worker " + std::to_string(from)},
+                     self_, out);
+    }
+    if (needed_.contains(id) || !within.insert(id).second) {
+      return refuse(from, "a message needed twice", out);
+    }
+    fresh.emplace_back(id, point->node);
+  }
+
+  retention_ = m.retention;
+  asked_by_[from].insert(m.sequence);
+  const bool engages = !is_initiator() && !parent_;
+  if (engages) parent_ = engagement{from, m.sequence};
+  phase_ = wave_phase::discover;
+  std::vector<node_index> stack;
+  for (const auto& [id, node] : fresh) {
+    needed_.emplace(id, needed_send{.node = node, .peer = from});
+    if (visit(node)) stack.push_back(node);
+  }
+  walk(g, std::move(stack), out);
+  if (over()) return;
+  if (!engages) send(from, ack_message{m.sequence, {self_}}, out);
+  maybe_settle(out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
+  const auto log = asked_.find(from);
+  if (log == asked_.end() || m.sequence >= log->second.next) {
+    return refuse(from, "an ack without its need", out);
+  }
+  if (std::any_of(m.workers.begin(), m.workers.end(), [&](worker_rank w) { return w >= world_; })) {
+    return refuse(from, "an ack that names an impossible worker", out);
+  }
+  if (log->second.open.erase(m.sequence) == 0) return;  // came twice
+  --deficit_;
+  below_.insert(m.workers.begin(), m.workers.end());
+  maybe_settle(out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
+  if (from != pass_.initiator) return refuse(from, "a go from another than the initiator", out);
+  if (phase_ == wave_phase::run || phase_ == wave_phase::settled) return;  // came twice
+  if (phase_ != wave_phase::discover || parent_ || deficit_ != 0) {
+    return refuse(from, "a go before discovery was over", out);
+  }
+  run(out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const grad_message& m, G&, outputs& out) {
+  const auto needed = needed_.find(m.message);
+  if (needed == needed_.end() || needed->second.peer != from) {
+    return refuse(from, "a gradient that was not announced", out);
+  }
+  if (needed->second.arrived) return;  // came twice
+  needed->second.arrived = true;
+  if (phase_ == wave_phase::discover) {
+    early_.push_back(m.message);
+  } else {
+    out.emplace_back(start{m.message, needed->second.node});
+  }
+}
+
+template <graph G>
+void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
+  if (!participants_.contains(from)) return refuse(from, "a done from a worker without part", out);
+  if (!done_.insert(from).second) return;  // came twice
+  maybe_finish(out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const abort_message& m, G&, outputs& out) {
+  if (m.origin >= world_) return refuse(from, "an abort that names an impossible worker", out);
+  give_up(m, from, out);
+}
+
+template <graph G>
+void wave::on(worker_rank from, const end_message&, G&, outputs& out) {
+  if (from != pass_.initiator) return refuse(from, "an end from another than the initiator", out);
+  if (phase_ != wave_phase::settled) return refuse(from, "an end before the pass was done", out);
+  phase_ = wave_phase::ended;
+  out.emplace_back(commit{});
+}
+
+template <graph G>
+void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
+  std::map<worker_rank, std::vector<message_id>> asks;
+  const auto edge_to = [&](node_index n) {
+    const bool first = visit(n);
+    ++dependencies_[n];
+    if (first) stack.push_back(n);
+  };
+  while (!stack.empty()) {
+    const node_index n = stack.back();
+    stack.pop_back();
+    const auto received = g.receive(n);
+    if (!received) {
+      g.next(n, edge_to);
+    } else if (received->peer != self_) {
+      asks[received->peer].push_back(received->message);
+    } else if (const auto point = g.send(received->message); point && point->peer == self_) {
+      edge_to(point->node);
+    } else {
+      return give_up({self_, abort_reason::refused,
+                      "worker " + std::to_string(self_) + " has lost its message " +
+                          std::to_string(received->message) + " to itself"},
+                     self_, out);
+    }
+  }
+  for (auto& [peer, messages] : asks) {
+    need_log& log = asked_[peer];
+    log.open.insert(log.next);
+    ++deficit_;
+    send(peer, need_message{log.next++, retention_, std::move(messages)}, out);
+  }
+}
+
+inline bool wave::visit(node_index n) {
+  if (n >= visited_.size()) {
+    visited_.resize(n + std::size_t{1});
+    dependencies_.resize(n + std::size_t{1});
+  }
+  if (visited_[n]) return false;
+  visited_[n] = true;
+  ++needed_nodes_;
+  return true;
+}
+
+inline void wave::maybe_settle(outputs& out) {
+  if (deficit_ != 0 || phase_ != wave_phase::discover) return;
+  if (is_initiator()) {
+    participants_ = std::exchange(below_, {});
+    participants_.erase(self_);
+    for (worker_rank w : participants_) send(w, go_message{}, out);
+    return run(out);
+  }
+  if (!parent_) return;
+  below_.insert(self_);
+  ack_message ack{parent_->sequence, {below_.begin(), below_.end()}};
+  below_.clear();
+  send(parent_->from, std::move(ack), out);
+  parent_.reset();  // a later need engages this worker again
+}
+
+inline void wave::run(outputs& out) {
+  phase_ = wave_phase::run;
+  out.emplace_back(launch{});
+  for (message_id m : std::exchange(early_, {})) out.emplace_back(start{m, needed_.at(m).node});
+}
+
+inline void wave::maybe_finish(outputs& out) {
+  if (phase_ != wave_phase::settled || done_.size() != participants_.size()) return;
+  phase_ = wave_phase::ended;
+  for (worker_rank w : participants_) send(w, end_message{}, out);
+  out.emplace_back(commit{});
+  out.emplace_back(finished{{participants_.begin(), participants_.end()}});
+}
+
+inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& out) {
+  phase_ = wave_phase::aborted;
+  // Whoever is in the pass was asked by somebody in it, so telling those whom one has asked
+  // reaches everybody; the initiator is told at once, and tells those it knows of.
+  std::set<worker_rank> tell = participants_;
+  tell.insert(pass_.initiator);
+  for (const auto& asked : asked_) tell.insert(asked.first);
+  for (const auto& asking : asked_by_) tell.insert(asking.first);
+  tell.erase(self_);
+  tell.erase(heard_from);
+  for (worker_rank w : tell) send(w, why, out);
+  out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
+}
+
+}  // namespace weft::autograd

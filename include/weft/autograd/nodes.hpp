@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// The two ends of a forward message in the autograd graph, and the table of a context's send nodes.
+//
+//   forward sender                       forward receiver
+//   leaves ◄── ops ◄── send_node  ─ ─ ─  recv_node ◄── ops ◄── loss
+//                      gradients  ◄─ ─ ─ gradients             (backward)
+
+#include <weft/autograd/messages.hpp>
+#include <weft/autograd/wave.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::autograd {
+
+/// Where the gradients of a sent message enter the sender's graph: passes each on to the gradient
+/// edge of the tensor it belongs to. One slot per sent tensor that requires grad, in order.
+class send_node final : public torch::autograd::Node {
+ public:
+  explicit send_node(peer_message where) : where_(where) {}
+
+  /// The forward receiver and the message.
+  const peer_message& where() const { return where_; }
+
+  /// A sentence if these gradients, taken from the wire, do not fit the sent tensors; else empty.
+  /// Undefined ones always fit. Sparse ones may stand for dense ones.
+  std::string mismatch(const torch::autograd::variable_list& gradients) const;
+
+  std::string name() const override {
+    return "message " + std::to_string(where_.message) + " to worker " +
+           std::to_string(where_.peer);
+  }
+
+ protected:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+
+ private:
+  peer_message where_;
+};
+
+/// Where the graph of a received message ends: the grad_fn of its tensors. Our executor takes its
+/// inputs and sends them; libtorch's engine cannot, and is told so.
+class recv_node final : public torch::autograd::Node {
+ public:
+  explicit recv_node(peer_message where) : where_(where) {}
+
+  /// The forward sender and the message.
+  const peer_message& where() const { return where_; }
+
+  std::string name() const override {
+    return "message " + std::to_string(where_.message) + " from worker " +
+           std::to_string(where_.peer);
+  }
+
+ protected:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
+    throw std::logic_error("weft: this tensor came in " + name() +
+                           "; its graph continues there, use backward of the autograd context");
+  }
+
+ private:
+  peer_message where_;
+};
+
+/// Records that `tensors` leave in `message` to `peer`. Null if none requires grad, or gradients
+/// are switched off in this thread. Throws `c10::Error` for a tensor that autograd cannot follow.
+/// Integral tensors and undefined ones may be among them and have no slot.
+std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors, peer_message where);
+
+/// Makes a new recv node the grad_fn of `tensors`: those, in order, whose sender said that they
+/// require grad. They must be fresh. Throws `std::invalid_argument` if one cannot have a gradient
+/// (its dtype, or it has history already), as it may come from a hostile peer.
+std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> tensors, peer_message where);
+
+/// The send nodes of one context, by message. Not thread-safe: guard it by the context's lock.
+class send_table {
+ public:
+  void add(std::shared_ptr<send_node> node) {
+    const message_id id = node->where().message;
+    nodes_.insert_or_assign(id, std::move(node));
+  }
+  std::shared_ptr<send_node> find(message_id id) const {
+    const auto found = nodes_.find(id);
+    return found == nodes_.end() ? nullptr : found->second;
+  }
+  std::size_t size() const { return nodes_.size(); }
+
+ private:
+  std::map<message_id, std::shared_ptr<send_node>> nodes_;
+};
+
+inline std::string send_node::mismatch(const torch::autograd::variable_list& gradients) const {
+  if (gradients.size() != num_inputs()) {
+    return std::to_string(gradients.size()) + " gradients for " + std::to_string(num_inputs()) +
+           " tensors";
+  }
+  for (std::uint32_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor& g = gradients[i];
+    if (!g.defined()) continue;
+    const auto& expected = input_metadata(i);
+    const auto at = "gradient " + std::to_string(i) + " has another ";
+    if (!expected.is_same_shape(g)) return at + "shape than its tensor";
+    if (g.scalar_type() != c10::typeMetaToScalarType(expected.dtype())) {
+      return at + "dtype than its tensor";
+    }
+    if (g.device() != expected.device()) return at + "device than its tensor";
+  }
+  return {};
+}
+
+inline std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors,
+                                              peer_message where) {
+  torch::autograd::variable_list sent;
+  for (const at::Tensor& t : tensors) {
+    if (t.defined() && t.requires_grad()) sent.push_back(t);
+  }
+  if (!torch::autograd::compute_requires_grad(sent)) return nullptr;
+  // deleteNode: long chains are destroyed without recursion.
+  std::shared_ptr<send_node> node(new send_node(where), torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(sent));
+  for (const at::Tensor& t : sent) node->add_input_metadata(t);
+  return node;
+}
+
+inline std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> tensors,
+                                                 peer_message where) {
+  for (const at::Tensor& t : tensors) {
+    if (!t.defined() || t.requires_grad() ||
+        !torch::autograd::isDifferentiableType(t.scalar_type())) {
+      throw std::invalid_argument("weft: a received tensor cannot have a gradient: " +
+                                  (t.defined() ? t.toString() : std::string("undefined")));
+    }
+  }
+  std::shared_ptr<recv_node> node(new recv_node(where), torch::autograd::deleteNode);
+  for (const at::Tensor& t : tensors) torch::autograd::set_history(t, node);
+  return node;
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// One backward pass on one worker: the wave that plans it, the graph it walks, the executor that
+// runs it. The service around it moves frames, holds the lock, and lends pool threads.
+//
+//   under the context's lock          on a pool thread, no lock held
+//   begin / arrive / lost / give_up
+//   claim() == true ───────────────►  run(sink)       gradients to other workers leave here
+//   completed()  ◄─────────────────┘
+//
+// Every call under the lock returns outputs of the wave for the service to act on, in order:
+// `transmit`, `commit`, `finished`, `aborted`, `violation`. After each of them, try `claim`.
+
+#include <weft/autograd/executor.hpp>
+#include <weft/autograd/gradient_map.hpp>
+#include <weft/autograd/local_graph.hpp>
+#include <weft/autograd/messages.hpp>
+#include <weft/autograd/nodes.hpp>
+#include <weft/autograd/wave.hpp>
+
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace weft::autograd {
+
+/// A `grad_message` and the tensors of its frame: the defined ones of `gradients`, in order.
+struct packed_gradients {
+  grad_message message;
+  std::vector<at::Tensor> tensors;
+};
+inline packed_gradients pack(outgoing_gradients&& leaving) {
+  packed_gradients packed;
+  packed.message.message = leaving.to.message;
+  packed.message.slots = static_cast<std::uint32_t>(leaving.gradients.size());
+  packed.message.present.resize((leaving.gradients.size() + 7) / 8);
+  for (std::uint32_t i = 0; i < packed.message.slots; ++i) {
+    if (!leaving.gradients[i].defined()) continue;
+    packed.message.set(i);
+    packed.tensors.push_back(std::move(leaving.gradients[i]));
+  }
+  return packed;
+}
+/// Nothing if the number of tensors is not the number that the message announces. The caller has
+/// checked that the message has as many slots as its send node.
+inline std::optional<std::vector<at::Tensor>> unpack(const grad_message& message,
+                                                     std::vector<at::Tensor> tensors) {
+  if (tensors.size() > message.slots || message.count() != tensors.size()) return std::nullopt;
+  std::vector<at::Tensor> gradients(message.slots);
+  std::size_t next = 0;
+  for (std::uint32_t i = 0; i < message.slots; ++i) {
+    if (message.has(i)) gradients[i] = std::move(tensors[next++]);
+  }
+  return gradients;
+}
+
+/// Destroy it without the lock: that may run destructors of users' nodes.
+class local_pass {
+ public:
+  /// `sends`, the context's, must outlive the pass. The nodes run in the thread-local state of the
+  /// thread that makes the pass. `retention` matters on the initiator.
+  local_pass(pass_id pass, worker_rank self, worker_rank world, const send_table& sends,
+             graph_retention retention = graph_retention::release)
+      : self_(self), wave_(pass, self, world, retention), graph_(sends) {}
+
+  // ── under the lock ──
+  outputs begin(std::vector<root> roots);
+  /// `tensors`: of a frame with a `grad_message`, else empty.
+  outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
+  outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
+  outputs give_up(abort_reason reason, std::string text) {
+    return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
+  }
+  /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
+  /// `completed`, in this order.
+  bool claim();
+  outputs completed();
+
+  // ── on one thread, without the lock, between `claim` and `completed` ──
+  /// `sink(worker_rank to, packed_gradients&&)` sends one frame.
+  template <class Sink>
+  void run(Sink&& sink);
+
+  // ── under the lock ──
+  const wave& plan() const { return wave_; }
+  bool over() const { return wave_.over(); }
+  /// What this worker's leaves got. Merge it into the context's when `commit` comes; before that
+  /// nobody may see it.
+  gradient_map& gradients() { return executor_->gradients(); }
+
+ private:
+  /// Acts on what concerns this worker alone; returns the rest.
+  outputs absorb(outputs from_wave);
+
+  struct seeding {
+    node_index node = 0;
+    std::vector<at::Tensor> gradients;
+  };
+
+  worker_rank self_;
+  at::ThreadLocalState state_;
+  wave wave_;
+  local_graph graph_;
+  std::optional<local_executor> executor_;  // from launch on
+  std::vector<root> roots_;
+  std::map<message_id, std::vector<at::Tensor>> parked_;  // came before launch
+  std::vector<seeding> seeds_;                            // may enter at the next run
+
+  enum class activity { resting, claimed } activity_ = activity::resting;
+  std::vector<root> claimed_roots_;
+  std::vector<seeding> claimed_seeds_;
+  run_state last_ = run_state::waiting;
+};
+
+inline outputs local_pass::begin(std::vector<root> roots) {
+  autograd::begin in;
+  for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
+  roots_ = std::move(roots);
+  return absorb(wave_.step(in, graph_));
+}
+
+inline outputs local_pass::arrive(worker_rank from, const control_body& body,
+                                  std::vector<at::Tensor> tensors) {
+  if (over()) return {};
+  const auto* grad = std::get_if<grad_message>(&body);
+  if (grad == nullptr) {
+    if (!tensors.empty()) return {violation{from, "tensors with a control message"}};
+    return absorb(wave_.step(arrived{from, body}, graph_));
+  }
+  const auto at = graph_.known_send(grad->message);
+  if (!at || graph_.node(*at).num_inputs() != grad->slots) {
+    return {violation{from, "gradients of another message than was sent"}};
+  }
+  auto gradients = unpack(*grad, std::move(tensors));
+  if (!gradients) return {violation{from, "other gradients than announced"}};
+  outputs out = wave_.step(arrived{from, body}, graph_);
+  const bool refused = !out.empty() && std::holds_alternative<violation>(out.front());
+  // A second copy of a message finds its place taken, or yields no start.
+  if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
+  out = absorb(std::move(out));
+  if (executor_) parked_.clear();
+  return out;
+}
+
+inline outputs local_pass::absorb(outputs from_wave) {
+  outputs rest;
+  for (output& out : from_wave) {
+    if (std::holds_alternative<launch>(out)) {
+      executor_.emplace(graph_, wave_.dependencies(), wave_.needed_nodes(), wave_.retention(),
+                        self_, state_);
+    } else if (const auto* s = std::get_if<start>(&out)) {
+      if (auto parked = parked_.extract(s->message)) {
+        seeds_.push_back({s->node, std::move(parked.mapped())});
+      }
+    } else {
+      if (std::holds_alternative<aborted>(out) && executor_) executor_->stop();
+      rest.push_back(std::move(out));
+    }
+  }
+  return rest;
+}
+
+inline bool local_pass::claim() {
+  if (!executor_ || activity_ == activity::claimed || wave_.phase() != wave_phase::run) {
+    return false;
+  }
+  if (roots_.empty() && seeds_.empty()) return false;
+  activity_ = activity::claimed;
+  claimed_roots_ = std::exchange(roots_, {});
+  claimed_seeds_ = std::exchange(seeds_, {});
+  return true;
+}
+
+template <class Sink>
+void local_pass::run(Sink&& sink) {
+  for (root& r : claimed_roots_) executor_->seed(std::move(r));
+  for (seeding& s : claimed_seeds_) executor_->seed(s.node, std::move(s.gradients));
+  claimed_roots_.clear();
+  claimed_seeds_.clear();
+  last_ = executor_->run([&](outgoing_gradients&& leaving) {
+    const worker_rank to = leaving.to.peer;
+    sink(to, pack(std::move(leaving)));
+  });
+}
+
+inline outputs local_pass::completed() {
+  activity_ = activity::resting;
+  switch (last_) {
+  case run_state::drained:
+    return absorb(wave_.step(drained{}, graph_));
+  case run_state::failed:
+    return give_up(abort_reason::failed,
+                   executor_->failure().node + ": " + executor_->failure().text);
+  case run_state::waiting:
+  case run_state::stopped:
+    break;
+  }
+  return {};
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+// Remembers which contexts of each creator were released, so that a late message never revives
+// one. Pure: standard library only.
+#pragma once
+
+#include <weft/autograd/messages.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+namespace weft::autograd {
+
+/// A context's id: its creator in the upper half, a serial number counted from one in the lower.
+[[nodiscard]] constexpr context_id make_context_id(worker_rank creator, std::uint32_t serial) {
+  return std::uint64_t{creator} << 32 | serial;
+}
+[[nodiscard]] constexpr worker_rank creator_of(context_id id) {
+  return static_cast<worker_rank>(id >> 32);
+}
+[[nodiscard]] constexpr std::uint32_t serial_of(context_id id) {
+  return static_cast<std::uint32_t>(id);
+}
+
+/// Intervals of serial numbers per creator. Creators count up, so gaps are contexts that are open
+/// or that never came here; beyond the limit the oldest gap counts as released. Not thread-safe.
+class released_contexts {
+ public:
+  /// `limit` >= 1 bounds the intervals kept for one creator.
+  explicit released_contexts(std::size_t limit = 4096) : limit_(limit) {}
+
+  [[nodiscard]] bool contains(context_id id) const {
+    const auto of = released_.find(creator_of(id));
+    if (of == released_.end()) return false;
+    const auto after = of->second.upper_bound(serial_of(id));
+    return after != of->second.begin() && std::prev(after)->second >= serial_of(id);
+  }
+
+  void add(context_id id) {
+    if (contains(id)) return;
+    auto& intervals = released_[creator_of(id)];
+    const std::uint32_t n = serial_of(id);
+    const auto after = intervals.upper_bound(n);
+    const bool joins_after = after != intervals.end() && after->first - 1 == n;
+    const std::uint32_t last = joins_after ? after->second : n;
+    if (joins_after) intervals.erase(after);
+    const auto above = intervals.upper_bound(n);
+    if (above != intervals.begin() && std::prev(above)->second + 1 == n) {
+      std::prev(above)->second = last;
+    } else {
+      intervals.emplace(n, last);
+    }
+    if (intervals.size() > limit_) {
+      const auto second = std::next(intervals.begin());
+      intervals.begin()->second = second->second;
+      intervals.erase(second);
+    }
+  }
+
+  /// Intervals kept for one creator.
+  [[nodiscard]] std::size_t intervals(worker_rank creator) const {
+    const auto of = released_.find(creator);
+    return of == released_.end() ? 0 : of->second.size();
+  }
+
+ private:
+  std::size_t limit_;
+  std::map<worker_rank, std::map<std::uint32_t, std::uint32_t>> released_;  // first -> last
+};
+
+}  // namespace weft::autograd

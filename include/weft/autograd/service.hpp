@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSL-1.0
+// The shell around the wave: records messages, carries passes between workers, keeps contexts.
+//
+//   section of a request, reply or failure
+//     {context 8, message 8 (0: no tensor with grad), count 4, workers 4 each}
+//     workers: in replies and failures, those that joined the context below the call
+//   frame of kind autograd   {length 4, what 1, ...}, `length` counting from `what`
+//     what 0-6   a control message (messages.hpp), gradients as tensors of the frame
+//     what 7     {context 8}: its creator releases it
+//     what 8     {context 8, count 4, workers 4 each}: tells the creator who else joined, where no
+//                reply could
+//
+//   creator                     participant                  participant below
+//     request {context} ──────────► joins ── request ───────────► joins
+//     ◄── reply {who joined} ───────┘ ◄── reply ──────────────────┘
+//     release ────────────────────► forgets
+//     release ────────────────────────────────────────────────────► forgets
+//
+// A context is created where `scope` runs and joined by whoever serves a call inside it; one-way
+// calls (`post`) are neither recorded nor in the context. Lock order: the service's, then one
+// context's, then a link's. No user code and no destructor of the user's nodes runs under them.
+#pragma once
+
+#include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/gradient_map.hpp>
+#include <weft/autograd/nodes.hpp>
+#include <weft/autograd/pass.hpp>
+#include <weft/autograd/released_contexts.hpp>
+#include <weft/rpc/worker.hpp>
+#include <weft/wire/tensor.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+class autograd_service;
+
+namespace autograd::detail {
+
+/// Who waits for a pass that began here.
+struct pass_waiter : ref_counted {
+  ref<event> over = make_ref<event>();
+  std::optional<aborted> failure;  // written before `over` is set
+};
+
+/// One context on one worker.
+struct context_state final : ref_counted {
+  context_state(context_id which, worker_rank made_by) : id(which), creator(made_by) {}
+  const context_id id;
+  const worker_rank creator;
+
+  mutable std::mutex mutex;  // guards the rest
+  bool released = false;
+  error gone;  ///< autograd_context_gone and why, once it is released
+  message_id last_message = 0;
+  std::uint32_t last_pass = 0;
+  send_table sends;
+  std::set<worker_rank> joined;  ///< other workers that may have this context
+  bool unreported = false;       ///< `joined` grew since the last reply
+  ended_passes ended;
+  std::map<pass_id, std::shared_ptr<local_pass>> passes;
+  std::map<pass_id, ref<pass_waiter>> waiters;
+  gradient_map gradients;
+  ref<event> pass_over;  ///< set when the next pass is over; made by who waits for that
+
+  /// A pass has run here and its initiator may already say that it succeeded. Under the lock.
+  [[nodiscard]] bool settling() const {
+    for (const auto& [which, pass] : passes) {
+      const wave& plan = pass->plan();
+      if (plan.phase() == wave_phase::settled && !plan.is_initiator()) return true;
+    }
+    return false;
+  }
+  /// The gradients as they are; `autograd_service::gradients` waits for what is on its way.
+  [[nodiscard]] gradient_map snapshot() const {
+    const std::lock_guard lock(mutex);
+    return gradients;
+  }
+};
+
+}  // namespace autograd::detail
+
+class autograd_service final : public service {
+ public:
+  static constexpr service_slot slot = service_slot::autograd;
+  using context_state = autograd::detail::context_state;
+
+  explicit autograd_service(worker& me) : me_(me) {}
+
+  // ── for autograd::context; awaitables on the worker's thread ──
+  [[nodiscard]] ref<context_state> open();
+  /// Tells every worker that joined, and forgets the context here. By its creator.
+  void release(context_state& state);
+  [[nodiscard]] asio::awaitable<void> backward(ref<context_state> state,
+                                               std::vector<at::Tensor> roots,
+                                               std::vector<at::Tensor> gradients,
+                                               autograd::graph_retention retention,
+                                               std::optional<duration> limit);
+  /// The gradients of this worker's leaves, with those of every pass whose `backward` has returned
+  /// before the caller was told so: waits for passes that ran here until their outcome is known.
+  /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline.
+  [[nodiscard]] asio::awaitable<autograd::gradient_map> gradients(ref<context_state> state);
+  /// The context of the running coroutine or function, if any; it may be released meanwhile.
+  [[nodiscard]] static ref<context_state> current();
+  /// For tests: contexts known here, and their passes under way.
+  [[nodiscard]] std::size_t contexts() const;
+  [[nodiscard]] std::size_t passes() const;
+  /// Frames sent: control messages, gradients, releases.
+  [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
+
+  // ── service ──
+  [[nodiscard]] bool owns(frame_kind kind) const noexcept override {
+    return kind == frame_kind::autograd;
+  }
+  void attach(link& to, const frame_header& header, message& m) override;
+  expected<void> arrive(link& from, incoming_message& m) override;
+  expected<void> frame(link& from, incoming_message& m) override;
+  void down(link& peer, const error& reason) override;
+
+  /// Bounds of what peers can make this worker keep.
+  static constexpr std::size_t most_contexts = 65536;
+  static constexpr std::size_t most_passes = 1024;  // under way, in one context
+
+ private:
+  /// What a step leaves to be done without the lock.
+  struct after {
+    std::vector<std::uint32_t> flush;
+    std::vector<std::shared_ptr<autograd::local_pass>> run;
+    std::vector<std::shared_ptr<autograd::local_pass>> destroy;
+    std::vector<ref<event>> wake;
+    std::optional<autograd::violation> violation;
+  };
+
+  // contexts
+  [[nodiscard]] ref<context_state> find(autograd::context_id id) const;
+  [[nodiscard]] expected<ref<context_state>> join(autograd::context_id id);
+  void forget(const ref<context_state>& state, const std::string& why);
+  void send_release(std::uint32_t to, autograd::context_id id);
+  void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
+  void add_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
+  [[nodiscard]] std::string absence(autograd::context_id id) const;
+  [[nodiscard]] const std::string& name_of(std::uint32_t rank) const {
+    return me_.members().members[rank].name;
+  }
+
+  // frames
+  [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
+                            const std::vector<at::Tensor>& tensors);
+  void refuse(std::uint32_t to, const autograd::pass_id& pass, std::string text);
+  [[nodiscard]] expected<void> release_arrived(link& from, std::span<const std::byte> body);
+  [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
+  [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
+                                               std::vector<at::Tensor> tensors);
+  [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>> admit(
+      context_state& c, const autograd::control& what, after& todo);
+
+  // passes
+  void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+           autograd::outputs out, after& todo);
+  void finish(const ref<context_state>& c, after todo);
+  void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass);
+  [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
+  [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why) const;
+
+  worker& me_;
+  mutable std::mutex mutex_;  // guards the next group
+  std::uint32_t last_context_ = 0;
+  std::map<autograd::context_id, ref<context_state>> contexts_;
+  autograd::released_contexts released_;  // those of other creators
+  std::atomic<std::uint64_t> frames_{0};
+};
+
+}  // namespace weft
+
+#include <weft/autograd/impl/service.hpp>
+#include <weft/autograd/impl/service_backward.hpp>

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Plans one backward pass on one worker: which nodes are needed, on which workers, and when the
+// pass has ended everywhere. Pure: `step(input, graph) -> outputs`; no I/O, clock, thread,
+// libtorch.
+//
+//   initiator                    participant                     meaning
+//   begin ── need ──────────────► walk ── need ─► …              find what the roots reach
+//   ◄──────────────────── ack ───┘ (once nothing below it is open: Dijkstra and Scholten)
+//   launch ── go ───────────────► launch                         dependency counts are final
+//   ◄─────────── grad between forward receivers and senders ───► start
+//   ◄───────────────────── done ─┘ once everything needed ran
+//   commit ── end ──────────────► commit                         gradients become visible
+//   abort, from anyone: told to the initiator and along the needs; the pass is dropped everywhere
+//
+// Message order between two workers is not assumed, and a message may arrive twice. Messages to
+// oneself are edges of the local walk: nothing is sent, and a chain of them costs no stack.
+
+#include <weft/autograd/messages.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace weft::autograd {
+
+/// A node of the local graph: dense, counted from zero in the order in which the walk meets them.
+using node_index = std::uint32_t;
+
+/// A forward message, seen from one of its ends.
+struct peer_message {
+  worker_rank peer = 0;  ///< the worker at the other end
+  message_id message = 0;
+  friend auto operator<=>(const peer_message&, const peer_message&) = default;
+};
+
+/// A send node, found by its message.
+struct send_point {
+  node_index node = 0;
+  worker_rank peer = 0;  ///< the forward receiver; only it may ask for this node
+};
+
+/// The local part of the autograd graph. It must not change between `begin` and `launch`.
+template <class G>
+concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_index)) {
+  /// Calls `visit` for the target of each edge of `n`, in order, once per edge.
+  { g.next(n, visit) };
+  /// The message that `n` came with, if `n` is a receive node (it then has no edges).
+  { g.receive(n) } -> std::same_as<std::optional<peer_message>>;
+  /// The send node recorded here for `m`, or nothing.
+  { g.send(m) } -> std::same_as<std::optional<send_point>>;
+};
+
+// ── inputs ──────────────────────────────────────────────────────────────────────────────────────
+/// Starts the pass; only on its initiator, once. Roots may repeat.
+struct begin {
+  std::vector<node_index> roots;
+};
+struct arrived {
+  worker_rank from = 0;
+  control_body body;
+};
+/// Every node that `launch` counted has run here.
+struct drained {};
+/// A node failed here, or the caller gave up.
+struct failed {
+  abort_reason reason = abort_reason::failed;
+  std::string text;
+};
+/// The worker is gone: nothing that it sent arrives after this. Also the answer to a `transmit` to
+/// a worker that is already gone.
+struct lost {
+  worker_rank peer = 0;
+};
+using input = std::variant<begin, arrived, drained, failed, lost>;
+
+// ── outputs, to be acted on in order ────────────────────────────────────────────────────────────
+struct transmit {
+  worker_rank to = 0;
+  control message;
+};
+/// `dependencies()` is final: give the roots (on the initiator) their gradients and run.
+struct launch {};
+/// The gradients that came with this `grad_message` may enter the graph at this node.
+struct start {
+  message_id message = 0;
+  node_index node = 0;
+};
+/// The pass succeeded: add its gradients to the context's.
+struct commit {};
+/// On the initiator, after `commit`: the caller's wait ends.
+struct finished {
+  std::vector<worker_rank> participants;  ///< other workers, ascending
+};
+/// The pass failed: stop running it and drop its gradients.
+struct aborted {
+  worker_rank origin = 0;
+  abort_reason reason = abort_reason::failed;
+  std::string text;
+};
+/// The peer sent what no correct worker sends; nothing was changed by it. Its link should close.
+struct violation {
+  worker_rank from = 0;
+  std::string text;
+};
+using output = std::variant<transmit, launch, start, commit, finished, aborted, violation>;
+using outputs = std::vector<output>;
+
+enum class wave_phase : std::uint8_t {
+  idle,      ///< nothing heard yet
+  discover,  ///< finding what is needed
+  run,       ///< nodes run
+  settled,   ///< everything has run here; others may still run
+  ended,
+  aborted
+};
+
+/// One pass on one worker. Not thread-safe: step it under the context's lock.
+class wave {
+ public:
+  /// `world` bounds the ranks that peers may name. `retention` is the initiator's choice; the
+  /// other workers learn it from the first need.
+  wave(pass_id pass, worker_rank self, worker_rank world,
+       graph_retention retention = graph_retention::release)
+      : pass_(pass), self_(self), world_(world), retention_(retention) {}
+
+  /// `g` is used by `begin` and the arrival of a need only, so never after `launch`.
+  template <graph G>
+  outputs step(const input& in, G& g);
+
+  const pass_id& pass() const { return pass_; }
+  wave_phase phase() const { return phase_; }
+  graph_retention retention() const { return retention_; }
+  bool is_initiator() const { return pass_.initiator == self_; }
+  /// The pass needs no further input and can be forgotten (see `ended_passes`).
+  bool over() const { return phase_ == wave_phase::ended || phase_ == wave_phase::aborted; }
+  /// Per node that the walk met: edges into it from needed nodes. Every such node is needed.
+  std::span<const std::uint32_t> dependencies() const { return dependencies_; }
+  /// How many nodes the walk met: so many run here before `drained`.
+  std::size_t needed_nodes() const { return needed_nodes_; }
+
+ private:
+  struct needed_send {
+    node_index node = 0;
+    worker_rank peer = 0;
+    bool arrived = false;
+  };
+  struct need_log {  // needs sent to one peer
+    std::uint32_t next = 0;
+    std::set<std::uint32_t> open;
+  };
+  struct engagement {
+    worker_rank from = 0;
+    std::uint32_t sequence = 0;
+  };
+
+  template <graph G>
+  void take(const begin& in, G& g, outputs& out);
+  template <graph G>
+  void take(const arrived& in, G& g, outputs& out);
+  template <graph G>
+  void take(const drained&, G&, outputs& out);
+  template <graph G>
+  void take(const failed& in, G&, outputs& out) {
+    give_up({self_, in.reason, in.text}, self_, out);
+  }
+  template <graph G>
+  void take(const lost& in, G&, outputs& out);
+
+  template <graph G>
+  void on(worker_rank from, const need_message& m, G& g, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const grad_message& m, G&, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const ack_message& m, G&, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const go_message&, G&, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const done_message&, G&, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const abort_message& m, G&, outputs& out);
+  template <graph G>
+  void on(worker_rank from, const end_message&, G&, outputs& out);
+
+  /// Marks everything reachable from `stack` and asks the peers it leads to.
+  template <graph G>
+  void walk(G& g, std::vector<node_index> stack, outputs& out);
+  bool visit(node_index n);
+  void maybe_settle(outputs& out);
+  void run(outputs& out);
+  void maybe_finish(outputs& out);
+  void give_up(abort_message why, worker_rank heard_from, outputs& out);
+
+  void send(worker_rank to, control_body body, outputs& out) const {
+    out.emplace_back(transmit{to, control{pass_, std::move(body)}});
+  }
+  static void refuse(worker_rank from, std::string text, outputs& out) {
+    out.emplace_back(violation{from, std::move(text)});
+  }
+
+  pass_id pass_;
+  worker_rank self_;
+  worker_rank world_;
+  graph_retention retention_;
+  wave_phase phase_ = wave_phase::idle;
+
+  std::vector<bool> visited_;
+  std::vector<std::uint32_t> dependencies_;
+  std::size_t needed_nodes_ = 0;
+  std::map<message_id, needed_send> needed_;
+  std::vector<message_id> early_;  // gradients that came before go, in order
+
+  std::map<worker_rank, need_log> asked_;                    // needs that left
+  std::map<worker_rank, std::set<std::uint32_t>> asked_by_;  // needs that came, by sequence
+  std::size_t deficit_ = 0;                                  // needs not yet acknowledged
+  std::optional<engagement> parent_;                         // the need to acknowledge last
+  std::set<worker_rank> below_;                              // who joined below this worker
+
+  std::set<worker_rank> participants_;  // initiator only, without itself
+  std::set<worker_rank> done_;
+};
+
+}  // namespace weft::autograd
+
+#include <weft/autograd/impl/wave.hpp>

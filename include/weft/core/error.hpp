@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSL-1.0
+// Errors: one value type for every failure, thrown as `rpc_error` or delivered as `expected`.
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/core/ref.hpp>
+
+#include <tl/expected.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace weft {
+
+/// What went wrong. Values are part of the wire format: append only.
+enum class errc : int {
+  timed_out = 1,          ///< the deadline passed
+  cancelled,              ///< the caller gave up
+  peer_died,              ///< the process or its link is gone
+  unknown_peer,           ///< no worker has that name or rank
+  unknown_function,       ///< the peer's program does not contain the function
+  signature_mismatch,     ///< it does, with other parameter or result types
+  remote_exception,       ///< the function threw
+  message_too_large,      ///< over a frame limit
+  protocol_error,         ///< bytes that are not a weft message; the link is closed
+  bad_arguments,          ///< a whole frame whose payload does not decode
+  version_mismatch,       ///< the peers speak different versions or features
+  unauthenticated,        ///< wrong job token
+  wrong_peer,             ///< another process answered at that address
+  duplicate_name,         ///< two workers chose one name
+  rendezvous_failed,      ///< the store failed, or workers are missing at the deadline
+  shutting_down,          ///< this worker is stopping
+  resource_exhausted,     ///< a memory limit was reached
+  too_many_calls,         ///< the outbox is full
+  not_encodable,          ///< a value that cannot travel (quantised tensors, ...)
+  no_common_transport,    ///< none of the transports reaches the peer
+  closed,                 ///< the connection was closed
+  invalid_argument,       ///< the caller's argument is wrong
+  rref_owner_died,        ///< the process that held the object is gone
+  rref_lost,              ///< the object was freed while the reference travelled
+  rref_not_owner,         ///< only the owner may do this
+  autograd_context_gone,  ///< the context was released, or never existed
+  autograd_pass_aborted,  ///< a worker failed in backward; nothing of the pass is visible
+  worker_failed,          ///< another worker's main ended with an error
+};
+
+/// How far the call got. Only `not_sent` and `not_executed` are safe to repeat blindly.
+enum class execution : std::uint8_t { not_sent, not_executed, maybe_executed, executed };
+
+/// Who noticed the failure.
+enum class origin : std::uint8_t { local, transport, remote_runtime, remote_user };
+
+class error;
+
+/// The story behind an error; constant once made, shared by copies.
+struct error_detail : ref_counted {
+  origin from = origin::local;
+  execution ran = execution::not_sent;
+  std::string text;              ///< the cause in words
+  std::string peer;              ///< name of the other worker, empty if none
+  std::uint64_t incarnation = 0; ///< of the peer
+  std::string function;          ///< qualified name, empty if none
+  std::chrono::microseconds deadline{0};
+  std::chrono::microseconds elapsed{0};
+  std::string remote_type;       ///< type of a remote exception
+  std::error_code cause_code;
+  ref<const error_detail> cause; ///< what led to it, if `cause_code` is set
+};
+
+[[nodiscard]] const std::error_category& category() noexcept;
+[[nodiscard]] inline std::error_code make_error_code(errc code) noexcept {
+  return {static_cast<int>(code), category()};
+}
+
+/// 24 bytes, cheap to copy. A default-constructed error means success.
+class error {
+ public:
+  error() noexcept = default;
+  explicit error(errc code) noexcept : code_(make_error_code(code)) {}
+  error(std::error_code code, ref<const error_detail> detail) noexcept
+      : code_(code), detail_(std::move(detail)) {}
+  error(errc code, std::string text, execution ran = execution::not_sent,
+        origin from = origin::local);
+
+  [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
+  [[nodiscard]] const error_detail& detail() const noexcept;
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(code_); }
+  [[nodiscard]] const ref<const error_detail>& shared_detail() const noexcept { return detail_; }
+  [[nodiscard]] bool operator==(errc code) const noexcept {
+    return code_ == make_error_code(code);
+  }
+  [[nodiscard]] execution ran() const noexcept { return detail().ran; }
+  [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
+  /// A sentence with function, peer, cause and how far the call got.
+  [[nodiscard]] std::string message() const;
+
+  /// A copy whose detail is changed by `edit(error_detail&)`.
+  template <class Edit>
+  [[nodiscard]] error with(Edit&& edit) const;
+
+ private:
+  std::error_code code_;
+  ref<const error_detail> detail_;
+};
+
+/// Thrown by every awaited operation that fails.
+class rpc_error : public std::system_error {
+ public:
+  explicit rpc_error(weft::error e)
+      : std::system_error(e.code()),
+        error_(std::move(e)),
+        text_(std::make_shared<const std::string>(error_.message())) {}
+  rpc_error(errc code, std::string text, execution ran = execution::not_sent)
+      : rpc_error(weft::error(code, std::move(text), ran)) {}
+  [[nodiscard]] const weft::error& error() const noexcept { return error_; }
+  [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
+
+ private:
+  weft::error error_;
+  std::shared_ptr<const std::string> text_;
+};
+
+template <class T>
+using expected = tl::expected<T, error>;
+using tl::unexpected;
+
+/// Call option: deliver failures as `expected<T>` instead of throwing.
+struct as_expected_t {};
+inline constexpr as_expected_t as_expected{};
+
+}  // namespace weft
+
+template <>
+struct std::is_error_code_enum<weft::errc> : std::true_type {};
+
+#include <weft/core/impl/error.hpp>

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSL-1.0
+// A started result: `co_await std::move(f)` once, or `co_await f.get()` as often as T can be copied.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/event.hpp>
+
+#include <asio/async_result.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/bind_executor.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/dispatch.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace weft {
+
+namespace detail {
+
+template <class T>
+using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+
+/// Shared by the future and the coroutine that computes it. Results are written before `done` is
+/// set and constant after.
+template <class T>
+struct future_state : ref_counted {
+  explicit future_state(asio::any_io_executor where) : executor(std::move(where)) {}
+  asio::any_io_executor executor;
+  ref<event> done = make_ref<event>();
+  std::optional<stored<T>> value;
+  std::exception_ptr failure;
+  asio::cancellation_signal stop;  // on `executor` only
+};
+
+}  // namespace detail
+
+/// Movable handle of work that already runs. Dropping an unfinished one cancels the work;
+/// `std::move(f).detach()` lets it run. Thread safety: one thread at a time.
+template <class T>
+class [[nodiscard]] future {
+ public:
+  using value_type = T;
+  /// What an Asio completion handler of the result takes.
+  using signature = std::conditional_t<std::is_void_v<T>, void(std::exception_ptr),
+                                       void(std::exception_ptr, detail::stored<T>)>;
+
+  future() noexcept = default;
+  explicit future(ref<detail::future_state<T>> state) noexcept : state_(std::move(state)) {}
+  future(future&&) noexcept = default;
+  future& operator=(future&& other) noexcept {
+    if (this != &other) {
+      cancel();
+      state_ = std::move(other.state_);
+    }
+    return *this;
+  }
+  ~future() { cancel(); }
+
+  [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(state_); }
+  [[nodiscard]] bool ready() const { return state_ && state_->done->is_set(); }
+
+  /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone.
+  [[nodiscard]] asio::awaitable<T> get() const { return wait_copy(state_); }
+
+  /// The result, moved out: `co_await std::move(f)` (T default constructible, or void).
+  template <asio::completion_token_for<signature> CompletionToken>
+    requires(std::is_void_v<T> || std::is_default_constructible_v<T>)
+  auto operator()(CompletionToken&& token) && {
+    return asio::async_initiate<CompletionToken, signature>(
+        [](auto handler, ref<detail::future_state<T>> state) {
+          take(std::move(handler), std::move(state));
+        },
+        token, std::exchange(state_, nullptr));
+  }
+
+  /// Lets the work run without an owner; its errors are dropped with its result.
+  void detach() && { state_ = nullptr; }
+
+ private:
+  static asio::awaitable<T> wait_copy(ref<detail::future_state<T>> state) {
+    if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
+    co_await event::async_wait(state->done, asio::use_awaitable);
+    if (state->failure) std::rethrow_exception(state->failure);
+    if constexpr (!std::is_void_v<T>) co_return *state->value;
+  }
+
+  template <class Handler>
+  static void take(Handler handler, ref<detail::future_state<T>> state) {
+    if (!state) {
+      finish(std::move(handler), nullptr,
+             std::make_exception_ptr(rpc_error(errc::invalid_argument, "this future is empty")));
+      return;
+    }
+    auto executor = asio::get_associated_executor(handler);
+    auto slot = asio::get_associated_cancellation_slot(handler);
+    auto then = [h = std::move(handler), state](asio::error_code ec) mutable {
+      if (ec) {
+        future(std::move(state)).cancel();
+        finish(std::move(h), nullptr,
+               std::make_exception_ptr(rpc_error(errc::cancelled, "waiting for a future")));
+      } else {
+        auto failure = state->failure;
+        finish(std::move(h), std::move(state), failure);
+      }
+    };
+    event::async_wait(state->done,
+                      asio::bind_cancellation_slot(
+                          slot, asio::bind_executor(executor, std::move(then))));
+  }
+  template <class Handler>
+  static void finish(Handler handler, ref<detail::future_state<T>> state,
+                     std::exception_ptr failure) {
+    if constexpr (std::is_void_v<T>) {
+      std::move(handler)(failure);
+    } else if (failure || !state) {
+      std::move(handler)(failure, T());
+    } else {
+      std::move(handler)(nullptr, std::move(*state->value));
+    }
+  }
+
+  void cancel() noexcept {
+    if (!state_) return;
+    auto state = std::exchange(state_, nullptr);
+    if (state->done->is_set()) return;
+    auto executor = state->executor;
+    asio::dispatch(executor, [state = std::move(state)] {
+      state->stop.emit(asio::cancellation_type::terminal);
+    });
+  }
+
+  ref<detail::future_state<T>> state_;
+};
+
+/// Starts `work` on `executor` at once (inline if already there) and returns its future.
+template <class T>
+[[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
+  auto state = make_ref<detail::future_state<T>>(executor);
+  auto run = [](asio::awaitable<T> w,
+                ref<detail::future_state<T>> s) -> asio::awaitable<void> {
+    try {
+      if constexpr (std::is_void_v<T>) {
+        co_await std::move(w);
+        s->value.emplace();
+      } else {
+        s->value.emplace(co_await std::move(w));
+      }
+    } catch (...) {
+      s->failure = std::current_exception();  // delivered to whoever awaits
+    }
+    s->done->set();
+  };
+  asio::co_spawn(executor, run(std::move(work), state),
+                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr) {}));
+  return future<T>(std::move(state));
+}
+
+}  // namespace weft

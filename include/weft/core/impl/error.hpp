@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/core/error.hpp.
+#pragma once
+
+#include <weft/core/error.hpp>
+
+namespace weft {
+namespace detail {
+
+inline const char* text_of(errc code) noexcept {
+  switch (code) {
+    case errc::timed_out: return "timed out";
+    case errc::cancelled: return "cancelled";
+    case errc::peer_died: return "peer died";
+    case errc::unknown_peer: return "unknown peer";
+    case errc::unknown_function: return "unknown function";
+    case errc::signature_mismatch: return "signature mismatch";
+    case errc::remote_exception: return "remote exception";
+    case errc::message_too_large: return "message too large";
+    case errc::protocol_error: return "protocol error";
+    case errc::bad_arguments: return "bad arguments";
+    case errc::version_mismatch: return "version mismatch";
+    case errc::unauthenticated: return "unauthenticated";
+    case errc::wrong_peer: return "wrong peer";
+    case errc::duplicate_name: return "duplicate name";
+    case errc::rendezvous_failed: return "rendezvous failed";
+    case errc::shutting_down: return "shutting down";
+    case errc::resource_exhausted: return "resource exhausted";
+    case errc::too_many_calls: return "too many calls";
+    case errc::not_encodable: return "not encodable";
+    case errc::no_common_transport: return "no common transport";
+    case errc::closed: return "closed";
+    case errc::invalid_argument: return "invalid argument";
+    case errc::rref_owner_died: return "rref owner died";
+    case errc::rref_lost: return "rref lost";
+    case errc::rref_not_owner: return "rref not owner";
+    case errc::autograd_context_gone: return "autograd context gone";
+    case errc::autograd_pass_aborted: return "autograd pass aborted";
+    case errc::worker_failed: return "worker failed";
+  }
+  return "unknown error";
+}
+
+class error_category final : public std::error_category {
+ public:
+  [[nodiscard]] const char* name() const noexcept override { return "weft"; }
+  [[nodiscard]] std::string message(int code) const override {
+    return text_of(static_cast<errc>(code));
+  }
+};
+
+inline const char* text_of(execution ran) noexcept {
+  switch (ran) {
+    case execution::not_sent: return "not sent";
+    case execution::not_executed: return "not executed";
+    case execution::maybe_executed: return "maybe executed";
+    case execution::executed: return "executed";
+  }
+  return "?";
+}
+
+}  // namespace detail
+
+inline const std::error_category& category() noexcept {
+  static const detail::error_category instance;
+  return instance;
+}
+
+inline error::error(errc code, std::string text, execution ran, origin from)
+    : code_(make_error_code(code)) {
+  auto detail = make_ref<error_detail>();
+  detail->text = std::move(text);
+  detail->ran = ran;
+  detail->from = from;
+  detail_ = std::move(detail);
+}
+
+inline const error_detail& error::detail() const noexcept {
+  static const error_detail none;
+  return detail_ ? *detail_ : none;
+}
+
+inline std::string error::message() const {
+  if (!code_) return "success";
+  const error_detail& d = detail();
+  std::string out;
+  if (!d.function.empty()) out += "call of '" + d.function + "'";
+  if (!d.peer.empty()) out += (out.empty() ? "worker '" : " on worker '") + d.peer + "'";
+  if (!out.empty()) out += ": ";
+  out += code_.message();
+  if (!d.text.empty()) out += ": " + d.text;
+  if (d.elapsed.count() > 0) out += " (after " + std::to_string(d.elapsed.count() / 1000) + " ms)";
+  if (!d.function.empty()) out += std::string(" [") + weft::detail::text_of(d.ran) + "]";
+  if (d.cause_code) out += "; caused by: " + cause().message();
+  return out;
+}
+
+template <class Edit>
+error error::with(Edit&& edit) const {
+  auto copy = make_ref<error_detail>();
+  const error_detail& d = detail();
+  copy->from = d.from;
+  copy->ran = d.ran;
+  copy->text = d.text;
+  copy->peer = d.peer;
+  copy->incarnation = d.incarnation;
+  copy->function = d.function;
+  copy->deadline = d.deadline;
+  copy->elapsed = d.elapsed;
+  copy->remote_type = d.remote_type;
+  copy->cause_code = d.cause_code;
+  copy->cause = d.cause;
+  std::forward<Edit>(edit)(*copy);
+  return {code_, ref<const error_detail>(std::move(copy))};
+}
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+// Intrusive reference counting: one pointer wide, so that handles fit small buffers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+/// Base of objects that are held by `ref<T>`. The count is atomic; the object is not.
+class ref_counted {
+ public:
+  ref_counted() = default;
+  ref_counted(const ref_counted&) = delete;
+  ref_counted& operator=(const ref_counted&) = delete;
+  virtual ~ref_counted() = default;
+
+  void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  void release() const noexcept {
+    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  [[nodiscard]] std::uint32_t use_count() const noexcept {
+    return count_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool unique() const noexcept {
+    return count_.load(std::memory_order_acquire) == 1;
+  }
+
+ private:
+  mutable std::atomic<std::uint32_t> count_{0};
+};
+
+/// Shared ownership of a `ref_counted` object. Distinct handles may be used from different threads.
+template <class T>
+class ref {
+ public:
+  constexpr ref() noexcept = default;
+  constexpr ref(std::nullptr_t) noexcept {}
+  explicit ref(T* object) noexcept : object_(object) {
+    if (object_) object_->retain();
+  }
+  ref(const ref& other) noexcept : ref(other.object_) {}
+  ref(ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  ref(const ref<U>& other) noexcept : ref(static_cast<T*>(other.get())) {}
+  template <class U>
+    requires std::is_convertible_v<U*, T*>
+  ref(ref<U>&& other) noexcept : object_(other.detach()) {}
+  ref& operator=(ref other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~ref() {
+    if (object_) object_->release();
+  }
+
+  [[nodiscard]] T* get() const noexcept { return object_; }
+  T* operator->() const noexcept { return object_; }
+  T& operator*() const noexcept { return *object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+  friend bool operator==(const ref& a, const ref& b) noexcept { return a.object_ == b.object_; }
+  /// Gives up the handle without releasing it.
+  [[nodiscard]] T* detach() noexcept { return std::exchange(object_, nullptr); }
+
+ private:
+  T* object_ = nullptr;
+};
+
+template <class T, class... Args>
+[[nodiscard]] ref<T> make_ref(Args&&... args) {
+  return ref<T>(new T(std::forward<Args>(args)...));
+}
+
+}  // namespace weft

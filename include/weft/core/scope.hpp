@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSL-1.0
+// Coroutine-local state: what a call inherits from the coroutine that makes it.
+//
+//   any_io_executor -> scope_executor{ io_context executor, ref<const scope> }
+//
+// Every resumption of a coroutine goes through its executor; the wrapper installs the scope for
+// the time of the resumption and restores what was there before. A child that is awaited directly
+// shares its parent's scope; one that gets another scope is spawned (`with_scope`).
+#pragma once
+
+#include <weft/core/ref.hpp>
+
+#include <asio/any_io_executor.hpp>
+#include <asio/associated_executor.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/execution.hpp>
+#include <asio/io_context.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace weft {
+
+/// Something to install on the thread while a coroutine runs (a grad mode, say).
+/// Semantic duty: `leave` undoes `enter`; both are cheap and do not throw.
+class thread_mode : public ref_counted {
+ public:
+  struct saved {
+    std::uint64_t words[2] = {};
+  };
+  virtual void enter(saved& before) const noexcept = 0;
+  virtual void leave(const saved& before) const noexcept = 0;
+};
+
+/// Constant once it is installed; change it by making a new one.
+struct scope : ref_counted {
+  using time_point = std::chrono::steady_clock::time_point;
+
+  std::optional<time_point> deadline;  ///< of the call that this coroutine serves
+  ref<const ref_counted> autograd;     ///< autograd context, if any (autograd/context.hpp)
+  ref<const thread_mode> mode;         ///< installed while the coroutine runs
+  std::uint64_t trace = 0;
+  std::uint64_t span = 0;
+  /// Set in the scope of a coroutine that serves one call after another: the call's scope, which
+  /// is installed in its stead. Changed by that coroutine's owner only, on its thread.
+  ref<const scope> forward;
+
+  [[nodiscard]] const scope* installed() const noexcept { return forward ? forward.get() : this; }
+  [[nodiscard]] ref<scope> copy() const {
+    auto out = make_ref<scope>();
+    out->deadline = deadline;
+    out->autograd = autograd;
+    out->mode = mode;
+    out->trace = trace;
+    out->span = span;
+    return out;
+  }
+};
+
+namespace detail {
+inline thread_local const scope* current_scope = nullptr;
+
+/// Installs a scope on this thread for the guard's life. Never held across co_await.
+class scope_guard {
+ public:
+  explicit scope_guard(const scope* installed) noexcept
+      : installed_(installed), before_(std::exchange(current_scope, installed)) {
+    if (installed_ && installed_->mode) installed_->mode->enter(saved_);
+  }
+  scope_guard(const scope_guard&) = delete;
+  scope_guard& operator=(const scope_guard&) = delete;
+  ~scope_guard() {
+    if (installed_ && installed_->mode) installed_->mode->leave(saved_);
+    current_scope = before_;
+  }
+
+ private:
+  const scope* installed_;
+  const scope* before_;
+  thread_mode::saved saved_;
+};
+}  // namespace detail
+
+/// The running coroutine's scope, or null outside of any.
+[[nodiscard]] inline ref<const scope> this_scope() noexcept {
+  return ref<const scope>(detail::current_scope);
+}
+
+/// Wraps a concrete executor so that whatever it runs, runs inside a scope. Two pointers, so that
+/// `any_io_executor` holds it without an allocation. Goes outside a strand, never inside.
+template <class Inner>
+class scope_executor {
+ public:
+  scope_executor(Inner inner, ref<const scope> installed) noexcept
+      : inner_(std::move(inner)), scope_(std::move(installed)) {}
+
+  [[nodiscard]] const ref<const scope>& installed() const noexcept { return scope_; }
+  [[nodiscard]] const Inner& inner() const noexcept { return inner_; }
+
+  template <class Property>
+    requires asio::can_query<const Inner&, Property>::value
+  decltype(auto) query(const Property& p) const
+      noexcept(asio::is_nothrow_query<const Inner&, Property>::value) {
+    return asio::query(inner_, p);
+  }
+  template <class Property>
+    requires asio::can_require<const Inner&, Property>::value
+  auto require(const Property& p) const {
+    using inner_type = std::decay_t<decltype(asio::require(inner_, p))>;
+    return scope_executor<inner_type>(asio::require(inner_, p), scope_);
+  }
+  template <class Property>
+    requires asio::can_prefer<const Inner&, Property>::value
+  auto prefer(const Property& p) const {
+    using inner_type = std::decay_t<decltype(asio::prefer(inner_, p))>;
+    return scope_executor<inner_type>(asio::prefer(inner_, p), scope_);
+  }
+
+  template <class Function>
+  void execute(Function&& function) const {
+    inner_.execute([installed = scope_, f = std::forward<Function>(function)]() mutable {
+      // Held: the call may end within `f`, and its scope is installed until the guard leaves.
+      const ref<const scope> call = installed ? installed->forward : nullptr;
+      detail::scope_guard guard(call ? call.get() : installed.get());
+      std::move(f)();
+    });
+  }
+
+  friend bool operator==(const scope_executor& a, const scope_executor& b) noexcept {
+    return a.inner_ == b.inner_ && a.scope_ == b.scope_;
+  }
+
+ private:
+  Inner inner_;
+  ref<const scope> scope_;
+};
+
+static_assert(sizeof(scope_executor<asio::io_context::executor_type>) <= 16);
+
+/// The executor of a coroutine that runs on `context` inside `installed`.
+[[nodiscard]] inline asio::any_io_executor scoped(asio::io_context& context,
+                                                  ref<const scope> installed) {
+  return scope_executor<asio::io_context::executor_type>(context.get_executor(),
+                                                         std::move(installed));
+}
+
+/// Awaits `child` inside another scope, on `context`. Errors of the child are thrown here;
+/// cancelling the awaiting coroutine cancels the child.
+template <class T>
+[[nodiscard]] asio::awaitable<T> with_scope(asio::io_context& context, ref<const scope> installed,
+                                            asio::awaitable<T> child) {
+  co_return co_await asio::co_spawn(scoped(context, std::move(installed)), std::move(child),
+                                    asio::use_awaitable);
+}
+
+}  // namespace weft

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSL-1.0
+// Children that end before their parent does.
+#pragma once
+
+#include <weft/core/future.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/error.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+/// Spawned children and the wait for all of them. Use through `with_task_group`. On the executor's
+/// thread only.
+class task_group {
+ public:
+  explicit task_group(asio::any_io_executor executor) : executor_(std::move(executor)) {}
+  task_group(const task_group&) = delete;
+  task_group& operator=(const task_group&) = delete;
+  ~task_group() { cancel(); }
+
+  /// Starts a child in the caller's scope, on the group's executor. After a child has failed, or
+  /// `cancel`, the child is dropped instead.
+  void spawn(asio::awaitable<void> child) {
+    if (state_->stopped) return;
+    if (state_->running++ == 0) state_->ended = make_ref<event>();
+    children_.push_back(start_on(executor_, watch(this, state_, std::move(child))));
+  }
+
+  /// Asks every child to end.
+  void cancel() {
+    state_->stopped = true;
+    std::vector<future<void>>().swap(children_);
+  }
+
+  /// Waits until every child has ended. When a child fails, the others are cancelled; its error is
+  /// thrown, and what else failed (not counting the cancelled) stands in the text of an rpc_error.
+  /// Cancelling the wait cancels the children; it still lasts until they have ended.
+  [[nodiscard]] asio::awaitable<void> join() {
+    const ref<state> s = state_;
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    co_await asio::this_coro::throw_if_cancelled(false);
+    const auto before = co_await asio::this_coro::cancellation_state;
+    bool cancelled = before.cancelled() != asio::cancellation_type::none;
+    if (cancelled) cancel();
+    while (s->running > 0) {
+      asio::error_code ec;
+      co_await event::async_wait(s->ended, asio::redirect_error(asio::use_awaitable, ec));
+      if (!ec) continue;
+      cancelled = true;
+      cancel();
+    }
+    co_await asio::this_coro::throw_if_cancelled(throws);
+    children_.clear();
+    if (s->first) rethrow(*s);
+    if (cancelled) throw std::system_error(asio::error::operation_aborted);
+  }
+
+ private:
+  struct state : ref_counted {
+    std::size_t running = 0;
+    bool stopped = false;
+    ref<event> ended;
+    std::exception_ptr first;
+    std::vector<std::string> further;
+
+    void note(std::exception_ptr failure) {
+      if (!first) {
+        first = std::move(failure);
+        return;
+      }
+      try {
+        std::rethrow_exception(std::move(failure));
+      } catch (const std::system_error& e) {
+        const bool by_cancel = stopped && (e.code() == asio::error::operation_aborted ||
+                                           e.code() == make_error_code(errc::cancelled));
+        if (!by_cancel) further.emplace_back(e.what());
+      } catch (const std::exception& e) {
+        further.emplace_back(e.what());
+      } catch (...) {
+        further.emplace_back("an exception that is not a std::exception");
+      }
+    }
+  };
+
+  [[noreturn]] static void rethrow(const state& s) {
+    if (s.further.empty()) std::rethrow_exception(s.first);
+    try {
+      std::rethrow_exception(s.first);
+    } catch (const rpc_error& e) {
+      throw rpc_error(e.error().with([&](error_detail& d) {
+        d.text += " (and " + std::to_string(s.further.size()) + " more failed: ";
+        for (std::size_t i = 0; i < s.further.size(); ++i) {
+          d.text += (i == 0 ? "" : "; ") + s.further[i];
+        }
+        d.text += ")";
+      }));
+    }
+  }
+
+  /// `group` is touched only while `stopped` is not set, so never after its end.
+  static asio::awaitable<void> watch(task_group* group, ref<state> s,
+                                     asio::awaitable<void> child) {
+    try {
+      co_await std::move(child);
+    } catch (...) {
+      s->note(std::current_exception());
+    }
+    if (s->first && !s->stopped) group->cancel();
+    if (--s->running == 0) s->ended->set();
+  }
+
+  asio::any_io_executor executor_;
+  ref<state> state_ = make_ref<state>();
+  std::vector<future<void>> children_;
+};
+
+/// Runs `body(group)`, then waits for its children. When the body throws, they are cancelled first,
+/// and its error is the one that is thrown.
+template <class Body>
+[[nodiscard]] asio::awaitable<void> with_task_group(Body body) {
+  task_group group(co_await asio::this_coro::executor);
+  std::exception_ptr failure;
+  try {
+    co_await body(group);
+  } catch (...) {
+    failure = std::current_exception();  // rethrown below, after the children have ended
+    group.cancel();
+  }
+  // A coroutine that was cancelled itself could await nothing otherwise.
+  const bool throws = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  try {
+    co_await group.join();
+  } catch (...) {
+    if (!failure) failure = std::current_exception();  // else the body's came first
+  }
+  co_await asio::this_coro::throw_if_cancelled(throws);
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace weft

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSL-1.0
+// The single checks behind rpc/call_check.hpp. Each condition is a variable template whose name
+// and arguments tell what is wrong, because Clang prints them; positions count from 1.
+#pragma once
+
+#include <weft/rpc/function.hpp>
+#include <weft/wire/detail/sentence.hpp>
+#include <weft/wire/structure.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace weft::detail {
+
+template <class... T>
+struct types {};
+
+// ---- the declaration
+
+template <auto F>
+inline constexpr bool called_on_a_peer = std::is_void_v<typename function<F>::object>;
+
+template <auto F, class T>
+inline constexpr bool called_on_an_object =
+    std::same_as<std::remove_const_t<T>, typename function<F>::object> ||
+    (function<F>::is_member && std::derived_from<T, typename function<F>::object>);
+
+template <auto F>
+inline constexpr bool no_ellipsis = !function<F>::is_variadic;
+template <auto F>
+inline constexpr bool light_takes_no_worker =
+    function<F>::style != run_style::light || function<F>::injects != injection::worker;
+
+template <class T>
+inline constexpr bool is_view_type = false;
+template <class C, class R>
+inline constexpr bool is_view_type<std::basic_string_view<C, R>> = true;
+template <class T, std::size_t N>
+inline constexpr bool is_view_type<std::span<T, N>> = true;
+template <class T>
+inline constexpr bool is_view_type<std::initializer_list<T>> = true;
+
+// c10::ArrayRef and its relatives, by name: this header knows no libtorch.
+template <class T>
+consteval bool is_array_ref() {
+  const std::string_view name = spelled<T>();
+  return name.starts_with("c10::") && name.substr(0, name.find('<')).ends_with("ArrayRef");
+}
+
+template <class T>
+inline constexpr bool is_injected_type = std::is_same_v<std::remove_cvref_t<T>, worker> ||
+                                         std::is_same_v<std::remove_cvref_t<T>, caller>;
+
+template <auto F, std::size_t Position, class P>
+inline constexpr bool injected_type_comes_first = !is_injected_type<P>;
+template <auto F, std::size_t Position, class P>
+inline constexpr bool no_rvalue_reference = !std::is_rvalue_reference_v<P>;
+template <auto F, std::size_t Position, class P>
+inline constexpr bool no_mutable_reference =
+    !std::is_lvalue_reference_v<P> || std::is_const_v<std::remove_reference_t<P>>;
+template <auto F, std::size_t Position, class P>
+inline constexpr bool no_pointer = !std::is_pointer_v<std::remove_cvref_t<P>> &&
+                                   !std::is_member_pointer_v<std::remove_cvref_t<P>> &&
+                                   !std::is_null_pointer_v<std::remove_cvref_t<P>>;
+template <auto F, std::size_t Position, class P>
+inline constexpr bool no_view =
+    !is_view_type<std::remove_cvref_t<P>> && !is_array_ref<std::remove_cvref_t<P>>();
+template <auto F, std::size_t Position, class P>
+inline constexpr bool can_be_sent = describable<P>;
+
+template <auto F, std::size_t Position, class P>
+consteval bool check_parameter() {
+  if constexpr (!injected_type_comes_first<F, Position, P>) {
+    WEFT_REQUIRE((injected_type_comes_first<F, Position, P>),
+                 "weft: weft::worker& or const weft::caller& is injected as the first parameter, "
+                 "written exactly so.",
+                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
+                 ": weft::worker& or const weft::caller& is injected as the first parameter, "
+                 "written exactly so.");
+  } else if constexpr (!no_rvalue_reference<F, Position, P>) {
+    WEFT_REQUIRE((no_rvalue_reference<F, Position, P>),
+                 "weft: a parameter cannot be an rvalue reference; take it by value.",
+                 "weft: parameter ", Position, " of ", function<F>::name(),
+                 " is an rvalue reference, ", spelled<P>(), "; take it by value.");
+  } else if constexpr (!no_mutable_reference<F, Position, P>) {
+    WEFT_REQUIRE((no_mutable_reference<F, Position, P>),
+                 "weft: a parameter cannot be a T&, for the caller would not see the changes; take "
+                 "it by value or const T& and return the result.",
+                 "weft: parameter ", Position, " of ", function<F>::name(), " is ", spelled<P>(),
+                 ", but the caller would not see the changes; take it by value or by const "
+                 "reference and return the result.");
+  } else if constexpr (!no_pointer<F, Position, P>) {
+    WEFT_REQUIRE((no_pointer<F, Position, P>),
+                 "weft: a parameter cannot be a pointer, for it means nothing in another process; "
+                 "take a value (std::string for text, std::vector for arrays) or a weft::rref<T>.",
+                 "weft: parameter ", Position, " of ", function<F>::name(), " is a pointer, ",
+                 spelled<P>(),
+                 ", which means nothing in another process; take a value "
+                 "(std::string for text, std::vector for arrays) or a weft::rref<T>.");
+  } else if constexpr (!no_view<F, Position, P>) {
+    WEFT_REQUIRE((no_view<F, Position, P>),
+                 "weft: a parameter cannot be a view (string_view, span, ArrayRef), for nothing "
+                 "holds what it looks at; take std::string or std::vector.",
+                 "weft: parameter ", Position, " of ", function<F>::name(), " is a view, ",
+                 spelled<P>(),
+                 ", and nothing holds what it looks at; take std::string or "
+                 "std::vector.");
+  } else {
+    WEFT_REQUIRE((can_be_sent<F, Position, P>),
+                 "weft: this parameter cannot be sent: it or a part of it is no type that weft "
+                 "knows, no plain aggregate, and has no codec with a weft::structure.",
+                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
+                 ", cannot be sent: it or a part of it is no type that weft knows, no plain "
+                 "aggregate, and has no codec with a weft::structure.");
+  }
+  return true;
+}
+
+// The position, in the declaration, of the first parameter that travels.
+template <auto F>
+inline constexpr std::size_t first_position =
+    1 + (function<F>::injects != injection::none ? 1 : 0) +
+    (!function<F>::is_member && !called_on_a_peer<F> ? 1 : 0);
+
+template <auto F>
+consteval bool check_declaration() {
+  WEFT_REQUIRE((no_ellipsis<F>),
+               "weft: a function with C's ... cannot be called, for nothing says what it is given; "
+               "take a std::vector.",
+               "weft: ", function<F>::name(),
+               " has C's ..., and nothing says what it is given; take a std::vector.");
+  WEFT_REQUIRE((light_takes_no_worker<F>),
+               "weft: a light function runs on the thread that reads requests, so it takes no "
+               "weft::worker&; take const weft::caller&, or be a coroutine.",
+               "weft: ", function<F>::name(),
+               " is light and runs on the thread that reads requests, so it takes no "
+               "weft::worker&; take const weft::caller&, or be a coroutine.");
+  return []<class... P>(std::type_identity<std::tuple<P...>>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (check_parameter<F, first_position<F> + I, P>() && ... && true);
+    }(std::index_sequence_for<P...>{});
+  }(std::type_identity<typename function<F>::parameters>{});
+}
+
+// ---- the arguments
+
+template <auto F, std::size_t Given, std::size_t Takes>
+inline constexpr bool argument_count_fits = Given == Takes;
+
+template <auto F, std::size_t Argument, class Given, class Parameter>
+inline constexpr bool argument_converts = std::is_convertible_v<Given, Parameter>;
+
+template <bool... IsOption>
+consteval std::size_t arguments_before_options() {
+  constexpr std::array<bool, sizeof...(IsOption) + 1> option{IsOption..., true};
+  std::size_t count = 0;
+  while (!option[count]) ++count;
+  return count;
+}
+template <bool... IsOption>
+inline constexpr bool options_come_last =
+    (std::size_t{0} + ... + (IsOption ? 0u : 1u)) == arguments_before_options<IsOption...>();
+
+template <auto F, std::size_t Argument, class Given>
+consteval bool check_argument() {
+  using parameter = std::tuple_element_t<Argument - 1, typename function<F>::arguments>;
+  WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
+               "weft: this argument does not convert to the function's parameter.",
+               "weft: argument ", Argument, " of ", function<F>::name(), ", ", spelled<Given>(),
+               ", does not convert to ", spelled<parameter>(), ".");
+  return true;
+}
+
+template <auto F, std::size_t Given, std::size_t Takes>
+consteval void check_count() {
+  WEFT_REQUIRE((argument_count_fits<F, Given, Takes>),
+               "weft: this call gives another number of arguments than the function takes.",
+               "weft: ", function<F>::name(), " takes ", Takes, " arguments, ", Given, " given.");
+}
+
+template <auto F, bool... IsOption, class... Args>
+consteval bool check_arguments(types<Args...>) {
+  WEFT_REQUIRE(
+      (options_come_last<IsOption...>),
+      "weft: call options (weft::within, weft::as_expected, ...) come after all arguments.",
+      "weft: in a call of ", function<F>::name(),
+      ", options (weft::within, weft::as_expected, ...) come after all arguments.");
+  if constexpr (options_come_last<IsOption...>) {
+    constexpr std::size_t given = arguments_before_options<IsOption...>();
+    constexpr std::size_t takes = std::tuple_size_v<typename function<F>::arguments>;
+    check_count<F, given, takes>();
+    if constexpr (given == takes) {
+      using all = std::tuple<types<Args>...>;
+      return []<std::size_t... I>(std::index_sequence<I...>) {
+        return ([]<class A>(types<A>) {
+          return check_argument<F, I + 1, A>();
+        }(std::tuple_element_t<I, all>{}) &&
+                ... && true);
+      }(std::make_index_sequence<given>{});
+    }
+  }
+  return true;
+}
+
+// ---- results and constructors
+
+template <auto F, class Result>
+inline constexpr bool result_can_be_sent = describable<Result>;
+
+template <class T, class... Args>
+inline constexpr bool can_be_made_from = std::is_constructible_v<T, Args...>;
+
+}  // namespace weft::detail

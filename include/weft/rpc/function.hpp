@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a function's declaration says: identity, where it runs, what travels, what is injected.
+//
+//   asio::awaitable<at::Tensor> twice(weft::worker& me, const at::Tensor& x, double by);
+//         │             │             │                  └──────────┬────────────────┘
+//       style         result        injects                     parameters
+//
+// Where it runs stands in the return type: T on the pool, asio::awaitable<T> on the worker's
+// executor, weft::light<T> in place on the thread that read the request.
+//
+// Neither Asio nor libtorch; compiles on GCC 12 and Clang 14.
+#pragma once
+
+#include <weft/rpc/detail/declaration.hpp>
+#include <weft/rpc/fwd.hpp>
+#include <weft/rpc/identity.hpp>
+#include <weft/wire/structure.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+namespace weft {
+
+/// F is what `call<F>` takes: a pointer to a function or member function, a `named` of one, or a
+/// `constructor`. Nothing is checked here but the name: `check_call` (rpc/call_check.hpp) refuses
+/// declarations that cannot be called.
+template <auto F>
+struct function {
+ private:
+  using parts =
+      typename detail::declaration<std::remove_cv_t<decltype(detail::pointer_of<F>)>>::type;
+
+ public:
+  /// The pointer itself (without its `named`), or the `constructor`.
+  static constexpr auto pointer = detail::pointer_of<F>;
+
+  static consteval std::string_view name() { return function_name<F>(); }
+  /// What travels: 64-bit hash of the name, 32-bit hash of result and parameters.
+  static constexpr std::uint64_t id = function_id<F>;
+  static constexpr std::uint32_t signature = detail::signature_hash<parts>();
+
+  /// Coroutine and light unwrapped, without reference and const. The type constructed, for a
+  /// `constructor`.
+  using result = typename parts::result;
+  /// std::tuple of the parameters as declared, without the injected one and without the object: a
+  /// list of types only.
+  using parameters = typename parts::parameters;
+  /// std::tuple of the parameters' values, without reference and const: what a call holds and a
+  /// receiver decodes. (Arguments of a constructor: decayed, `const char*` as std::string.)
+  using arguments = typename parts::arguments;
+
+  static constexpr run_style style = parts::style;
+  static constexpr injection injects = parts::injects;
+
+  /// What it is called on through an rref: the class of a member function, or T of a function
+  /// whose first parameter (after an injected one) is `T&`. void: on nothing, it is called on a
+  /// peer.
+  using object = typename parts::object;
+
+  static constexpr bool is_member = parts::is_member;
+  static constexpr bool is_constructor = parts::is_constructor;
+  static constexpr bool is_variadic = parts::is_variadic;  // C's `...`
+};
+
+}  // namespace weft

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+// Identity of a function: its qualified source name and the 64-bit hash of it.
+//
+//   &geo::area                      "geo::area"
+//   &geo::shape::scale              "geo::shape::scale"      (static and virtual members too)
+//   weft::named<"area/2", &f<int>>  "area/2"
+//   weft::constructor<geo::shape, int>   "geo::shape::shape"
+//
+// GCC and Clang find the same name for functions and members outside templates. Refused in a
+// sentence, because the compilers print them differently: lambdas, operators, anonymous
+// namespaces, local classes, members of class templates. Two things no compiler can tell us, so
+// they need `weft::named` and nobody warns:
+//   - a specialisation of a function template: Clang prints it without its arguments;
+//   - a function in an inline namespace: GCC prints that namespace, Clang does not.
+// Overloads share one name, and so do equally named static functions of two source files: give
+// all but one of them a name of their own.
+//
+// Neither Asio nor libtorch; compiles on GCC 12 and Clang 14, so that one table of literal ids
+// proves that compilers agree.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace weft {
+
+/// Text as a template argument.
+template <std::size_t N>
+struct fixed_string {
+  char text[N];
+
+  consteval fixed_string(const char (&literal)[N]) {  // NOLINT: implicit, "..." is the notation
+    for (std::size_t i = 0; i < N; ++i) text[i] = literal[i];
+  }
+  constexpr std::string_view view() const noexcept { return {text, N - 1}; }
+};
+
+template <fixed_string Name, auto F>
+struct named_t {
+  static constexpr auto function = F;
+  static constexpr std::string_view name() noexcept { return Name.view(); }
+};
+
+/// F under a name of one's choice, wherever `&f` may stand: `peer.call<weft::named<"x", &f>>(...)`.
+template <fixed_string Name, auto F>
+inline constexpr named_t<Name, F> named{};
+
+template <class T, class... Args>
+struct constructor_t {};
+
+/// Making a T of Args (decayed), wherever `&f` may stand; the result is a T that stays where it is
+/// made.
+template <class T, class... Args>
+inline constexpr constructor_t<T, Args...> constructor{};
+
+}  // namespace weft
+
+#include <weft/rpc/detail/printed_name.hpp>
+
+namespace weft {
+
+/// The qualified source name of F, a pointer to a function or member function, a `named` or a
+/// `constructor`. Lives as long as the program.
+template <auto F>
+consteval std::string_view function_name() {
+  static_assert(detail::check_name<F>());
+  return detail::name_of<F>::value();
+}
+
+/// 64-bit FNV-1a of a name: what travels in the frame header.
+constexpr std::uint64_t name_hash(std::string_view name) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+/// The id of F on the wire.
+template <auto F>
+inline constexpr std::uint64_t function_id = name_hash(function_name<F>());
+
+}  // namespace weft

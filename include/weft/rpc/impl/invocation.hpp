@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/invocation.hpp: running a function and replying.
+#pragma once
+
+#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/link.hpp>
+#include <weft/rpc/worker.hpp>
+#include <weft/wire/error_codec.hpp>
+
+#include <weft/core/event.hpp>
+
+#include <cxxabi.h>
+#include <typeinfo>
+
+namespace weft::detail {
+
+/// How an invocation is served. A template only so that it is compiled where a worker is made.
+template <class T = void>
+struct serving {
+  /// Runs a light or plain function on this thread, then replies.
+  static void run(invocation& call);
+  /// Runs a coroutine function; the reply is sent when it ends.
+  static asio::awaitable<void> serve(ref<invocation> call);
+  /// Sends the reply or failure.
+  static void finish(invocation& call);
+  /// Turns the exception in flight into the call's failure.
+  static void fail_from_exception(invocation& call) noexcept;
+
+ private:
+  static std::string type_name_of(const std::exception& e);
+};
+
+template <class T>
+void serving<T>::run(invocation& call) {
+  const ref<const scope> self(&call);
+  const scope_guard guard(&call);
+  if (call.deadline && call.who.self().time().now() >= *call.deadline) {
+    call.failure = error(errc::timed_out, "the deadline passed before the function began",
+                         execution::not_executed, origin::remote_runtime);
+  } else {
+    try {
+      call.function->run(call);
+    } catch (...) {
+      fail_from_exception(call);
+    }
+  }
+  finish(call);
+}
+
+template <class T>
+asio::awaitable<void> serving<T>::serve(ref<invocation> call) {
+  try {
+    if (auto* target = call->in.record().find<call_target>(); target && target->wait) {
+      auto wait = std::exchange(target->wait, nullptr);
+      const ref<event> there = make_ref<event>();
+      wait([there] { there->set(); });
+      co_await event::async_wait(there, asio::use_awaitable);
+    }
+    co_await call->function->start(*call);
+  } catch (...) {
+    fail_from_exception(*call);
+  }
+  finish(*call);
+}
+
+template <class T>
+void serving<T>::finish(invocation& call) {
+  link& peer = call.from();
+  worker& me = call.who.self();
+  if (call.failure) {
+    if (auto* keeper = call.in.record().find<result_keeper>(); keeper && keeper->fail) {
+      keeper->fail(call.failure);
+    }
+  }
+  if ((call.in.header().flags & flag_no_reply) != 0) {
+    if (call.failure) me.posts_failed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  frame_header header;
+  header.call = call.call();
+  if (!call.failure) {
+    header.kind = frame_kind::reply;
+    const auto sent = peer.send(std::move(call.out), header);
+    if (sent || peer.now() == link::state::down) return;
+    call.failure = sent.error().with([](error_detail& d) {
+      d.ran = execution::executed;
+      d.from = origin::remote_runtime;
+    });
+  }
+  header.kind = frame_kind::failure;
+  message m(me.settings().bounds);
+  codec<error>::encode(m.payload(), call.failure);
+  static_cast<void>(peer.send(std::move(m), header));  // fails only if the link is down
+}
+
+template <class T>
+std::string serving<T>::type_name_of(const std::exception& e) {
+  int status = 0;
+  const char* const mangled = typeid(e).name();
+  char* const readable = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+  std::string out = status == 0 && readable ? readable : mangled;
+  std::free(readable);
+  return out;
+}
+
+template <class T>
+void serving<T>::fail_from_exception(invocation& call) noexcept {
+  error& failure = call.failure;
+  auto remote = [&](std::string type, std::string text) {
+    auto story = make_ref<error_detail>();
+    story->from = origin::remote_user;
+    story->ran = execution::executed;
+    story->text = std::move(text);
+    story->remote_type = std::move(type);
+    story->peer = call.who.self().name();
+    failure = error(make_error_code(errc::remote_exception), ref<const error_detail>(story));
+  };
+  try {
+    throw;
+  } catch (const rpc_error& e) {
+    const error& inner = e.error();
+    const bool result = inner == errc::not_encodable || inner == errc::message_too_large;
+    const bool ours = result || inner == errc::bad_arguments || inner == errc::rref_lost ||
+                      inner == errc::rref_owner_died;
+    if (ours && inner.detail().function.empty()) {
+      failure = inner;  // found by weft around the function, not thrown by it
+      if (result) failure = inner.with([](error_detail& d) { d.ran = execution::executed; });
+    } else {
+      remote(type_name_of(e), inner.message());
+      failure = failure.with([&](error_detail& d) {
+        d.cause_code = inner.code();
+        d.cause = inner.shared_detail();
+      });
+    }
+  } catch (const std::system_error& e) {
+    if (e.code() == asio::error::operation_aborted) {
+      failure = error(errc::cancelled, "the function was cancelled", execution::maybe_executed,
+                      origin::remote_runtime);
+    } else {
+      remote(type_name_of(e), e.what());
+    }
+  } catch (const std::exception& e) {
+    remote(type_name_of(e), e.what());
+  } catch (...) {
+    remote("unknown", "an exception that is not a std::exception");
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSL-1.0
+// A request while it is served, from its arrival to its reply.
+//
+//   link ─► invocation ─► thunk<f>: decode, run, encode (or keep) ─► serving: reply or failure
+#pragma once
+
+#include <weft/core/scope.hpp>
+#include <weft/rpc/fwd.hpp>
+#include <weft/rpc/service.hpp>
+#include <weft/rpc/table.hpp>
+#include <weft/wire/codec.hpp>
+#include <weft/wire/message.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/cancellation_signal.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace weft {
+
+/// Result of a function that runs in place, on the thread that read the request: it must not block,
+/// and takes no `worker&`.
+template <class T>
+struct light {
+  T value;
+  light(T v) : value(std::move(v)) {}
+};
+template <>
+struct light<void> {};
+
+/// Who called: injected into functions whose first parameter is `const weft::caller&`. Lives as
+/// long as the call.
+class caller {
+ public:
+  caller(worker& me, std::uint32_t rank, std::string_view name) noexcept
+      : me_(&me), rank_(rank), name_(name) {}
+  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] std::string_view name() const noexcept { return name_; }
+  /// The worker that runs the function.
+  [[nodiscard]] worker& self() const noexcept { return *me_; }
+
+ private:
+  worker* me_;
+  std::uint32_t rank_;
+  std::string_view name_;
+};
+
+/// Part that a service adds to a request: what the function's scope shall contain.
+struct scope_setup : part {
+  ref<const ref_counted> autograd;
+  ref<const thread_mode> mode;
+};
+
+/// What serves an invocation and can be told to stop.
+class cancellable {
+ public:
+  virtual void cancel() = 0;
+
+ protected:
+  ~cancellable() = default;
+};
+
+/// The function's scope is the invocation itself, so that a request costs one allocation.
+class invocation final : public scope {
+ public:
+  invocation(worker& me, ref<link> from, frame f, const limits& bounds, std::uint32_t rank,
+             std::string_view name)
+      : in(std::move(f), bounds), out(bounds), who(me, rank, name), from_(std::move(from)) {}
+
+  incoming_message in;
+  message out;
+  caller who;
+  const function_entry* function = nullptr;
+  error failure;                     ///< set: a failure is sent instead of `out`
+  /// Cancels the coroutine that serves it, while one does; worker's thread only.
+  cancellable* runner = nullptr;
+  invocation* previous = nullptr;    ///< in the link's list of running coroutines
+  invocation* next = nullptr;
+
+  [[nodiscard]] link& from() const noexcept { return *from_; }
+  [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
+
+  static void* operator new(std::size_t size) { return detail::recycled_new(size); }
+  static void operator delete(void* block, std::size_t size) noexcept {
+    detail::recycled_delete(block, size);
+  }
+
+ private:
+  ref<link> from_;
+};
+
+namespace detail {
+
+/// Puts the result where it belongs: into the reply, or to whoever keeps it here.
+template <class R>
+void deliver(invocation& call, R&& value) {
+  using T = std::decay_t<R>;
+  if (auto* keeper = call.in.record().find<result_keeper>()) {
+    keeper->keep(std::make_shared<T>(std::forward<R>(value)), type_key<T>);
+    return;
+  }
+  if constexpr (encodable<T>) {
+    codec<T>::encode(call.out.payload(), value);
+  } else {
+    throw rpc_error(errc::not_encodable,
+                    "the result's type cannot travel; keep it with remote<&f>()",
+                    execution::executed);
+  }
+}
+/// An object that was made where it stays: neither copied nor moved.
+template <class T>
+void deliver_made(invocation& call, std::shared_ptr<T> made) {
+  auto* keeper = call.in.record().find<result_keeper>();
+  if (!keeper) {
+    throw rpc_error(errc::bad_arguments, "an object can only be made to be kept, by make<T>()",
+                    execution::executed);
+  }
+  keeper->keep(std::move(made), type_key<T>);
+}
+inline void deliver_nothing(invocation& call) {
+  if (auto* keeper = call.in.record().find<result_keeper>()) {
+    keeper->keep(std::make_shared<std::monostate>(), type_key<std::monostate>);
+  }
+}
+
+/// The object that a member function runs on, checked.
+template <class T>
+T& object_of(invocation& call) {
+  auto* target = call.in.record().find<call_target>();
+  if (!target) {
+    throw rpc_error(errc::bad_arguments, "the function needs an object; call it through an rref",
+                    execution::not_executed);
+  }
+  if (target->failure) throw rpc_error(target->failure);
+  if (!target->object || target->type != type_key<T>) {
+    throw rpc_error(errc::bad_arguments, "the reference holds an object of another type",
+                    execution::not_executed);
+  }
+  return *static_cast<T*>(target->object.get());
+}
+
+template <class Tuple>
+Tuple decode_arguments(invocation& call) {
+  reader r = call.in.payload();
+  auto decode = [&]<class... A>(std::type_identity<std::tuple<A...>>) {
+    return std::tuple<A...>{codec<A>::decode(r)...};
+  };
+  Tuple out = decode(std::type_identity<Tuple>());
+  r.finish();
+  return out;
+}
+
+/// Runs Fn::call(invocation&, arguments) and delivers what it returns.
+template <class Fn>
+struct thunk {
+  static void run(invocation& call) {
+    auto arguments = decode_arguments<typename Fn::arguments>(call);
+    if constexpr (requires { requires Fn::is_constructor; }) {
+      deliver_made<typename Fn::result>(call, Fn::call(call, std::move(arguments)));
+    } else if constexpr (std::is_void_v<typename Fn::result>) {
+      static_cast<void>(Fn::call(call, std::move(arguments)));
+      deliver_nothing(call);
+    } else if constexpr (Fn::style == run_style::light) {
+      deliver(call, Fn::call(call, std::move(arguments)).value);
+    } else {
+      deliver(call, Fn::call(call, std::move(arguments)));
+    }
+  }
+  static asio::awaitable<void> start(invocation& call) {
+    auto arguments = decode_arguments<typename Fn::arguments>(call);
+    if constexpr (std::is_void_v<typename Fn::result>) {
+      co_await Fn::call(call, std::move(arguments));
+      deliver_nothing(call);
+    } else {
+      deliver(call, co_await Fn::call(call, std::move(arguments)));
+    }
+  }
+};
+
+template <class Fn>
+inline registration<Fn, thunk> registered{};
+
+/// Adds injection and object to the arguments and calls the function that F names.
+template <auto F>
+struct exposed : function<F> {
+  using traits = function<F>;
+  static auto call(invocation& c, typename traits::arguments&& arguments) {
+    return std::apply(
+        [&c](auto&&... a) -> decltype(auto) { return with_object(c, std::move(a)...); },
+        std::move(arguments));
+  }
+
+ private:
+  template <class... A>
+  static decltype(auto) with_object(invocation& c, A&&... a) {
+    using object = typename traits::object;
+    if constexpr (traits::is_constructor) {
+      return std::make_shared<typename traits::result>(std::forward<A>(a)...);
+    } else if constexpr (traits::is_member) {
+      object& self = object_of<object>(c);
+      if constexpr (traits::injects == injection::worker) {
+        return (self.*traits::pointer)(c.who.self(), std::forward<A>(a)...);
+      } else if constexpr (traits::injects == injection::caller) {
+        return (self.*traits::pointer)(static_cast<const caller&>(c.who), std::forward<A>(a)...);
+      } else {
+        return (self.*traits::pointer)(std::forward<A>(a)...);
+      }
+    } else if constexpr (!std::is_void_v<object>) {
+      return injected(c, object_of<object>(c), std::forward<A>(a)...);
+    } else {
+      return injected(c, std::forward<A>(a)...);
+    }
+  }
+  template <class... A>
+  static decltype(auto) injected(invocation& c, A&&... a) {
+    if constexpr (traits::injects == injection::worker) {
+      return traits::pointer(c.who.self(), std::forward<A>(a)...);
+    } else if constexpr (traits::injects == injection::caller) {
+      return traits::pointer(static_cast<const caller&>(c.who), std::forward<A>(a)...);
+    } else {
+      return traits::pointer(std::forward<A>(a)...);
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Makes f callable from other programs' code, effective wherever it is compiled in.
+template <auto F>
+inline void expose() noexcept {
+  static_cast<void>(&detail::registered<detail::exposed<F>>);
+}
+
+}  // namespace weft

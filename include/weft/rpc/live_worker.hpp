@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+// The worker itself: connecting, serving, and the end of a run. A template only so that its bodies
+// are compiled where a worker is made and nowhere else. Bodies: impl/live_worker.hpp.
+#pragma once
+
+#include <weft/memory/pool.hpp>
+#include <weft/rpc/connection.hpp>
+#include <weft/rpc/live_link.hpp>
+#include <weft/rpc/run_state.hpp>
+#include <weft/rpc/runner.hpp>
+#include <weft/rpc/table.hpp>
+#include <weft/rpc/worker.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace weft::detail {
+
+template <class T>
+class live_worker final : public worker {
+ public:
+  live_worker(environment env, membership all, options settings);
+  ~live_worker() override;
+
+  /// Serves until every worker's main has returned or the run has failed; runs `main_` here.
+  /// Returns success or what ended the run. To be spawned on `context`.
+  asio::awaitable<error> run(std::function<asio::awaitable<void>(worker&)> main_);
+
+  /// Ends the compute pool; its queued functions are dropped. Once, before the links go.
+  void stop_pool() {
+    pool_.stop();
+    pool_.join();
+  }
+  void add_service(service_slot slot, std::unique_ptr<service> s) {
+    services_[static_cast<std::size_t>(slot)] = std::move(s);
+  }
+
+  void shutdown(const error& why) override;
+  [[nodiscard]] link& to(std::uint32_t rank) noexcept override { return *links_[rank]; }
+
+  // ── for links; any thread unless marked ──
+
+  [[nodiscard]] const function_table& functions() const noexcept { return functions_; }
+  [[nodiscard]] weft::pool& buffers() noexcept { return buffers_; }
+  /// Of received tensors, against limits::worker_tensor_bytes.
+  [[nodiscard]] const ref<memory_budget>& memory() const noexcept { return memory_; }
+  [[nodiscard]] bool on_context(const asio::io_context& io) const noexcept {
+    return &io == &env_.context;
+  }
+  /// To the worker's thread, behind what was handed over before; wakes it once a batch.
+  void hand_over(ref<live_link<T>> from, frame f);
+  void hand_over(ref<invocation> call);
+  void serve(ref<invocation> call);                            // worker's thread
+  void connect(live_link<T>& to);                              // worker's thread
+  void control(live_link<T>& from, incoming_message& m);       // worker's thread
+  void lost(live_link<T>& peer, const error& reason);          // worker's thread
+  void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
+    frames_sent.fetch_add(frames, std::memory_order_relaxed);
+    bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void count_received(std::uint64_t bytes) noexcept {
+    frames_received.fetch_add(1, std::memory_order_relaxed);
+    bytes_received.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+ private:
+  struct handed {
+    ref<live_link<T>> from;
+    frame f;
+    ref<invocation> call;
+  };
+  void drain();
+  void accept(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> greet(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> dial(ref<live_link<T>> to);
+  void send_control(std::uint32_t rank, const run_message& m);
+  void act(const run_state::actions& todo);
+  void trim_buffers();
+  [[nodiscard]] static bool sent(const live_link<T>& l);
+  [[nodiscard]] bool all_sent() const;
+  asio::awaitable<void> until(time_point deadline, std::function<bool()> done);
+
+  function_table functions_;
+  weft::pool buffers_;
+  ref<memory_budget> memory_;
+  std::unique_ptr<timer> trim_;
+  std::vector<ref<live_link<T>>> links_;
+  run_state run_;
+  ref<event> ended_ = make_ref<event>();
+  std::size_t next_io_ = 0;
+
+  /// Coroutines that wait for requests; worker's thread.
+  static constexpr std::size_t most_idle_runners = 256;
+  std::vector<ref<coroutine_runner<T>>> idle_runners_;
+
+  std::mutex inbox_mutex_;
+  std::vector<handed> inbox_;
+  std::vector<handed> draining_;  // worker's thread
+};
+
+}  // namespace weft::detail
+
+#include <weft/rpc/impl/live_worker.hpp>

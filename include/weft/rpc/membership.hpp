@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSL-1.0
+// Who takes part in a run: the result of rendezvous, constant afterwards.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/random.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+/// One process of the run.
+struct member {
+  std::string name;
+  std::string role;
+  id128 incarnation;  ///< of the process, fresh at every start
+  /// "transport endpoint" in the order in which the worker prefers them.
+  struct address {
+    std::string transport;
+    std::string endpoint;
+  };
+  std::vector<address> addresses;
+};
+
+/// Index in `members` = rank.
+struct membership {
+  std::uint32_t rank = 0;  ///< of this worker
+  id128 token;             ///< shared by the job; whoever does not know it is not let in
+  std::vector<member> members;
+
+  [[nodiscard]] const member& self() const { return members[rank]; }
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(members.size());
+  }
+  /// Rank of the worker with that name; unknown_peer lists the names there are.
+  [[nodiscard]] expected<std::uint32_t> find(std::string_view name) const {
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      if (members[r].name == name) return r;
+    }
+    std::string known;
+    for (const member& m : members) known += (known.empty() ? "" : ", ") + m.name;
+    return tl::unexpected(error(errc::unknown_peer, "no worker is named '" + std::string(name) +
+                                                        "'; there are: " + known));
+  }
+};
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a worker can be told; every default stands in the README's table.
+#pragma once
+
+#include <weft/core/time.hpp>
+#include <weft/wire/limits.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+/// A text for each worker: the same for all, or a function of (rank, world size).
+class per_worker_text {
+ public:
+  per_worker_text() = default;
+  per_worker_text(std::string value)
+      : choose_([v = std::move(value)](std::uint32_t, std::uint32_t) { return v; }) {}
+  per_worker_text(const char* value) : per_worker_text(std::string(value)) {}
+  template <class Choose>
+    requires std::is_invocable_r_v<std::string, Choose, std::uint32_t, std::uint32_t>
+  per_worker_text(Choose choose) : choose_(std::move(choose)) {}
+
+  [[nodiscard]] std::string operator()(std::uint32_t rank, std::uint32_t size,
+                                       std::string otherwise) const {
+    return choose_ ? choose_(rank, size) : otherwise;
+  }
+
+ private:
+  std::function<std::string(std::uint32_t, std::uint32_t)> choose_;
+};
+
+struct options {
+  /// Workers to start when nothing else did (no RANK in the environment); 0: one.
+  std::uint32_t workers = 0;
+  per_worker_text name{};  ///< default "worker<rank>"
+  per_worker_text role{};  ///< default empty
+  /// A worker that keeps this program's own standard output, for a progress bar (launch_local).
+  std::optional<std::uint32_t> foreground{};
+  /// Threads for links. 0: links live on the worker's thread, lowest latency, but a long
+  /// computation there stalls them.
+  unsigned io_threads = 1;
+  unsigned pool_threads = 0;  ///< for plain functions; 0: cores / workers on this host
+  duration call_deadline = std::chrono::seconds(60);
+  duration rendezvous_deadline = std::chrono::seconds(60);
+  duration handshake_deadline = std::chrono::seconds(5);
+  duration shutdown_deadline = std::chrono::seconds(30);
+  duration stall_limit = std::chrono::seconds(30);  ///< a begun frame without progress
+  std::size_t outbox_frames = 64 * 1024;            ///< per link
+  std::uint64_t outbox_bytes = 256u << 20;          ///< per link
+  std::size_t pool_bytes = std::size_t{1} << 30;    ///< receive buffers kept for reuse
+  duration pool_idle = std::chrono::seconds(10);    ///< ... until idle for about so long
+  limits bounds{};
+};
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSL-1.0
+// A worker as another one sees it: the way to call functions there.
+#pragma once
+
+#include <weft/core/future.hpp>
+#include <weft/rpc/call_options.hpp>
+#include <weft/rpc/call_check.hpp>
+#include <weft/rpc/fwd.hpp>
+#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/worker.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+/// What awaiting a call of F with these arguments gives: R, or expected<R> with `as_expected`.
+template <class R, class... Args>
+using call_return = std::conditional_t<wants_expected<Args...>, expected<R>, R>;
+}  // namespace detail
+
+/// Cheap to copy; lives no longer than its worker. Names a process, never its successor.
+class peer {
+ public:
+  peer(worker& me, std::uint32_t rank) noexcept : me_(&me), rank_(rank) {}
+
+  /// Runs F there and waits for its result. Each argument is converted to F's parameter type and
+  /// held before `call` returns; tensors are sent from where they are, so do not write to them
+  /// in place before the call completes. Options (`within`, `as_expected`) come last.
+  ///
+  /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
+  /// awaiting coroutine cancels the call, here and there.
+  template <auto F, class... Args>
+  [[nodiscard]] auto call(Args&&... args) const
+      -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;
+
+  /// As `call`, but it is on its way when `start` returns. Errors: also too_many_calls.
+  template <auto F, class... Args>
+  [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
+
+  /// One way: no reply. Errors there are counted (`worker_stats::posts_failed`); an error here
+  /// (too_many_calls, peer_died, not_encodable) is thrown.
+  template <auto F, class... Args>
+  void post(Args&&... args) const;
+
+  /// Runs F there and leaves the result there. Usable at once; an error of F or of the way to it
+  /// is met by whoever uses the reference. Defined in weft/rref/peer.hpp.
+  template <auto F, class... Args>
+  [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
+
+  /// Builds a T from arguments there. Defined in weft/rref/peer.hpp.
+  template <class T, class... Args>
+  [[nodiscard]] rref<T> make(Args&&... args) const;
+
+  [[nodiscard]] const std::string& name() const noexcept { return to().name(); }
+  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] const id128& incarnation() const noexcept {
+    return me_->members().members[rank_].incarnation;
+  }
+  /// "tcp", "unix", "self", ...; empty before the first call.
+  [[nodiscard]] std::string transport() const { return to().transport(); }
+  [[nodiscard]] worker& self() const noexcept { return *me_; }
+  [[nodiscard]] link& to() const noexcept { return me_->to(rank_); }
+
+  friend bool operator==(const peer& a, const peer& b) noexcept {
+    return a.me_ == b.me_ && a.rank_ == b.rank_;
+  }
+
+ private:
+  worker* me_;
+  std::uint32_t rank_;
+};
+
+}  // namespace weft
+
+#include <weft/rpc/impl/peer.hpp>

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+// Coroutines that serve requests one after another: starting one costs two posts and several
+// allocations, giving a waiting one its next request costs neither.
+#pragma once
+
+#include <weft/core/scope.hpp>
+#include <weft/rpc/impl/invocation.hpp>
+
+#include <asio/associated_executor.hpp>
+#include <asio/async_result.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/deferred.hpp>
+#include <asio/dispatch.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace weft::detail {
+
+/// Worker's thread only. Its coroutine holds it; while it waits it also holds its coroutine, so an
+/// owner that keeps idle ones must `drop` them.
+template <class T = void>
+class coroutine_runner final : public ref_counted, public cancellable {
+ public:
+  /// Called when a request was served: the runner may be given another, unless it is spent.
+  using served = std::function<void(const ref<coroutine_runner>&, invocation&)>;
+
+  coroutine_runner(asio::io_context& context, served done) : done_(std::move(done)) {
+    auto executor = scoped(context, ref<const scope>(cell_));
+    asio::co_spawn(executor, loop(ref<coroutine_runner>(this)),
+                   asio::bind_cancellation_slot(stop_.slot(), [](std::exception_ptr) {}));
+  }
+
+  /// Serves `call` at once if the runner waits, else as soon as its coroutine has started.
+  void give(ref<invocation> call) {
+    call->runner = this;
+    cell_->forward = ref<const scope>(call.get());
+    current_ = std::move(call);
+    if (parked_) resume();
+  }
+  /// Cancels what is being served; the runner is spent then.
+  void cancel() override {
+    spent_ = true;
+    stop_.emit(asio::cancellation_type::terminal);
+  }
+  /// May serve another request: it waits, and nobody kept its executor, by which something left
+  /// over would run in the next request's scope.
+  [[nodiscard]] bool reusable() {
+    if (spent_ || !parked_) return false;
+    const std::uint32_t now = cell_->use_count();
+    if (parked_count_ == 0) parked_count_ = now;
+    return now <= parked_count_;
+  }
+  /// Ends a waiting coroutine.
+  void drop() { parked_.reset(); }
+  /// Serves what it serves, then ends.
+  void retire() noexcept { spent_ = true; }
+
+ private:
+  struct waiting {
+    virtual ~waiting() = default;
+    virtual void resume() = 0;
+  };
+  template <class Handler>
+  struct waiting_with final : waiting {
+    explicit waiting_with(Handler h) : handler(std::move(h)) {}
+    void resume() override {
+      auto executor = asio::get_associated_executor(handler);
+      asio::dispatch(executor, std::move(handler));
+    }
+    static void* operator new(std::size_t size) { return recycled_new(size); }
+    static void operator delete(void* block, std::size_t size) noexcept {
+      recycled_delete(block, size);
+    }
+    Handler handler;
+  };
+
+  void resume() {
+    const auto parked = std::exchange(parked_, nullptr);
+    parked->resume();
+  }
+  auto park() {
+    return asio::async_initiate<const asio::deferred_t, void()>(
+        [](auto handler, coroutine_runner* self) {
+          self->parked_ = std::make_unique<waiting_with<decltype(handler)>>(std::move(handler));
+        },
+        asio::deferred, this);
+  }
+  static asio::awaitable<void> loop(ref<coroutine_runner> self) {
+    for (;;) {
+      if (!self->current_) co_await self->park();
+      if (!self->current_) co_return;
+      co_await serving<T>::serve(self->current_);
+      const ref<invocation> call = std::exchange(self->current_, nullptr);
+      call->runner = nullptr;
+      self->cell_->forward = nullptr;
+      self->done_(self, *call);
+      if (self->spent_) co_return;
+    }
+  }
+
+  const served done_;
+  const ref<scope> cell_ = make_ref<scope>();
+  ref<invocation> current_;
+  std::unique_ptr<waiting> parked_;
+  asio::cancellation_signal stop_;
+  std::uint32_t parked_count_ = 0;
+  bool spent_ = false;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSL-1.0
+// What is built on calls without `rpc/` knowing it: references, autograd. A service adds a section
+// to messages, reads it on the other side, and owns frame kinds for its own protocol.
+//
+//   caller:  attach ─► (framed, queued) sent | dropped        callee:  arrive ─► function runs
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/time.hpp>
+#include <weft/wire/header.hpp>
+#include <weft/wire/message.hpp>
+#include <weft/wire/parts.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace weft {
+
+class link;
+
+/// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
+enum class service_slot : std::uint8_t { rref, autograd, reserved2, reserved3, count };
+
+/// Members may be called from any thread; a service guards its state with its own short lock and
+/// runs no user code and no destructor of a user's value under it.
+class service {
+ public:
+  virtual ~service() = default;
+
+  /// Whether frames of that kind are this service's.
+  [[nodiscard]] virtual bool owns(frame_kind) const noexcept { return false; }
+
+  /// Before a request, reply or failure to `to` is framed. Adds sections; keeps what it must
+  /// remember in a part of `m.record()`. Exactly one of `sent` and `dropped` follows, with that
+  /// record. May throw rpc_error; then nothing is sent and `dropped` follows.
+  virtual void attach(link& to, const frame_header& header, message& m) {
+    static_cast<void>(to), static_cast<void>(header), static_cast<void>(m);
+  }
+  virtual void sent(link& to, parts& record) { static_cast<void>(to), static_cast<void>(record); }
+  virtual void dropped(link& to, parts& record) {
+    static_cast<void>(to), static_cast<void>(record);
+  }
+
+  /// A request, reply or failure came: reads its section, in the order of sending. An error closes
+  /// the link. Called before the function runs and before the caller resumes.
+  virtual expected<void> arrive(link& from, incoming_message& m) {
+    static_cast<void>(from), static_cast<void>(m);
+    return {};
+  }
+  /// A frame of a kind that it owns. An error closes the link.
+  virtual expected<void> frame(link& from, incoming_message& m) {
+    static_cast<void>(from), static_cast<void>(m);
+    return {};
+  }
+
+  virtual void up(link& peer) { static_cast<void>(peer); }
+  /// The peer is lost, for ever. Called once, after everything that came from it.
+  virtual void down(link& peer, const error& reason) {
+    static_cast<void>(peer), static_cast<void>(reason);
+  }
+  /// The run is over: let go of what is held elsewhere. Ends by `deadline`.
+  virtual asio::awaitable<void> stop(time_point deadline) {
+    static_cast<void>(deadline);
+    co_return;
+  }
+};
+
+/// Part of a request whose function runs on an object that the receiver owns. Filled by the service
+/// that resolves the object; `wait`, if set, is called before the function is run and calls its
+/// argument (on any thread, once) as soon as `object` or `failure` is there.
+struct call_target : part {
+  std::shared_ptr<void> object;
+  const void* type = nullptr;  ///< `type_key<T>` of the object
+  error failure;
+  std::function<void(std::function<void()>)> wait;
+};
+
+/// Part of a request whose result stays with the receiver. Exactly one of the two is called.
+struct result_keeper : part {
+  std::function<void(std::shared_ptr<void> value, const void* type)> keep;
+  std::function<void(error)> fail;
+};
+
+namespace detail {
+template <class T>
+inline constexpr char type_tag = 0;
+}
+/// A key for T, equal within this program only.
+template <class T>
+inline constexpr const void* type_key = &detail::type_tag<T>;
+
+}  // namespace weft

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSL-1.0
+// Callers that wait for replies. A call id is (index, generation); generations count per link, so
+// that a damaged or late id never finds another call's slot. Used on the worker's thread only.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/time.hpp>
+#include <weft/wire/message.hpp>
+
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/associated_executor.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/dispatch.hpp>
+#include <asio/post.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+/// A reply on its way to its caller; recycled, so that waiting coroutines stay small.
+struct held_reply final : ref_counted, incoming_message {
+  explicit held_reply(incoming_message&& m) noexcept : incoming_message(std::move(m)) {}
+  static void* operator new(std::size_t size) { return detail::recycled_new(size); }
+  static void operator delete(void* block, std::size_t size) noexcept {
+    detail::recycled_delete(block, size);
+  }
+};
+
+/// What a caller's coroutine resumes with: a reply, or why there is none.
+struct call_result {
+  ref<held_reply> reply;
+  error failure;
+};
+
+class reply_slots {
+ public:
+  /// Called when a call gives up (deadline or cancellation), so that the peer can be told.
+  using gave_up = std::function<void(std::uint64_t call)>;
+
+  reply_slots(timer_list& deadlines, gave_up on_give_up)
+      : deadlines_(deadlines), gave_up_(std::move(on_give_up)) {}
+  reply_slots(const reply_slots&) = delete;
+  reply_slots& operator=(const reply_slots&) = delete;
+  ~reply_slots() {
+    for (slot& s : slots_) {
+      if (s.waiting) s.drop();
+    }
+  }
+
+  /// Keeps `handler`, of signature void(call_result), until `complete`, its deadline, or its
+  /// cancellation. Returns the call id.
+  template <class Handler>
+  std::uint64_t add(Handler handler, time_point deadline) {
+    slot& s = take();
+    const std::uint64_t call = s.id();
+    auto cancellation = asio::get_associated_cancellation_slot(handler);
+    s.put(std::move(handler));
+    deadlines_.add(s, deadline);
+    if (cancellation.is_connected()) {
+      cancellation.assign([this, call](asio::cancellation_type) {
+        give_up(call, error(errc::cancelled, "the caller gave up", execution::maybe_executed));
+      });
+    }
+    ++waiting_;
+    return call;
+  }
+
+  /// False: nobody waits for that call (any more).
+  bool complete(std::uint64_t call, call_result result) {
+    slot* s = find(call);
+    if (!s) return false;
+    finish(*s, std::move(result), resume::now);
+    return true;
+  }
+  [[nodiscard]] bool waits(std::uint64_t call) { return find(call) != nullptr; }
+  void fail_all(const error& reason) {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {  // a handler's end may add a slot
+      if (slots_[i].waiting) finish(slots_[i], {nullptr, reason}, resume::later);
+    }
+  }
+  [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
+
+ private:
+  /// `now`: within `complete`, if already on the handler's executor.
+  enum class resume : std::uint8_t { now, later };
+
+  struct pending {
+    virtual ~pending() = default;
+    /// Moves the handler out, destroys this, then runs the handler on its executor.
+    virtual void complete(call_result result, resume when) = 0;
+    virtual void destroy() noexcept = 0;
+  };
+
+  struct slot final : timed {
+    static constexpr std::size_t room = 128;
+    slot(reply_slots& o, std::uint32_t i) : owner(o), index(i) {}
+
+    [[nodiscard]] std::uint64_t id() const noexcept {
+      return std::uint64_t{generation} << 32 | index;
+    }
+    template <class Handler>
+    void put(Handler handler) {
+      using held = holder<Handler>;
+      if constexpr (sizeof(held) <= room && alignof(held) <= alignof(std::max_align_t)) {
+        waiting = new (storage) held(std::move(handler), held::inside);
+      } else {
+        waiting = new held(std::move(handler), held::outside);
+      }
+    }
+    void drop() noexcept { std::exchange(waiting, nullptr)->destroy(); }
+    void expired() override {
+      owner.give_up(id(), error(errc::timed_out, "no reply by the deadline",
+                                execution::maybe_executed));
+    }
+
+    reply_slots& owner;
+    std::uint32_t index;
+    std::uint32_t generation = 0;
+    pending* waiting = nullptr;
+    alignas(std::max_align_t) std::byte storage[room];
+  };
+
+  template <class Handler>
+  struct holder final : pending {
+    enum place { inside, outside };
+    holder(Handler h, place p) : handler(std::move(h)), where(p) {}
+    void complete(call_result result, resume when) override {
+      Handler h = std::move(handler);
+      destroy();
+      auto executor = asio::get_associated_executor(h);
+      auto run = [h = std::move(h), r = std::move(result)]() mutable {
+        std::move(h)(std::move(r));
+      };
+      if (when == resume::now) {
+        asio::dispatch(executor, std::move(run));
+      } else {
+        asio::post(executor, std::move(run));
+      }
+    }
+    void destroy() noexcept override {
+      if (where == inside) {
+        this->~holder();
+      } else {
+        delete this;
+      }
+    }
+    Handler handler;
+    place where;
+  };
+
+  slot& take() {
+    if (free_.empty()) {
+      free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+      slots_.emplace_back(*this, free_.back());
+    }
+    slot& s = slots_[free_.back()];
+    free_.pop_back();
+    s.generation = ++generation_;
+    return s;
+  }
+  slot* find(std::uint64_t call) noexcept {
+    const auto index = static_cast<std::uint32_t>(call);
+    if (index >= slots_.size()) return nullptr;
+    slot& s = slots_[index];
+    return s.waiting && s.id() == call ? &s : nullptr;
+  }
+  void finish(slot& s, call_result result, resume when) {
+    deadlines_.remove(s);
+    pending* waiting = std::exchange(s.waiting, nullptr);
+    --waiting_;
+    // The slot is free only after the handler left its storage, which `complete` does first; a
+    // handler that runs inline may already take another slot.
+    struct put_back {
+      reply_slots& self;
+      std::uint32_t index;
+      ~put_back() { self.free_.push_back(index); }
+    } later{*this, s.index};
+    waiting->complete(std::move(result), when);
+  }
+  void give_up(std::uint64_t call, error reason) {
+    slot* s = find(call);
+    if (!s) return;
+    gave_up_(call);
+    finish(*s, {nullptr, std::move(reason)}, resume::later);
+  }
+
+  timer_list& deadlines_;
+  gave_up gave_up_;
+  std::deque<slot> slots_;
+  std::vector<std::uint32_t> free_;
+  std::size_t waiting_ = 0;
+  std::uint32_t generation_ = 0;
+};
+
+}  // namespace weft

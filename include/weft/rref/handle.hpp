@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSL-1.0
+// What an rref<T> points to: one local reference in the ledger, dropped with the last handle.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/ref.hpp>
+#include <weft/rref/ledger_types.hpp>
+
+#include <utility>
+
+namespace weft::detail {
+
+/// The part of the service that handles need; it outlives the worker, so that a handle may.
+class reference_keeper : public ref_counted {
+ public:
+  /// Thread safe; nothing happens once the worker is gone.
+  virtual void drop(const rref_id& id) noexcept = 0;
+};
+
+class reference final : public ref_counted {
+ public:
+  /// Takes over one local reference of the ledger.
+  reference(ref<reference_keeper> keeper, const rref_id& id) : keeper_(std::move(keeper)), id_(id) {}
+  /// Born broken: holds nothing.
+  reference(const rref_id& id, error why) : id_(id), broken_(std::move(why)) {}
+  ~reference() override {
+    if (keeper_) keeper_->drop(id_);
+  }
+
+  [[nodiscard]] const rref_id& id() const noexcept { return id_; }
+  /// Set if it never came to hold anything.
+  [[nodiscard]] const error& broken() const noexcept { return broken_; }
+
+ private:
+  ref<reference_keeper> keeper_;
+  rref_id id_;
+  error broken_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rref/rref.hpp.
+#pragma once
+
+#include <weft/rref/rref.hpp>
+
+#include <asio/detached.hpp>
+
+namespace weft {
+namespace detail {
+
+/// Puts the object that a request is for, and the result that stays, into its message.
+struct prepare_reference {
+  ref<reference> target;
+  std::optional<rref_protocol::creation> create;
+
+  void operator()(message& m) const {
+    auto& handover = m.record().get<rref_handover>();
+    if (target && target->broken()) throw rpc_error(target->broken());
+    handover.target = target;
+    handover.create = create;
+  }
+};
+
+/// For the user of a reference, a lost peer is a lost owner.
+[[nodiscard]] inline error as_owner_loss(const error& e) {
+  if (!(e == errc::peer_died)) return e;
+  return error(make_error_code(errc::rref_owner_died), e.shared_detail());
+}
+
+template <class Delivered>
+asio::awaitable<Delivered> with_owner_loss(asio::awaitable<Delivered> call) {
+  error lost;
+  try {
+    if constexpr (std::is_void_v<Delivered>) {
+      co_await std::move(call);
+      co_return;
+    } else {
+      Delivered out = co_await std::move(call);
+      if constexpr (requires { out.error().code(); }) {
+        if (!out) co_return tl::unexpected(as_owner_loss(out.error()));
+      }
+      co_return out;
+    }
+  } catch (const rpc_error& e) {
+    if (!(e.error() == errc::peer_died)) throw;
+    lost = as_owner_loss(e.error());
+  }
+  throw rpc_error(lost);
+}
+
+[[noreturn]] inline void refuse_empty() {
+  throw rpc_error(errc::invalid_argument, "the reference is empty");
+}
+
+/// Fn as its caller sees it when the result stays: the reply carries nothing.
+template <class Fn>
+struct kept : Fn {
+  using original = Fn;
+  using result = void;
+};
+
+/// Sends a request whose result stays at its owner; a failure is met by the reference's users.
+template <class Fn, class... Args>
+ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target,
+                           Args&&... args) {
+  auto& service = me.use<rref_service>();
+  auto made = service.create(owner);
+  if (!made) {
+    return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
+  }
+  auto call = make_call<kept<Fn>>(me.to(owner), prepare_reference{std::move(target), made->what},
+                                  std::forward<Args>(args)..., as_expected);
+  auto follow = [](asio::awaitable<expected<void>> work, worker& w,
+                   ref<reference> held) -> asio::awaitable<void> {
+    const auto done = co_await std::move(work);
+    // Sent: the owner keeps the error. Not sent: nobody but the ledger here can know.
+    if (!done && done.error().ran() == execution::not_sent) {
+      w.use<rref_service>().never_sent(held->id());
+    }
+  };
+  start_on(scoped(me.context(), this_scope()), follow(std::move(call), me, made->reference))
+      .detach();
+  return std::move(made->reference);
+}
+
+}  // namespace detail
+
+template <class T>
+rref_service& rref<T>::service() const {
+  if (!held_) detail::refuse_empty();
+  return me_->use<rref_service>();
+}
+
+template <class T>
+template <class... Options>
+auto rref<T>::to_here(Options&&... options) const
+    -> asio::awaitable<detail::call_return<T, Options...>> {
+  static_assert((is_call_option<std::remove_cvref_t<Options>> && ...),
+                "weft: to_here takes options only, such as weft::within(2s)");
+  static_assert(std::is_copy_constructible_v<T> && encodable<T>,
+                "weft: to_here needs a T that can be copied and sent; call its members instead");
+  if (!held_) detail::refuse_empty();
+  return detail::with_owner_loss(detail::make_call<detail::fetch_function<T>>(
+      owner().to(), detail::prepare_reference{held_, std::nullopt},
+      std::forward<Options>(options)...));
+}
+
+template <class T>
+template <auto M, class... Args>
+auto rref<T>::call(Args&&... args) const
+    -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>> {
+  static_assert(detail::check_object_call<M, T, Args...>());
+  detail::expose_on<M, T>();
+  static_assert(detail::check_result<M>());
+  if (!held_) detail::refuse_empty();
+  return detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
+      owner().to(), detail::prepare_reference{held_, std::nullopt}, std::forward<Args>(args)...));
+}
+
+template <class T>
+template <auto M, class... Args>
+auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result> {
+  static_assert(detail::check_object_call<M, T, Args...>());
+  detail::expose_on<M, T>();
+  static_assert(detail::check_result<M>());
+  static_assert(!detail::wants_expected<Args...>,
+                "weft: start takes no as_expected; await the future and catch rpc_error");
+  if (!held_) detail::refuse_empty();
+  return detail::start_call<typename function<M>::result>(
+      owner().to(),
+      detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
+          owner().to(), detail::prepare_reference{held_, std::nullopt},
+          std::forward<Args>(args)...)));
+}
+
+template <class T>
+template <auto M, class... Args>
+auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result> {
+  static_assert(detail::check_object_call<M, T, Args...>());
+  detail::expose_on<M, T>();
+  static_assert(!detail::wants_expected<Args...>,
+                "weft: remote takes no as_expected; whoever uses the reference meets the error");
+  if (!held_) detail::refuse_empty();
+  using R = typename function<M>::result;
+  return rref<R>(*me_, detail::remote_call<detail::exposed<M>>(
+                           *me_, held_->id().owner, held_,
+                           std::forward<Args>(args)...));
+}
+
+template <class T>
+rref<T> worker::share(T value) {
+  return rref<T>(*this, use<rref_service>().share(std::make_shared<T>(std::move(value)),
+                                                  type_key<T>));
+}
+
+}  // namespace weft

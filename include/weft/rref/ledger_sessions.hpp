@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+// What a ledger knows about each other worker: is it alive, which of its creations were seen, and
+// the numbers that this worker gives out towards it.
+
+#include <weft/rref/ledger_types.hpp>
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace weft::rref_protocol::detail {
+
+struct session {
+  std::uint32_t epoch = first_epoch;
+  bool ended = false;
+
+  // The peer creates at this owner. CREATEs of one creator may pass each other (two threads encode
+  // at once), so the seen ones are "all up to created_through, and these beyond".
+  std::uint64_t created_through = 0;
+  std::set<std::uint64_t> created_beyond;
+  std::uint32_t promised = 0;  // entries that this peer named before their CREATE
+
+  // This worker is a user of the peer. One sequence for all references of a session, not one for
+  // each: a reference that was released can be forgotten at once, its next registration is newer.
+  std::uint64_t sequence = 0;
+  std::uint64_t serial = 0;
+
+  [[nodiscard]] bool seen(std::uint64_t number) const {
+    return number <= created_through || created_beyond.contains(number);
+  }
+  void see(std::uint64_t number) {
+    created_beyond.insert(number);
+    while (!created_beyond.empty() && *created_beyond.begin() == created_through + 1) {
+      created_beyond.erase(created_beyond.begin());
+      ++created_through;
+    }
+  }
+};
+
+class session_table {
+ public:
+  session_table(rank self, rank world_size) : self_(self), world_(world_size) {}
+
+  [[nodiscard]] rank self() const noexcept { return self_; }
+
+  [[nodiscard]] bool valid(rank peer) const noexcept { return peer < world_; }
+  [[nodiscard]] bool valid(const rref_id& id) const noexcept {
+    return valid(id.owner) && valid(id.creator) && id.serial != 0;
+  }
+
+  [[nodiscard]] session& at(rank peer) { return peers_[peer]; }
+
+  [[nodiscard]] bool lost(rank peer) const {
+    const auto it = peers_.find(peer);
+    return it != peers_.end() && it->second.ended;
+  }
+
+  /// Queues `what`, unless its addressee is gone.
+  void send(rank to, message what, outputs& out) {
+    session& peer = at(to);
+    if (peer.ended) return;
+    what.epoch = peer.epoch;
+    ++counters.sent[static_cast<std::size_t>(what.kind)];
+    out.messages.push_back({to, std::move(what)});
+  }
+
+  ledger_counters counters;
+
+ private:
+  rank self_;
+  rank world_;
+  std::map<rank, session> peers_;
+};
+
+/// A hand-over to answer: tell `sender` that its transfer is settled.
+struct settled {
+  rank sender = 0;
+  transfer what;
+};
+
+}  // namespace weft::rref_protocol::detail

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSL-1.0
+// peer::remote and peer::make: calls whose result stays where it is made.
+#pragma once
+
+#include <weft/rref/rref.hpp>
+
+namespace weft {
+
+template <auto F, class... Args>
+auto peer::remote(Args&&... args) const -> rref<typename function<F>::result> {
+  static_assert(detail::check_call<F, Args...>());
+  static_assert(!detail::wants_expected<Args...>,
+                "weft: remote takes no as_expected; whoever uses the reference meets the error");
+  using R = typename function<F>::result;
+  return rref<R>(*me_, detail::remote_call<detail::exposed<F>>(*me_, rank_, nullptr,
+                                                               std::forward<Args>(args)...));
+}
+
+template <class T, class... Args>
+rref<T> peer::make(Args&&... args) const {
+  static_assert(detail::check_make<T, Args...>());
+  using made = detail::exposed<constructor<T, std::decay_t<Args>...>>;
+  return rref<T>(*me_, detail::remote_call<made>(*me_, rank_, nullptr,
+                                                 std::forward<Args>(args)...));
+}
+
+}  // namespace weft

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSL-1.0
+// References to objects of other workers: like std::shared_ptr, across processes.
+#pragma once
+
+#include <weft/core/future.hpp>
+#include <weft/rpc/peer.hpp>
+#include <weft/rref/fetch.hpp>
+#include <weft/rref/service.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+/// Copying shares; the object lives until the last reference anywhere is gone, and is destroyed on
+/// its owner's thread. References may be arguments and results, anywhere inside a value. A default-
+/// constructed one is empty. Distinct rrefs may be used from different threads; they may outlive
+/// their worker, and are useless then.
+///
+/// Errors of every use: rref_owner_died (the owner is gone), rref_lost (the object was freed while
+/// the reference travelled, after a crash), what making the object threw, and those of a call.
+template <class T>
+class rref {
+ public:
+  using value_type = T;
+
+  rref() = default;
+
+  /// The worker that holds the object. Requires a non-empty reference.
+  [[nodiscard]] peer owner() const { return peer(*me_, held_->id().owner); }
+  [[nodiscard]] bool is_owner() const { return held_ && held_->id().owner == me_->rank(); }
+  [[nodiscard]] rref_id id() const { return held_ ? held_->id() : rref_id{}; }
+  [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(held_); }
+
+  /// A copy of the object, waiting until it is made. T must be copyable and encodable.
+  template <class... Options>
+  [[nodiscard]] auto to_here(Options&&... options) const
+      -> asio::awaitable<detail::call_return<T, Options...>>;
+
+  /// The object itself, for its owner only. Throws rpc_error: rref_not_owner; invalid_argument if
+  /// it is still being made.
+  [[nodiscard]] std::shared_ptr<T> local() const {
+    return std::static_pointer_cast<T>(service().local(*held_, type_key<T>));
+  }
+
+  /// Calls a member function of T, or a function whose first parameter (after an injected one) is
+  /// `T&`, where the object is; waits until the object is made. See peer::call.
+  template <auto M, class... Args>
+  [[nodiscard]] auto call(Args&&... args) const
+      -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>>;
+  /// As call, but the result stays there.
+  template <auto M, class... Args>
+  [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<M>::result>;
+  /// As call, but it is on its way when `start` returns.
+  template <auto M, class... Args>
+  [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
+
+  friend bool operator==(const rref& a, const rref& b) { return a.id() == b.id(); }
+
+ private:
+  friend class worker;
+  friend class peer;
+  template <class>
+  friend class rref;
+  friend struct codec<rref<T>>;
+
+  rref(worker& me, ref<detail::reference> held) : me_(&me), held_(std::move(held)) {}
+  [[nodiscard]] rref_service& service() const;
+
+  worker* me_ = nullptr;
+  ref<detail::reference> held_;
+};
+
+/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty.
+template <class T>
+struct codec<rref<T>> {
+  static constexpr std::size_t min_size = 4;
+  static constexpr std::uint32_t empty = 0xffffffff;
+
+  static void encode(writer& w, const rref<T>& value) {
+    if (!value.held_) {
+      w.number(empty);
+      return;
+    }
+    auto& handover = w.part<rref_handover>();
+    w.number(static_cast<std::uint32_t>(handover.references.size()));
+    handover.references.push_back(value.held_);
+  }
+  static rref<T> decode(reader& r) {
+    const auto index = r.number<std::uint32_t>();
+    if (index == empty) return {};
+    auto& handover = r.part<rref_handover>();
+    if (index >= handover.references.size() || !handover.here) {
+      r.fail("a reference that is not in the message");
+    }
+    return rref<T>(*handover.here, handover.references[index]);
+  }
+};
+
+template <class T>
+struct structure<rref<T>> {
+  static constexpr std::string_view tag = "weft::rref 1";
+};
+
+}  // namespace weft
+
+#include <weft/rref/impl/rref.hpp>

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+// What weft asks of a transport, its connections, and the byte streams that `framed` makes
+// connections of. tests/conformance/suite.hpp checks the duties that types cannot express.
+//
+//   transport ──connect/accept──► connection ◄── framed<byte_stream>      tcp, unix_socket, yours
+//                                            ◄── moves whole frames itself    inproc, loopback
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/transport/cursor.hpp>
+#include <weft/transport/frame_sink.hpp>
+
+#include <asio/any_io_executor.hpp>
+#include <asio/as_tuple.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/buffer.hpp>
+#include <asio/io_context.hpp>
+#include <asio/socket_base.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+
+namespace weft {
+
+/// What `try_write` could do.
+enum class written : std::uint8_t {
+  everything,  ///< the cursor is empty
+  blocked,     ///< something is left: await `writable()`, then call `try_write` again
+  closed,      ///< the connection is closed or broken; the wait in `read()` says which
+};
+
+/// `T` is what can be awaited for a `Result` inside `asio::awaitable`.
+template <class T, class Result>
+concept awaitable_of = std::same_as<T, asio::awaitable<Result>>;
+
+// ── connection: moves whole frames between two processes, in order ───────────────────────────
+
+/// Any thread, under the link's lock: takes as much as can be taken at once; never waits, never
+/// calls back into the link. Bytes that it took stay valid until the cursor's frame is finished.
+template <class C>
+concept connection_writes = requires(C& c, cursor& batch) {
+  { c.try_write(batch) } noexcept -> std::same_as<written>;
+};
+
+/// I/O thread, one at a time: returns when `try_write` may take more, throws rpc_error when it
+/// never will (closed, peer_died).
+template <class C>
+concept connection_waits_to_write = requires(C& c) {
+  { c.writable() } -> awaitable_of<void>;
+};
+
+/// I/O thread, one at a time: delivers at least one frame, then every complete one already here.
+/// Throws rpc_error: peer_died at the end of the stream, once all whole frames are delivered;
+/// closed after `close()`; protocol_error and others for what the peer may not send.
+template <class C>
+concept connection_reads = requires(C& c, frame_sink& sink) {
+  { c.read(sink) } -> awaitable_of<void>;
+};
+
+/// Any thread, under the same lock as `try_write`, any number of times: both waits end with
+/// errc::closed, the other side's `read` with errc::peer_died. After it no call touches the
+/// descriptor. The object outlives its waits.
+template <class C>
+concept connection_closes = requires(C& c) {
+  { c.close() } noexcept;
+};
+
+/// Of the io_context that the connection is pinned to.
+template <class C>
+concept connection_has_executor = requires(C& c) {
+  { c.get_executor() } -> std::convertible_to<asio::any_io_executor>;
+};
+
+/// Movable before its first use, not after.
+template <class C>
+concept connection =
+    std::move_constructible<C> && connection_writes<C> && connection_waits_to_write<C> &&
+    connection_reads<C> && connection_closes<C> && connection_has_executor<C>;
+
+// ── transport: opens connections ─────────────────────────────────────────────────────────────
+
+/// One word, the same in every process: "tcp".
+template <class T>
+concept transport_has_name = requires {
+  { T::name } -> std::convertible_to<std::string_view>;
+};
+
+/// The type that connect and accept return.
+template <class T>
+concept transport_has_connection = connection<typename T::connection_type>;
+
+/// Opens the listening end, whose accepts run on that io_context, once; returns printable text
+/// from which another process can judge whether, and learn how, it reaches this one.
+template <class T>
+concept transport_listens = requires(T& t, asio::io_context& io) {
+  { t.listen(io) } -> std::same_as<std::string>;
+};
+
+/// Whether `connect` to that endpoint can succeed from this process; any text may come, no I/O.
+template <class T>
+concept transport_judges = requires(const T& t, std::string_view endpoint) {
+  { t.reaches(endpoint) } -> std::same_as<bool>;
+};
+
+/// Runs on `io`, to which the connection is pinned. Throws rpc_error: peer_died if nobody listens.
+template <class T>
+concept transport_connects = requires(T& t, asio::io_context& io, std::string endpoint) {
+  { t.connect(io, endpoint) } -> awaitable_of<typename T::connection_type>;
+};
+
+/// Runs on the io_context given to `listen`, one at a time; the connection is pinned to `io`.
+/// Outlives a shortage of descriptors. Throws rpc_error: closed after `close()`.
+template <class T>
+concept transport_accepts = requires(T& t, asio::io_context& io) {
+  { t.accept(io) } -> awaitable_of<typename T::connection_type>;
+};
+
+/// Any thread, any number of times: ends listening and the wait in `accept`. Connections stay.
+template <class T>
+concept transport_closes = requires(T& t) {
+  { t.close() } noexcept;
+};
+
+template <class T>
+concept transport =
+    transport_has_name<T> && transport_has_connection<T> && transport_listens<T> &&
+    transport_judges<T> && transport_connects<T> && transport_accepts<T> && transport_closes<T>;
+
+/// Instantiate to be told in a sentence what `T` lacks: `static_assert(assert_transport<T>())`.
+template <class T>
+consteval bool assert_transport() {
+  static_assert(transport_has_name<T>,
+                "weft: a transport must provide `static constexpr std::string_view name`");
+  static_assert(
+      requires { typename T::connection_type; },
+      "weft: a transport must provide the type `connection_type`");
+  using connection_type = typename T::connection_type;
+  static_assert(std::move_constructible<connection_type>,
+                "weft: a connection must be movable before its first use");
+  static_assert(connection_writes<connection_type>,
+                "weft: a connection must provide `written try_write(cursor&) noexcept`");
+  static_assert(connection_waits_to_write<connection_type>,
+                "weft: a connection must provide `asio::awaitable<void> writable()`");
+  static_assert(connection_reads<connection_type>,
+                "weft: a connection must provide `asio::awaitable<void> read(frame_sink&)`");
+  static_assert(connection_closes<connection_type>,
+                "weft: a connection must provide `close() noexcept`");
+  static_assert(connection_has_executor<connection_type>,
+                "weft: a connection must provide `get_executor()` of its io_context");
+  static_assert(transport_listens<T>,
+                "weft: a transport must provide `std::string listen(asio::io_context&)`");
+  static_assert(transport_judges<T>,
+                "weft: a transport must provide `bool reaches(std::string_view) const`");
+  static_assert(transport_connects<T>,
+                "weft: a transport must provide `asio::awaitable<connection_type> "
+                "connect(asio::io_context&, std::string)`");
+  static_assert(transport_accepts<T>,
+                "weft: a transport must provide `asio::awaitable<connection_type> "
+                "accept(asio::io_context&)`");
+  static_assert(transport_closes<T>, "weft: a transport must provide `close() noexcept`");
+  return transport<T>;
+}
+
+// ── byte_stream: what `framed` makes a connection of ─────────────────────────────────────────
+
+/// The buffer sequence that streams are given: a span (which lacks const_iterator before C++23).
+template <class Buffer>
+class buffer_list : public std::span<Buffer> {
+ public:
+  using const_iterator = typename std::span<Buffer>::iterator;
+  using std::span<Buffer>::span;
+};
+using mutable_buffer_list = buffer_list<asio::mutable_buffer>;
+using const_buffer_list = buffer_list<const asio::const_buffer>;
+
+/// What an operation of a byte stream completes with.
+template <class T>
+concept completes_with_size = awaitable_of<T, std::tuple<std::error_code, std::size_t>>;
+
+/// Asio's AsyncReadStream: takes what is there, at least one byte; an error at the end.
+template <class S>
+concept stream_reads = requires(S& s, asio::mutable_buffer one, mutable_buffer_list many) {
+  { s.async_read_some(one, asio::as_tuple(asio::use_awaitable)) } -> completes_with_size;
+  { s.async_read_some(many, asio::as_tuple(asio::use_awaitable)) } -> completes_with_size;
+};
+
+/// Asio's AsyncWriteStream; may run beside a read.
+template <class S>
+concept stream_writes = requires(S& s, const_buffer_list many) {
+  { s.async_write_some(many, asio::as_tuple(asio::use_awaitable)) } -> completes_with_size;
+};
+
+/// Ends the stream's pending operations. Called on the I/O thread. Asio's layered streams have it
+/// in their lowest layer.
+template <class S>
+concept stream_closes = requires(S& s, std::error_code& ec) { s.close(ec); } ||
+                        requires(S& s, std::error_code& ec) { s.lowest_layer().close(ec); };
+
+template <class S>
+concept stream_has_executor = requires(S& s) {
+  typename S::executor_type;
+  { s.get_executor() } -> std::convertible_to<asio::any_io_executor>;
+};
+
+/// Any Asio stream: a socket, a pipe, a TLS stream, one of yours.
+template <class S>
+concept byte_stream = std::move_constructible<S> && stream_reads<S> && stream_writes<S> &&
+                      stream_closes<S> && stream_has_executor<S>;
+
+/// Optional, makes sending cheap: write_some_nonblocking may be called from any thread while reads
+/// and waits are pending on the I/O thread; it never waits, and reports would_block. (Asio's own
+/// sockets need not provide it: weft knows them.)
+template <class S>
+concept nonblocking_byte_stream =
+    byte_stream<S> && requires(S& s, const_buffer_list buffers, std::error_code& ec) {
+      { s.write_some_nonblocking(buffers, ec) } -> std::same_as<std::size_t>;
+      {
+        s.async_wait(asio::socket_base::wait_write, asio::as_tuple(asio::use_awaitable))
+      } -> awaitable_of<std::tuple<std::error_code>>;
+    };
+
+/// Instantiate to be told in a sentence what `S` lacks.
+template <class S>
+consteval bool assert_byte_stream() {
+  static_assert(std::move_constructible<S>, "weft: a byte stream must be movable");
+  static_assert(stream_reads<S>,
+                "weft: a byte stream must provide `async_read_some(buffers, token)` that completes "
+                "with (error_code, size_t) for one buffer and for a list of them");
+  static_assert(stream_writes<S>,
+                "weft: a byte stream must provide `async_write_some(buffers, token)` that "
+                "completes with (error_code, size_t)");
+  static_assert(stream_closes<S>,
+                "weft: a byte stream, or its lowest_layer(), must provide `close(error_code&)`");
+  static_assert(stream_has_executor<S>,
+                "weft: a byte stream must provide `executor_type` and `get_executor()`");
+  return byte_stream<S>;
+}
+
+}  // namespace weft

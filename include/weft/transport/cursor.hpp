@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSL-1.0
+// The frames waiting on a link, as a connection sees them: what is next, and how far it got.
+//
+//   link:        push ──► [ front (begun) | next | ... ] ──► finished(): destroyed after the lock
+//   connection:           gather/advance  or  take
+#pragma once
+
+#include <weft/transport/frame_queue.hpp>
+
+#include <asio/buffer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+/// Used under the link's lock. A connection calls nothing here outside of `try_write`.
+class cursor {
+ public:
+  cursor() = default;
+  cursor(const cursor&) = delete;
+  cursor& operator=(const cursor&) = delete;
+
+  // The link's side.
+
+  /// Appends a sealed frame.
+  void push(frame&& f) {
+    bytes_ += f.wire_size();
+    waiting_.push(std::move(f));
+  }
+  [[nodiscard]] std::size_t frames() const noexcept { return waiting_.size(); }
+  /// Bytes of the waiting frames that are not yet written.
+  [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return bytes_; }
+  /// Wholly written frames. Swap them out and let them die after the lock is released: a tensor's
+  /// destructor may run user code.
+  [[nodiscard]] std::vector<frame>& finished() noexcept { return finished_; }
+  /// Gives up all that waits, a begun frame included (the connection is closed).
+  [[nodiscard]] frame_queue abandon() noexcept {
+    piece_ = within_ = 0;
+    bytes_ = 0;
+    return std::move(waiting_);
+  }
+
+  // The connection's side.
+
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  /// The front frame was written in part.
+  [[nodiscard]] bool begun() const noexcept { return piece_ != 0 || within_ != 0; }
+  /// Fills `out` with the bytes that come next, over several frames; returns how many buffers.
+  [[nodiscard]] std::size_t gather(std::span<asio::const_buffer> out) const noexcept;
+  /// The first `bytes` of what `gather` named are written. Frames completed by them are finished.
+  void advance(std::size_t bytes);
+  /// Removes the front frame whole. Requires !empty() and !begun().
+  [[nodiscard]] frame take() noexcept {
+    frame f = waiting_.pop();
+    bytes_ -= f.wire_size();
+    return f;
+  }
+
+ private:
+  /// Piece 0 is the head, piece i the blob i - 1.
+  [[nodiscard]] static std::span<const std::byte> piece(const frame& f, std::size_t i) noexcept {
+    if (i == 0) return f.head.view();
+    return {f.blobs[i - 1].data(), f.blobs[i - 1].size()};
+  }
+  [[nodiscard]] static std::size_t pieces(const frame& f) noexcept { return 1 + f.blobs.size(); }
+
+  frame_queue waiting_;
+  std::vector<frame> finished_;
+  std::uint64_t bytes_ = 0;
+  std::size_t piece_ = 0;   // of the front frame
+  std::size_t within_ = 0;  // bytes of that piece already written
+};
+
+inline std::size_t cursor::gather(std::span<asio::const_buffer> out) const noexcept {
+  std::size_t count = 0;
+  std::size_t i = piece_;
+  std::size_t skip = within_;
+  for (std::size_t n = 0; n < waiting_.size(); ++n, i = 0) {
+    const frame& f = waiting_[n];
+    for (; i < pieces(f); ++i, skip = 0) {
+      const auto rest = piece(f, i).subspan(skip);
+      if (rest.empty()) continue;
+      if (count == out.size()) return count;
+      out[count++] = asio::const_buffer(rest.data(), rest.size());
+    }
+  }
+  return count;
+}
+
+inline void cursor::advance(std::size_t bytes) {
+  bytes_ -= bytes;
+  while (!waiting_.empty()) {
+    const frame& front = waiting_[0];
+    for (; piece_ < pieces(front); ++piece_, within_ = 0) {
+      const std::size_t rest = piece(front, piece_).size() - within_;
+      if (bytes < rest) {
+        within_ += bytes;
+        return;
+      }
+      bytes -= rest;
+    }
+    finished_.push_back(waiting_.pop());
+    piece_ = within_ = 0;
+  }
+}
+
+}  // namespace weft

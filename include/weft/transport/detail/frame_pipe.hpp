@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSL-1.0
+// Whole frames from one thread to another inside a process, and the connection made of them.
+//
+//   link A ─try_write─► [ frame_pipe ] ─read─► link B      two pipes: inproc; one: loopback
+//          ◄──read──── [ frame_pipe ] ◄─try_write─
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/ref.hpp>
+#include <weft/transport/concepts.hpp>
+#include <weft/transport/cursor.hpp>
+#include <weft/transport/detail/parking.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace weft::detail {
+
+/// Bounded, one writer, one reader; each end may be used from any thread.
+class frame_pipe : public ref_counted {
+ public:
+  static constexpr std::size_t most_frames = 1024;
+  static constexpr std::uint64_t most_bytes = 64u << 20;  // one frame may exceed it
+  enum class taken : std::uint8_t { frames, nothing, ended };
+
+  void set_reader(ref<parking> where) {
+    std::lock_guard hold(lock_);
+    reader_ = std::move(where);
+  }
+  void set_writer(ref<parking> where) {
+    std::lock_guard hold(lock_);
+    writer_ = std::move(where);
+  }
+
+  /// Takes what fits; wakes the reader once.
+  [[nodiscard]] written put(cursor& batch) noexcept {
+    std::unique_lock hold(lock_);
+    if (ended_) return written::closed;
+    if (batch.empty()) return written::everything;
+    while (!batch.empty() && has_room()) {
+      frame f = batch.take();
+      bytes_ += f.wire_size();
+      queue_.push(std::move(f));
+    }
+    writer_waits_ = !batch.empty();
+    const auto result = writer_waits_ ? written::blocked : written::everything;
+    wake(hold, std::exchange(reader_waits_, false) ? reader_.get() : nullptr);
+    return result;
+  }
+  /// Moves all frames to the empty queue `out`. After `nothing` the reader is woken by the next.
+  [[nodiscard]] taken take(frame_queue& out) {
+    std::unique_lock hold(lock_);
+    if (queue_.empty()) {
+      reader_waits_ = !ended_;
+      return ended_ ? taken::ended : taken::nothing;
+    }
+    queue_.swap(out);
+    bytes_ = 0;
+    wake(hold, std::exchange(writer_waits_, false) ? writer_.get() : nullptr);
+    return taken::frames;
+  }
+  /// True if `put` may take more; else the writer is woken when it may.
+  [[nodiscard]] bool may_put() {
+    std::lock_guard hold(lock_);
+    writer_waits_ = !has_room() && !ended_;
+    return !writer_waits_;
+  }
+  [[nodiscard]] bool ended() {
+    std::lock_guard hold(lock_);
+    return ended_;
+  }
+  /// Either end: nothing more is put; what was put is still read, unless the reader is gone.
+  void end() noexcept {
+    std::unique_lock hold(lock_);
+    ended_ = true;
+    parking* const reader = std::exchange(reader_waits_, false) ? reader_.get() : nullptr;
+    parking* const writer = std::exchange(writer_waits_, false) ? writer_.get() : nullptr;
+    wake(hold, reader);
+    wake(hold, writer);
+  }
+
+ private:
+  [[nodiscard]] bool has_room() const noexcept {
+    return queue_.empty() || (queue_.size() < most_frames && bytes_ < most_bytes);
+  }
+
+  static void wake(std::unique_lock<std::mutex>& hold, parking* waiter) noexcept {
+    if (hold.owns_lock()) hold.unlock();
+    if (waiter) waiter->wake();
+  }
+
+  std::mutex lock_;
+  frame_queue queue_;
+  std::uint64_t bytes_ = 0;
+  bool ended_ = false;
+  bool reader_waits_ = false;  // implies that reader_ is set; so for the writer
+  bool writer_waits_ = false;
+  ref<parking> reader_;
+  ref<parking> writer_;
+};
+
+/// A `connection` that hands over memory instead of bytes. Frames come from this process and are
+/// not checked.
+class pipe_connection {
+ public:
+  using executor_type = asio::io_context::executor_type;
+
+  pipe_connection(asio::io_context& io, ref<frame_pipe> in, ref<frame_pipe> out)
+      : state_(make_ref<state>(io, std::move(in), std::move(out))) {}
+  pipe_connection(pipe_connection&&) noexcept = default;
+  pipe_connection& operator=(pipe_connection&&) = delete;
+  ~pipe_connection() {
+    if (state_) close();
+  }
+
+  [[nodiscard]] written try_write(cursor& batch) noexcept {
+    if (state_->closed.load(std::memory_order_relaxed)) return written::closed;
+    return state_->out->put(batch);
+  }
+  [[nodiscard]] asio::awaitable<void> writable() {
+    state& s = *state_;
+    for (;;) {
+      check();
+      if (s.out->ended()) throw peer_gone();
+      if (s.out->may_put()) co_return;
+      co_await s.write_wait->wait();
+    }
+  }
+  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) {
+    state& s = *state_;
+    for (;;) {
+      check();
+      const auto got = s.in->take(s.arriving);
+      if (got == frame_pipe::taken::frames) break;
+      if (got == frame_pipe::taken::ended) throw peer_gone();
+      co_await s.read_wait->wait();
+    }
+    sink.progress();
+    while (!s.arriving.empty()) {
+      auto delivered = sink.frame_arrived(s.arriving.pop());
+      if (!delivered) throw rpc_error(std::move(delivered).error());
+      check();
+    }
+  }
+  void close() noexcept {
+    state& s = *state_;
+    if (s.closed.exchange(true)) return;
+    s.out->end();
+    s.in->end();
+    s.read_wait->wake();
+    s.write_wait->wake();
+  }
+  [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
+
+ private:
+  struct state : ref_counted {
+    state(asio::io_context& io, ref<frame_pipe> i, ref<frame_pipe> o)
+        : executor(io.get_executor()),
+          read_wait(make_ref<parking>(io)),
+          write_wait(make_ref<parking>(io)),
+          in(std::move(i)),
+          out(std::move(o)) {
+      in->set_reader(read_wait);
+      out->set_writer(write_wait);
+    }
+    const executor_type executor;
+    const ref<parking> read_wait;
+    const ref<parking> write_wait;
+    const ref<frame_pipe> in;
+    const ref<frame_pipe> out;
+    std::atomic<bool> closed{false};
+    frame_queue arriving;  // taken, not yet delivered
+  };
+
+  void check() const {
+    if (!state_->closed.load(std::memory_order_relaxed)) return;
+    throw rpc_error(
+        error(errc::closed, "the connection was closed here", execution::maybe_executed));
+  }
+  [[nodiscard]] static rpc_error peer_gone() {
+    return rpc_error(error(errc::peer_died, "the peer closed the connection",
+                           execution::maybe_executed, origin::transport));
+  }
+
+  ref<state> state_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+// What `framed` does to a stream beyond Asio's async operations: write at once, and close.
+#pragma once
+
+#include <weft/transport/concepts.hpp>
+
+#include <asio/basic_stream_socket.hpp>
+#include <asio/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <concepts>
+#include <cstddef>
+#include <system_error>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace weft::detail {
+
+/// Most buffers that one write gathers.
+inline constexpr std::size_t gather_limit = 64;
+
+template <class S>
+inline constexpr bool is_socket = false;
+template <class Protocol, class Executor>
+inline constexpr bool is_socket<asio::basic_stream_socket<Protocol, Executor>> = true;
+
+template <class S>
+concept writes_at_once = is_socket<S> || nonblocking_byte_stream<S>;
+
+/// Any thread. Requires 0 < buffers.size() <= gather_limit.
+template <writes_at_once S>
+std::size_t write_at_once(S& stream, const_buffer_list buffers, std::error_code& ec) {
+  if constexpr (is_socket<S>) {
+    ssize_t sent = 0;
+    do {
+      if (buffers.size() == 1) {
+        sent = ::send(stream.native_handle(), buffers[0].data(), buffers[0].size(),
+                      MSG_DONTWAIT | MSG_NOSIGNAL);
+        continue;
+      }
+      std::array<iovec, gather_limit> parts;
+      std::transform(buffers.begin(), buffers.end(), parts.begin(),
+                     [](const auto& b) { return iovec{const_cast<void*>(b.data()), b.size()}; });
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = buffers.size();
+      sent = ::sendmsg(stream.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    ec = errno == EAGAIN ? std::error_code(asio::error::would_block)
+                         : std::error_code(errno, std::system_category());
+    return 0;
+  } else {
+    return stream.write_some_nonblocking(buffers, ec);
+  }
+}
+
+/// A stream whose lowest layer is a socket, or that is one.
+template <class S>
+concept over_socket = requires(S& s, std::error_code& ec) {
+  { s.lowest_layer().native_handle() } -> std::convertible_to<int>;
+  s.lowest_layer().shutdown(asio::socket_base::shutdown_both, ec);
+};
+
+/// Any thread: the other side sees the end now, and both waits end, the read after what has
+/// already arrived. The descriptor stays.
+template <over_socket S>
+void shut_down(S& stream) noexcept {
+  ::shutdown(stream.lowest_layer().native_handle(), SHUT_RDWR);
+}
+
+/// I/O thread.
+template <class S>
+void close_stream(S& stream) noexcept {
+  std::error_code ignored;
+  if constexpr (requires { stream.close(ignored); }) {
+    stream.close(ignored);
+  } else {
+    stream.lowest_layer().close(ignored);
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSL-1.0
+// The listening end shared by the socket transports: accepts, and outlives shortages.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/ref.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/basic_socket_acceptor.hpp>
+#include <asio/basic_stream_socket.hpp>
+#include <asio/error.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/steady_timer.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <system_error>
+
+namespace weft::detail {
+
+/// A stream socket on a concrete executor: nothing is type-erased but the coroutine.
+template <class Protocol>
+using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor_type>;
+
+[[nodiscard]] inline rpc_error cannot_connect(const std::string& where,
+                                              const std::error_code& why) {
+  return rpc_error(error(why == asio::error::operation_aborted ? errc::cancelled : errc::peer_died,
+                         "cannot connect to " + where + ": " + why.message(), execution::not_sent,
+                         origin::transport));
+}
+
+template <class Protocol>
+class stream_listener : public ref_counted {
+ public:
+  using endpoint_type = typename Protocol::endpoint;
+
+  /// Throws rpc_error: invalid_argument if nobody can listen at `at`.
+  stream_listener(asio::io_context& io, const endpoint_type& at) : acceptor_(io), pause_(io) {
+    std::error_code ec;
+    acceptor_.open(at.protocol(), ec);
+    if (!ec) acceptor_.bind(at, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (!ec) endpoint_ = acceptor_.local_endpoint(ec);
+    if (ec) throw rpc_error(errc::invalid_argument, "cannot listen: " + ec.message());
+  }
+
+  [[nodiscard]] const endpoint_type& endpoint() const noexcept { return endpoint_; }
+
+  /// On the io_context of the acceptor. Waits out a lack of descriptors or memory.
+  [[nodiscard]] static asio::awaitable<socket_of<Protocol>> accept(ref<stream_listener> self,
+                                                                   asio::io_context& io) {
+    for (;;) {
+      if (self->closed_) throw rpc_error(errc::closed, "the transport no longer listens");
+      std::error_code ec;
+      socket_of<Protocol> peer =
+          co_await self->acceptor_.async_accept(io, asio::redirect_error(asio::use_awaitable, ec));
+      if (!ec) co_return peer;
+      if (self->closed_ || ec == asio::error::connection_aborted) continue;
+      if (ec == asio::error::operation_aborted) {
+        throw rpc_error(errc::cancelled, "accepting was cancelled");
+      }
+      self->pause_.expires_after(pause_after_error);
+      co_await self->pause_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+    }
+  }
+
+  /// Any thread, while the io_context lives.
+  void close() noexcept {
+    if (closed_.exchange(true)) return;
+    asio::post(acceptor_.get_executor(), [self = ref<stream_listener>(this)] {
+      std::error_code ignored;
+      self->acceptor_.close(ignored);
+      self->pause_.cancel();
+    });
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds pause_after_error{50};
+
+  asio::basic_socket_acceptor<Protocol, asio::io_context::executor_type> acceptor_;
+  asio::steady_timer pause_;
+  endpoint_type endpoint_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a connection reads into. A link implements it.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/wire/blob.hpp>
+#include <weft/wire/frame.hpp>
+#include <weft/wire/limits.hpp>
+
+#include <cstddef>
+
+namespace weft {
+
+/// Called only from within `connection::read`, on the connection's I/O thread.
+class frame_sink {
+ public:
+  /// What the peer may ask for now; the handshake's limits until it is over.
+  [[nodiscard]] virtual const limits& bounds() const noexcept = 0;
+  /// Memory for a tensor buffer of `bytes` > 0 bytes. Errors (resource_exhausted,
+  /// message_too_large) end the read with that error.
+  [[nodiscard]] virtual expected<blob> allocate(std::size_t bytes) = 0;
+  /// A whole, checked frame, in the order of sending. An error ends the read with it.
+  [[nodiscard]] virtual expected<void> frame_arrived(frame&& f) = 0;
+  /// Bytes arrived, of whatever frame.
+  virtual void progress() noexcept = 0;
+
+ protected:
+  frame_sink() = default;
+  frame_sink(const frame_sink&) = default;
+  frame_sink& operator=(const frame_sink&) = default;
+  ~frame_sink() = default;
+};
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSL-1.0
+// Makes a connection of any Asio byte stream: tcp, unix_socket, one of yours.
+//
+//   writing   any thread, under the link's lock: one gathering write after another until the
+//             kernel takes no more. A stream that cannot write at once gets whole frames handed
+//             over, which `writable()` writes.
+//   reading   I/O thread: one read takes all that is there, small frames into one buffer, tensors
+//             into their final memory.
+#pragma once
+
+#include <weft/core/ref.hpp>
+#include <weft/transport/concepts.hpp>
+#include <weft/transport/detail/stream_io.hpp>
+#include <weft/transport/frame_assembler.hpp>
+
+#include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
+#include <asio/write.hpp>
+
+#include <array>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+/// A `connection`; see there for threads and lifetime. The stream is connected, and nobody else
+/// uses it.
+template <class Stream>
+class framed {
+  static_assert(assert_byte_stream<Stream>());
+
+ public:
+  using stream_type = Stream;
+  using executor_type = typename Stream::executor_type;
+
+  explicit framed(Stream stream) : state_(make_ref<state>(std::move(stream))) {}
+
+  [[nodiscard]] written try_write(cursor& batch) noexcept;
+  [[nodiscard]] asio::awaitable<void> writable();
+  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink);
+  void close() noexcept;
+  [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
+
+ private:
+  static constexpr bool at_once = detail::writes_at_once<Stream>;
+  static constexpr std::size_t hand_over_bytes = 1u << 20;
+
+  enum class status : std::uint8_t { open, broken, closed };
+
+  struct state : ref_counted {
+    explicit state(Stream s) : stream(std::move(s)) {}
+    Stream stream;
+    std::atomic<status> now{status::open};
+    frame_assembler assembler;
+    std::array<asio::mutable_buffer, 32> room;
+    // Only for streams that cannot write at once: `busy` passes both to the I/O thread and back.
+    std::atomic<bool> busy{false};
+    std::vector<frame> handed_over;
+    std::vector<asio::const_buffer> buffers;
+  };
+
+  written hand_over(cursor& batch);
+  void end(status how) noexcept;
+  void check() const;
+  [[noreturn]] void fail(const std::error_code& ec) const;
+
+  ref<state> state_;
+};
+
+template <class Stream>
+written framed<Stream>::try_write(cursor& batch) noexcept {
+  if (state_->now.load(std::memory_order_relaxed) != status::open) return written::closed;
+  if constexpr (!at_once) {
+    return hand_over(batch);
+  } else {
+    std::array<asio::const_buffer, detail::gather_limit> buffers;
+    while (!batch.empty()) {
+      const const_buffer_list next(buffers.data(), batch.gather(buffers));
+      std::error_code ec;
+      const std::size_t sent = detail::write_at_once(state_->stream, next, ec);
+      batch.advance(sent);
+      if (ec == asio::error::would_block) return written::blocked;
+      if (ec) {
+        end(status::broken);
+        return written::closed;
+      }
+      if (sent < asio::buffer_size(next)) return written::blocked;
+    }
+    return written::everything;
+  }
+}
+
+template <class Stream>
+written framed<Stream>::hand_over(cursor& batch) {
+  state& s = *state_;
+  if (s.busy.load(std::memory_order_acquire)) return written::blocked;
+  if (batch.empty()) return written::everything;
+  for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
+    s.handed_over.push_back(batch.take());
+    bytes += s.handed_over.back().wire_size();
+  }
+  s.busy.store(true, std::memory_order_release);
+  return written::blocked;
+}
+
+template <class Stream>
+asio::awaitable<void> framed<Stream>::writable() {
+  state& s = *state_;
+  check();
+  std::error_code ec;
+  if constexpr (at_once) {
+    co_await s.stream.async_wait(asio::socket_base::wait_write,
+                                 asio::redirect_error(asio::use_awaitable, ec));
+  } else {
+    if (!s.busy.load(std::memory_order_acquire)) co_return;
+    s.buffers.clear();
+    for (const frame& f : s.handed_over) {
+      s.buffers.emplace_back(f.head.data(), f.head.size());
+      for (const blob& b : f.blobs) s.buffers.emplace_back(b.data(), b.size());
+    }
+    co_await asio::async_write(s.stream, const_buffer_list(s.buffers),
+                               asio::redirect_error(asio::use_awaitable, ec));
+    s.handed_over.clear();
+    s.busy.store(false, std::memory_order_release);
+  }
+  check();
+  if (ec) fail(ec);
+}
+
+template <class Stream>
+asio::awaitable<void> framed<Stream>::read(frame_sink& sink) {
+  state& s = *state_;
+  for (;;) {
+    if (s.now.load(std::memory_order_relaxed) == status::closed) check();
+    const std::size_t pieces = s.assembler.room(s.room, sink.bounds());
+    std::error_code ec;
+    std::size_t count = 0;
+    if (pieces == 1) {
+      count = co_await s.stream.async_read_some(s.room[0],
+                                                asio::redirect_error(asio::use_awaitable, ec));
+    } else {
+      count = co_await s.stream.async_read_some(mutable_buffer_list(s.room.data(), pieces),
+                                                asio::redirect_error(asio::use_awaitable, ec));
+    }
+    if (ec || s.now.load(std::memory_order_relaxed) == status::closed) {
+      check();  // what ended here tells more than the aborted wait
+      fail(ec);
+    }
+    auto delivered = s.assembler.arrived(count, sink);
+    if (!delivered) throw rpc_error(std::move(delivered).error());
+    if (*delivered > 0) co_return;
+  }
+}
+
+template <class Stream>
+void framed<Stream>::close() noexcept {
+  if (state_->now.load(std::memory_order_relaxed) != status::closed) end(status::closed);
+}
+
+/// The descriptor is released on the I/O thread, so that no wait there sees another's. A broken
+/// connection keeps it while there may be something left to read.
+template <class Stream>
+void framed<Stream>::end(status how) noexcept {
+  const bool was_open = state_->now.exchange(how) == status::open;
+  if constexpr (detail::over_socket<Stream>) {
+    if (was_open) detail::shut_down(state_->stream);
+    if (how == status::broken) return;
+  }
+  asio::post(state_->stream.get_executor(), [s = state_] { detail::close_stream(s->stream); });
+}
+
+template <class Stream>
+void framed<Stream>::check() const {
+  switch (state_->now.load(std::memory_order_relaxed)) {
+  case status::open:
+    return;
+  case status::closed:
+    throw rpc_error(
+        error(errc::closed, "the connection was closed here", execution::maybe_executed));
+  case status::broken:
+    throw rpc_error(error(errc::peer_died, "writing to the peer failed", execution::maybe_executed,
+                          origin::transport));
+  }
+}
+
+template <class Stream>
+void framed<Stream>::fail(const std::error_code& ec) const {
+  std::string text = state_->assembler.between_frames()
+                         ? "the peer closed the connection"
+                         : "the peer closed the connection in the middle of a frame";
+  if (ec != asio::error::eof) text = "the connection failed: " + ec.message();
+  throw rpc_error(error(ec == asio::error::operation_aborted ? errc::cancelled : errc::peer_died,
+                        std::move(text), execution::maybe_executed, origin::transport));
+}
+
+}  // namespace weft

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSL-1.0
+// The connection from a worker to itself: what is written is what it reads.
+#pragma once
+
+#include <weft/transport/detail/frame_pipe.hpp>
+
+namespace weft {
+
+/// A `connection` without a transport: a worker's calls to itself take the same path as others.
+class loopback : public detail::pipe_connection {
+ public:
+  explicit loopback(asio::io_context& io) : loopback(io, make_ref<detail::frame_pipe>()) {}
+
+ private:
+  loopback(asio::io_context& io, const ref<detail::frame_pipe>& pipe)
+      : pipe_connection(io, pipe, pipe) {}
+};
+
+static_assert(connection<loopback>);
+
+}  // namespace weft

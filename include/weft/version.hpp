@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+// The version of weft as one integer, major * 10000 + minor * 100 + patch, and as text.
+
+#define WEFT_VERSION 100
+#define WEFT_VERSION_STRING "0.1.0"

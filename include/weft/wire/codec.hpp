@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+// How C++ values become bytes and come back. All numbers are little-endian; T* means T's codec.
+//
+//   arithmetic, enum, std::byte   the value, fixed width (bool: one byte, 0 or 1)
+//   string, vector, deque, list   count 4, elements
+//   set, map and unordered ones   count 4, elements or key-value pairs, no duplicates
+//   optional, unique_ptr          one byte 0 or 1, then the value if 1
+//   variant                       index 1, then that alternative
+//   pair, tuple, array, complex   the elements in order
+//   duration, time_point          the count of ticks (not of steady_clock: it has no common epoch)
+//   aggregate                     the members in order
+//   what would take no byte       (empty aggregate, monostate, tuple<>, array of 0) one zero byte
+//
+// Every value takes at least one byte, so that no count is free. A type of the user's joins by
+//
+//   void weft_encode(weft::writer&, const T&);
+//   T    weft_decode(weft::reader&, std::type_identity<T>);
+//
+// in T's namespace, or by specialising `weft::codec<T>`.
+#pragma once
+
+#include <weft/wire/reader.hpp>
+#include <weft/wire/writer.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+namespace weft {
+
+/// A specialisation has
+///   static constexpr std::size_t min_size;      the fewest bytes a value takes, at least 1
+///   static void encode(writer&, const T&);      reads the value only before it returns
+///   static T    decode(reader&);                allocates nothing that it has not charged first
+/// and, if it holds values of other types, `using elements = std::tuple<E...>`.
+template <class T>
+struct codec;
+
+/// The user's functions are there (see above).
+template <class T>
+concept custom_encodable = requires(writer& w, reader& r, const T& value) {
+  weft_encode(w, value);
+  { weft_decode(r, std::type_identity<T>{}) } -> std::same_as<T>;
+};
+
+}  // namespace weft
+
+#include <weft/wire/detail/encodable.hpp>
+
+namespace weft {
+
+/// T and all that it contains can be sent.
+template <class T>
+concept encodable = detail::culprit_of<T>::none;
+
+/// Refuses, in a sentence, a T that is not encodable.
+template <class T>
+consteval void require_encodable() {
+  using culprit = detail::culprit_of<T>;
+  if constexpr (!culprit::none) {
+    detail::explain<T, typename culprit::type, typename culprit::holder, culprit::index>();
+  }
+}
+
+template <class T>
+void encode(writer& w, const T& value) {
+  require_encodable<T>();
+  if constexpr (encodable<T>) codec<T>::encode(w, value);
+}
+
+template <class T>
+[[nodiscard]] T decode(reader& r) {
+  require_encodable<T>();
+  if constexpr (encodable<T>) return codec<T>::decode(r);
+}
+
+/// Writes the values one after another: the payload of a request, or a result (none for void).
+template <class... Ts>
+void encode_all(writer& w, const Ts&... values) {
+  (weft::encode<Ts>(w, values), ...);
+}
+
+/// Reads a whole payload; bytes left over are refused.
+template <class... Ts>
+[[nodiscard]] std::tuple<Ts...> decode_all(reader& r) {
+  (require_encodable<Ts>(), ...);
+  std::size_t index = 0;
+  auto next = [&]<class T>(std::type_identity<T>) {
+    r.field("arguments", index++);
+    return weft::decode<T>(r);
+  };
+  std::tuple<Ts...> values{next(std::type_identity<Ts>{})...};
+  r.finish();
+  return values;
+}
+
+}  // namespace weft
+
+#include <weft/wire/impl/codec_aggregates.hpp>
+#include <weft/wire/impl/codec_containers.hpp>
+#include <weft/wire/impl/codec_values.hpp>

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSL-1.0
+// Codecs of standard containers (see weft/wire/codec.hpp). Writer and reader charge the same.
+#pragma once
+
+#include <weft/wire/codec.hpp>
+#include <weft/wire/detail/plain.hpp>
+
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace detail {
+
+// What a container of `count` elements of type T allocates.
+template <class Guard, class T>
+void charge_elements(Guard& guard, std::size_t count, std::size_t extra_each = 0) {
+  if (count == 0) return;
+  guard.charge(count, sizeof(T) + extra_each);
+  guard.charge(allocation_cost);
+}
+
+// vector, deque, list.
+template <class Container>
+struct sequence_codec {
+  using value_type = typename Container::value_type;
+  using elements = std::tuple<value_type>;
+  static constexpr std::size_t min_size = 4;
+  static constexpr bool contiguous = is_bulk<value_type> && requires(Container& c) { c.data(); };
+  static constexpr std::size_t extra_each =
+      requires(Container& c) { c.reserve(0); } ? 0 : node_cost;
+
+  static void encode(writer& w, const Container& value) {
+    w.count(value.size());
+    charge_elements<writer, value_type>(w, value.size(), extra_each);
+    if constexpr (contiguous) {
+      w.raw(value.data(), value.size() * sizeof(value_type));
+    } else {
+      const auto level = w.nested();
+      for (const auto& each : value) codec<value_type>::encode(w, each);
+    }
+  }
+  static Container decode(reader& r) {
+    Container value;
+    const std::size_t n = r.count(codec<value_type>::min_size);
+    charge_elements<reader, value_type>(r, n, extra_each);
+    if constexpr (contiguous) {
+      const auto source = r.raw(n * sizeof(value_type));
+      if (n > 0) {
+        value.resize(n);
+        std::memcpy(value.data(), source.data(), source.size());
+      }
+    } else {
+      const auto level = r.nested();
+      if constexpr (requires { value.reserve(n); }) value.reserve(n);
+      for (std::size_t i = 0; i < n; ++i) value.push_back(codec<value_type>::decode(r));
+    }
+    return value;
+  }
+};
+
+// set, unordered_set.
+template <class Container>
+struct set_codec {
+  using value_type = typename Container::value_type;
+  using elements = std::tuple<value_type>;
+  static constexpr std::size_t min_size = 4;
+
+  static void encode(writer& w, const Container& value) {
+    w.count(value.size());
+    charge_elements<writer, value_type>(w, value.size(), node_cost);
+    const auto level = w.nested();
+    for (const auto& each : value) codec<value_type>::encode(w, each);
+  }
+  static Container decode(reader& r) {
+    Container value;
+    const std::size_t n = r.count(codec<value_type>::min_size);
+    charge_elements<reader, value_type>(r, n, node_cost);
+    const auto level = r.nested();
+    if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      value.emplace_hint(value.end(), codec<value_type>::decode(r));
+      if (value.size() != i + 1) r.fail("the same element twice in a set");
+    }
+    return value;
+  }
+};
+
+// map, unordered_map.
+template <class Container>
+struct map_codec {
+  using key_type = typename Container::key_type;
+  using mapped_type = typename Container::mapped_type;
+  using elements = std::tuple<key_type, mapped_type>;
+  static constexpr std::size_t min_size = 4;
+
+  static void encode(writer& w, const Container& value) {
+    w.count(value.size());
+    charge_elements<writer, typename Container::value_type>(w, value.size(), node_cost);
+    const auto level = w.nested();
+    for (const auto& [key, mapped] : value) {
+      codec<key_type>::encode(w, key);
+      codec<mapped_type>::encode(w, mapped);
+    }
+  }
+  static Container decode(reader& r) {
+    Container value;
+    const std::size_t n = r.count(codec<key_type>::min_size + codec<mapped_type>::min_size);
+    charge_elements<reader, typename Container::value_type>(r, n, node_cost);
+    const auto level = r.nested();
+    if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      key_type key = codec<key_type>::decode(r);
+      value.emplace_hint(value.end(), std::move(key), codec<mapped_type>::decode(r));
+      if (value.size() != i + 1) r.fail("the same key twice in a map");
+    }
+    return value;
+  }
+};
+
+}  // namespace detail
+
+template <class C, class Traits>
+  requires detail::is_bulk<C>
+struct codec<std::basic_string<C, Traits>> {
+  static constexpr std::size_t min_size = 4;
+  static void encode(writer& w, const std::basic_string<C, Traits>& value) {
+    w.count(value.size());
+    w.charge(cost(value.size()));
+    w.raw(value.data(), value.size() * sizeof(C));
+  }
+  static std::basic_string<C, Traits> decode(reader& r) {
+    const std::size_t n = r.count(sizeof(C));
+    r.charge(cost(n));
+    std::basic_string<C, Traits> value;
+    const auto source = r.raw(n * sizeof(C));
+    if (n > 0) {
+      value.resize(n);
+      std::memcpy(value.data(), source.data(), source.size());
+    }
+    return value;
+  }
+
+ private:
+  // Short ones live inside the string.
+  static constexpr std::uint64_t cost(std::size_t n) noexcept {
+    const std::uint64_t size = (std::uint64_t{n} + 1) * sizeof(C);
+    return size <= 16 ? 0 : size + detail::allocation_cost;
+  }
+};
+
+template <>
+struct codec<std::vector<bool>> {
+  static constexpr std::size_t min_size = 4;
+  static void encode(writer& w, const std::vector<bool>& value) {
+    w.count(value.size());
+    for (const bool each : value) w.number(static_cast<std::uint8_t>(each));
+  }
+  static std::vector<bool> decode(reader& r) {
+    const std::size_t n = r.count(1);
+    std::vector<bool> value;
+    value.reserve(n);  // n / 8 bytes, of n received
+    for (std::size_t i = 0; i < n; ++i) value.push_back(detail::read_flag(r));
+    return value;
+  }
+};
+
+template <class T>
+struct codec<std::vector<T>> : detail::sequence_codec<std::vector<T>> {};
+template <class T>
+struct codec<std::deque<T>> : detail::sequence_codec<std::deque<T>> {};
+template <class T>
+struct codec<std::list<T>> : detail::sequence_codec<std::list<T>> {};
+template <class K, class Less>
+struct codec<std::set<K, Less>> : detail::set_codec<std::set<K, Less>> {};
+template <class K, class Hash, class Equal>
+struct codec<std::unordered_set<K, Hash, Equal>>
+    : detail::set_codec<std::unordered_set<K, Hash, Equal>> {};
+template <class K, class V, class Less>
+struct codec<std::map<K, V, Less>> : detail::map_codec<std::map<K, V, Less>> {};
+template <class K, class V, class Hash, class Equal>
+struct codec<std::unordered_map<K, V, Hash, Equal>>
+    : detail::map_codec<std::unordered_map<K, V, Hash, Equal>> {};
+
+}  // namespace weft

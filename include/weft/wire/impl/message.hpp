@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/wire/message.hpp.
+#pragma once
+
+#include <weft/wire/message.hpp>
+
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace weft {
+
+inline void message::section(section_kind kind, std::span<const std::byte> content) {
+  if (content.size() > limits_->table) {
+    throw rpc_error(errc::message_too_large, "a section of " + std::to_string(content.size()) +
+                                                 " bytes; a table may hold " +
+                                                 std::to_string(limits_->table));
+  }
+  for (std::size_t at = 0; at < sections_.size();) {
+    if (detail::load<section_kind>(sections_.data() + at) == kind) {
+      throw rpc_error(errc::invalid_argument, "the message already has a section of kind " +
+                                                  std::to_string(static_cast<int>(kind)));
+    }
+    at += 8 + detail::load<std::uint32_t>(sections_.data() + at + 4);
+  }
+  std::byte prefix[8] = {};
+  detail::store(prefix, kind);
+  detail::store(prefix + 4, static_cast<std::uint32_t>(content.size()));
+  sections_.append(prefix, sizeof prefix);
+  sections_.append(content.data(), content.size());
+  ++section_count_;
+}
+
+inline std::uint16_t message::add_blob(blob b) {
+  if (frame_.blobs.size() >= limits_->tensors) {
+    throw rpc_error(errc::message_too_large,
+                    "a message may hold " + std::to_string(limits_->tensors) + " tensor buffers");
+  }
+  frame_.blobs.push_back(std::move(b));
+  return static_cast<std::uint16_t>(frame_.blobs.size() - 1);
+}
+
+inline void message::check_limits(std::uint64_t payload) const {
+  if (payload > limits_->payload) {
+    throw rpc_error(errc::message_too_large, "the values take " + std::to_string(payload) +
+                                                 " bytes; a payload may hold " +
+                                                 std::to_string(limits_->payload));
+  }
+  const std::uint64_t table = std::uint64_t{8} * frame_.blobs.size() + sections_.size();
+  if (table > limits_->table) {
+    throw rpc_error(errc::message_too_large, "the sections take " + std::to_string(table) +
+                                                 " bytes; a table may hold " +
+                                                 std::to_string(limits_->table));
+  }
+  std::uint64_t tensors = 0;
+  for (const blob& b : frame_.blobs) tensors = detail::saturating_add(tensors, b.size());
+  if (tensors > limits_->frame_tensor_bytes) {
+    throw rpc_error(errc::message_too_large, "the tensors take " + std::to_string(tensors) +
+                                                 " bytes; a message may hold " +
+                                                 std::to_string(limits_->frame_tensor_bytes));
+  }
+}
+
+inline frame message::finish(frame_header header) && {
+  for (std::size_t i = 0; i < record_.size(); ++i) record_[i].finish(*this);
+  bytes& head = frame_.head;
+  header.flags &= static_cast<std::uint16_t>(~flag_padded);
+  std::uint64_t payload = head.size() - header_size;
+  if (const auto wanted = detail::payload_for(writer_.cost()); wanted > payload) {
+    check_limits(wanted);
+    head.resize(header_size + wanted);
+    std::memset(head.data() + header_size + payload, 0, wanted - payload);
+    payload = wanted;
+    header.flags |= flag_padded;
+  }
+  check_limits(payload);
+  header.payload_bytes = payload;
+  header.sections = section_count_;
+  header.tensors = static_cast<std::uint16_t>(frame_.blobs.size());
+  for (const blob& b : frame_.blobs) {
+    const std::uint64_t length = b.size();
+    head.append(&length, sizeof length);
+  }
+  head.append(sections_.data(), sections_.size());
+  header.table_bytes = static_cast<std::uint32_t>(head.size() - header_size - payload);
+  frame_.header = header;
+  frame_.seal();
+  return std::move(frame_);
+}
+
+inline expected<void> incoming_message::check() {
+  auto refuse = [](std::string text) {
+    return tl::unexpected(
+        error(errc::protocol_error, std::move(text), execution::maybe_executed, origin::transport));
+  };
+  const frame_header& h = frame_.header;
+  const std::uint64_t head = header_size + h.payload_bytes + h.table_bytes;
+  if (h.payload_bytes > limits_->payload || frame_.head.size() != head) {
+    return refuse("the frame's head has " + std::to_string(frame_.head.size()) + " bytes, not " +
+                  std::to_string(head));
+  }
+  if (frame_.blobs.size() != h.tensors || h.table_bytes / 8 < h.tensors) {
+    return refuse("the frame has " + std::to_string(frame_.blobs.size()) + " tensor buffers, not " +
+                  std::to_string(h.tensors));
+  }
+  for (std::size_t i = 0; i < frame_.blobs.size(); ++i) {
+    if (frame_.blobs[i].size() != frame_.blob_length(i)) {
+      return refuse("tensor buffer " + std::to_string(i) + " has another length than its table");
+    }
+  }
+  const auto table = frame_.table();
+  std::size_t at = std::size_t{8} * h.tensors;
+  for (std::uint16_t i = 0; i < h.sections; ++i) {
+    if (table.size() - at < 8) return refuse("the table ends inside a section");
+    const auto kind = detail::load<std::uint16_t>(table.data() + at);
+    const auto zero = detail::load<std::uint16_t>(table.data() + at + 2);
+    const auto length = detail::load<std::uint32_t>(table.data() + at + 4);
+    at += 8;
+    if (kind == 0 || kind >= sections_.size() || zero != 0) {
+      return refuse("unknown section kind " + std::to_string(kind));
+    }
+    if (sections_[kind].first != 0) {
+      return refuse("two sections of kind " + std::to_string(kind));
+    }
+    if (length > table.size() - at) return refuse("the table ends inside a section");
+    sections_[kind] = {header_size + h.payload_bytes + at, length};
+    at += length;
+  }
+  if (at != table.size()) return refuse("the table is longer than its sections");
+  if (h.tensors > 0 && !section(section_kind::tensors)) {
+    return refuse("tensor buffers without a tensors section");
+  }
+  return {};
+}
+
+inline std::optional<std::span<const std::byte>>
+incoming_message::section(section_kind kind) const noexcept {
+  const auto index = static_cast<std::size_t>(kind);
+  if (index >= sections_.size() || sections_[index].first == 0) return std::nullopt;
+  return frame_.head.view().subspan(sections_[index].first, sections_[index].second);
+}
+
+}  // namespace weft

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+// A message around its frame: built here before it is sent, taken apart here after it arrived.
+//
+//   message                                        incoming_message
+//     payload()  codecs write values                 check()    lengths, kinds, duplicates
+//     record()   parts collect tensors, references   section()  services read theirs
+//     section(), add_blob()                          record()   parts for the codecs
+//     finish(header) -> frame                        payload()  codecs read values
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/wire/bytes.hpp>
+#include <weft/wire/frame.hpp>
+#include <weft/wire/limits.hpp>
+#include <weft/wire/parts.hpp>
+#include <weft/wire/reader.hpp>
+#include <weft/wire/writer.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+/// An outgoing message. Move-only, used by one thread at a time; a small one without sections or
+/// blobs costs no allocation in steady state. Errors are thrown as `rpc_error`, `not_sent`.
+class message {
+ public:
+  explicit message(const limits& limit = default_limits)
+      : limits_(&limit), writer_((frame_.head.resize(header_size), frame_.head), record_, limit) {}
+  message(message&& other) noexcept
+      : limits_(other.limits_),
+        frame_(std::move(other.frame_)),
+        record_(std::move(other.record_)),
+        sections_(std::move(other.sections_)),
+        section_count_(other.section_count_),
+        writer_(other.writer_) {
+    writer_.rebind(frame_.head, record_);
+  }
+  message& operator=(message&&) = delete;
+
+  [[nodiscard]] writer& payload() noexcept { return writer_; }
+  [[nodiscard]] parts& record() noexcept { return record_; }
+
+  /// Adds a section; each kind at most once.
+  void section(section_kind kind, std::span<const std::byte> content);
+  /// Adds a tensor buffer, sent after those added before; returns its index.
+  std::uint16_t add_blob(blob b);
+  [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
+
+  /// Lets the parts finish, then makes the frame. Counts, sizes and `flag_padded` of `header` are
+  /// filled in here. The message is empty afterwards.
+  [[nodiscard]] frame finish(frame_header header) &&;
+
+ private:
+  void check_limits(std::uint64_t payload) const;
+
+  const limits* limits_;
+  frame frame_;
+  parts record_;
+  bytes sections_;
+  std::uint16_t section_count_ = 0;
+  writer writer_;
+};
+
+/// A message that arrived. Move-only, used by one thread at a time. `limit` must outlive it.
+class incoming_message {
+ public:
+  explicit incoming_message(frame f, const limits& limit = default_limits) noexcept
+      : limits_(&limit), frame_(std::move(f)) {}
+
+  /// Checks the table against the header and the blobs. To be called once, first; an error is
+  /// `protocol_error`, after which nothing else may be called.
+  [[nodiscard]] expected<void> check();
+
+  [[nodiscard]] const frame_header& header() const noexcept { return frame_.header; }
+  [[nodiscard]] std::optional<std::span<const std::byte>> section(section_kind kind) const noexcept;
+  [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
+  [[nodiscard]] parts& record() noexcept { return record_; }
+  [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
+  /// Reads the values from the start. Uses this object: it must neither move nor end meanwhile.
+  [[nodiscard]] reader payload() noexcept {
+    const auto end =
+        (frame_.header.flags & flag_padded) != 0 ? reader::tail::zeros : reader::tail::exact;
+    return reader(frame_.payload(), record_, *limits_, end, this);
+  }
+  [[nodiscard]] const frame& whole() const noexcept { return frame_; }
+
+ private:
+  const limits* limits_;
+  frame frame_;
+  parts record_;
+  // Offset and length of each known section within the head, indexed by kind; no offset: absent.
+  std::array<std::pair<std::uint64_t, std::uint32_t>, 5> sections_{};
+};
+
+}  // namespace weft
+
+#include <weft/wire/impl/message.hpp>

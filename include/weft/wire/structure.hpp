@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSL-1.0
+// Structural hash of a type: what two programs compare to know that they mean the same bytes.
+//
+// It is computed from a description of the type's structure, never from a printed name: renaming a
+// type, a member or a parameter keeps it; changing a type, an order or a count changes it. All
+// compilers and standard libraries agree on it.
+//
+//   type                                   described as
+//   bool, characters, integers, floats     kind and size
+//   enum                                   "enum", its underlying type
+//   std::basic_string, vector, set, map    kind, element types (deque and list as the vector,
+//                                          unordered ones as the ordered)
+//   optional, unique_ptr, pair, tuple      kind, element types
+//   variant, array (C arrays too)          kind, count, element types
+//   chrono duration, time point            kind, period, representation (no steady_clock)
+//   aggregate                              "aggregate", count, its members in order
+//   a type that is being described         "again", how many levels up
+//   weft::structure<T> or T::weft_structure  "named", the text, the parts
+#pragma once
+
+#include <weft/wire/detail/describe.hpp>
+
+#include <cstdint>
+
+namespace weft {
+
+/// Customization: specialise it for a type that has its own codec, and name its wire format.
+///
+///   template <> struct weft::structure<geo::shape> {
+///     static constexpr std::string_view tag = "geo::shape 2";  // change it when the format
+///     changes using parts = std::tuple<double, int>;                   // optional: what the
+///     format contains
+///   };
+///
+/// A type of one's own can have a member `static constexpr std::string_view weft_structure`
+/// instead.
+template <class T>
+struct structure {};
+
+/// Whether T has a structural description; never an error.
+template <class T>
+concept describable = detail::describes<T>();
+
+/// The structural hash of a list of types, void among them. An error that names the type if one of
+/// them cannot be described.
+template <class... Types>
+consteval std::uint32_t structure_hash() {
+  detail::structure_text text;
+  (detail::describe<detail::strict, Types>(text), ...);
+  return text.hash();
+}
+
+/// The structural hash of T; references and const are ignored.
+template <class T>
+consteval std::uint32_t structure_of() {
+  return structure_hash<T>();
+}
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tensors in messages: the payload names them, the frame's buffers are their memory.
+//
+//   sender     codec -> tensor_table.add -> ... message.finish: descriptors, one blob per range of
+//              storage, none copied unless a view has gaps
+//   receiver   first tensor decoded -> section and blobs checked -> storages over the blobs
+//
+// Inside one process the receiver's tensor is a new one, with its own version counter, over the
+// sender's storage. Tensors whose bytes overlap in one message arrive sharing storage.
+#pragma once
+
+#include <weft/wire/codec.hpp>
+#include <weft/wire/message.hpp>
+#include <weft/wire/structure.hpp>
+#include <weft/wire/tensor_desc.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace weft {
+
+/// Keeps a tensor's storage until its bytes are sent; in process, the receiver finds it here.
+class tensor_blob_owner final : public blob_owner {
+ public:
+  explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
+  [[nodiscard]] const void* kind() const noexcept override { return tag(); }
+  [[nodiscard]] static const void* tag() noexcept { return &detail::part_key<tensor_blob_owner>; }
+  [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
+
+ private:
+  c10::Storage storage_;
+};
+
+/// The tensors of one message, a part of its record. Used by one thread at a time.
+class tensor_table final : public part {
+ public:
+  // ---- sender
+  /// Puts a tensor aside and returns its index; the same tensor again has the same index. Throws
+  /// `rpc_error` with `not_encodable` for what cannot travel (quantised, nested, CUDA, ...).
+  std::uint32_t add(const at::Tensor& tensor);
+  /// Those put aside, by index. They are held until the message is framed, their storage until it
+  /// is sent.
+  [[nodiscard]] std::span<const at::Tensor> tensors() const noexcept { return tensors_; }
+  void finish(message& m) override;
+
+  // ---- receiver
+  /// Called once, before any tensor is handed out, with those that require grad on the sender's
+  /// side, in the order of their indices; it may replace them. Without it they are leaves that
+  /// require grad.
+  std::function<void(std::span<at::Tensor>)> on_received;
+  /// The tensor with that index in the message that `r` reads. Checks and builds all of them at
+  /// the first call.
+  [[nodiscard]] const at::Tensor& received(reader& r, std::uint32_t index);
+  /// The same, without waiting for a codec to ask.
+  void open(reader& r);
+
+  /// What a receiver charges for a tensor beside its bytes.
+  static constexpr std::uint64_t cost = 448;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::unordered_map<const void*, std::uint32_t> index_of_;  // used once there are many
+  bool open_ = false;
+};
+
+template <>
+struct codec<at::Tensor> {
+  static constexpr std::size_t min_size = 4;
+  static void encode(writer& w, const at::Tensor& value) {
+    w.number(w.part<tensor_table>().add(value));
+  }
+  static at::Tensor decode(reader& r) {
+    const auto index = r.number<std::uint32_t>();
+    return r.part<tensor_table>().received(r, index);
+  }
+};
+
+template <>
+struct structure<at::Tensor> {
+  static constexpr std::string_view tag = "at::Tensor 1";
+};
+
+}  // namespace weft
+
+#include <weft/wire/impl/tensor_receive.hpp>
+#include <weft/wire/impl/tensor_send.hpp>

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Workers in one process whose backward passes talk through queues, for tests of autograd without
+// rpc. Frames pass through their bytes; order of delivery and of work follows a seed.
+
+#include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/pass.hpp>
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace weft::autograd::test {
+
+/// Numbers that are the same everywhere for a seed.
+class dice {
+ public:
+  explicit dice(std::uint32_t seed) : engine_(seed) {}
+  std::uint32_t operator()() { return static_cast<std::uint32_t>(engine_()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+class workers {
+ public:
+  workers(worker_rank world, std::uint32_t seed) : random_(seed), at_(world) {}
+
+  /// What an rpc does with its tensors: the receiver gets copies that end in a recv node.
+  std::vector<at::Tensor> transfer(worker_rank from, const std::vector<at::Tensor>& tensors,
+                                   worker_rank to) {
+    const message_id id = ++last_message_;
+    const auto sent = record_send(tensors, {to, id});
+    std::vector<at::Tensor> received;
+    std::vector<at::Tensor> recorded;
+    for (const at::Tensor& t : tensors) {
+      received.push_back(t.detach().clone());
+      if (sent && t.requires_grad()) recorded.push_back(received.back());
+    }
+    if (sent) {
+      at_[from].sends.add(sent);
+      record_receive(recorded, {from, id});
+    }
+    return received;
+  }
+
+  /// A pass begun by `initiator`; returns the error, if it had one.
+  std::optional<aborted> backward(worker_rank initiator, std::span<const at::Tensor> roots,
+                                  graph_retention retention = graph_retention::release) {
+    start(initiator, roots, retention);
+    finish();
+    const pass_id pass{context, initiator, last_pass_};
+    if (!results_.contains(pass)) throw std::logic_error("the pass hangs");
+    return results_.at(pass);
+  }
+  /// As `backward`, without waiting: `finish` runs all passes that were started.
+  pass_id start(worker_rank initiator, std::span<const at::Tensor> roots,
+                graph_retention retention) {
+    const pass_id pass{context, initiator, ++last_pass_};
+    auto& p = make(initiator, pass, retention);
+    act(initiator, pass, p.begin(roots_of(roots)));
+    return pass;
+  }
+  void finish() {
+    while (advance()) {
+    }
+    for (const auto& w : at_) {
+      if (!w.passes.empty()) throw std::logic_error("a pass was kept");
+    }
+  }
+  const std::optional<aborted>& result(const pass_id& pass) const { return results_.at(pass); }
+
+  const gradient_map& gradients(worker_rank w) const { return at_[w].gradients; }
+  std::size_t messages_to(worker_rank w) const { return at_[w].messages; }
+
+ private:
+  static constexpr context_id context = 42;
+  struct frame {
+    std::vector<std::byte> bytes;
+    std::vector<at::Tensor> tensors;
+  };
+  struct one_worker {
+    send_table sends;
+    gradient_map gradients;
+    ended_passes ended;
+    std::map<pass_id, std::unique_ptr<local_pass>> passes;
+    std::size_t messages = 0;
+  };
+
+  local_pass& make(worker_rank w, const pass_id& pass, graph_retention retention) {
+    return *(at_[w].passes[pass] = std::make_unique<local_pass>(
+                 pass, w, static_cast<worker_rank>(at_.size()), at_[w].sends, retention));
+  }
+  void send(worker_rank from, worker_rank to, control message, std::vector<at::Tensor> tensors) {
+    ++at_[to].messages;
+    wires_[{from, to}].push_back({encode(message), std::move(tensors)});
+  }
+  bool advance() {
+    std::vector<std::pair<worker_rank, worker_rank>> full;
+    for (const auto& [pair, queue] : wires_) {
+      if (!queue.empty()) full.push_back(pair);
+    }
+    std::vector<std::pair<worker_rank, pass_id>> claimed;
+    for (worker_rank w = 0; w < at_.size(); ++w) {
+      for (const auto& [id, p] : at_[w].passes) {
+        if (claims_.contains({w, id}) || p->claim()) {
+          claims_.insert({w, id});
+          claimed.emplace_back(w, id);
+        }
+      }
+    }
+    if (full.empty() && claimed.empty()) return false;
+    const std::size_t pick = random_() % (full.size() + claimed.size());
+    if (pick < full.size()) {
+      deliver(full[pick]);
+    } else {
+      work(claimed[pick - full.size()]);
+    }
+    return true;
+  }
+  void deliver(std::pair<worker_rank, worker_rank> pair) {
+    frame f = std::move(wires_[pair].front());
+    wires_[pair].pop_front();
+    const auto message = decode(f.bytes);
+    if (!message) throw std::logic_error("undecodable");
+    one_worker& to = at_[pair.second];
+    if (!to.passes.contains(message->pass)) {
+      switch (to.ended.admit(*message, pair.second)) {
+      case admission::stale:
+        return;
+      case admission::refuse:
+        throw std::logic_error("refused");
+      case admission::fresh:
+        make(pair.second, message->pass, graph_retention::release);
+      }
+    }
+    local_pass& p = *to.passes.at(message->pass);
+    act(pair.second, message->pass, p.arrive(pair.first, message->body, std::move(f.tensors)));
+  }
+  void work(std::pair<worker_rank, pass_id> job) {
+    claims_.erase(job);
+    const worker_rank w = job.first;
+    const pass_id id = job.second;
+    local_pass& p = *at_[w].passes.at(id);
+    p.run([&](worker_rank to, packed_gradients&& g) {
+      send(w, to, {id, std::move(g.message)}, std::move(g.tensors));
+    });
+    act(w, id, p.completed());
+  }
+  void act(worker_rank w, const pass_id& id, outputs out) {
+    one_worker& me = at_[w];
+    for (output& o : out) {
+      if (auto* t = std::get_if<transmit>(&o)) {
+        send(w, t->to, std::move(t->message), {});
+      } else if (std::holds_alternative<commit>(o)) {
+        me.gradients.merge(std::move(me.passes.at(id)->gradients()));
+      } else if (std::holds_alternative<finished>(o)) {
+        results_[id] = std::nullopt;
+      } else if (auto* a = std::get_if<aborted>(&o)) {
+        if (w == id.initiator) results_[id] = std::move(*a);
+      } else if (auto* v = std::get_if<violation>(&o)) {
+        throw std::logic_error("worker " + std::to_string(v->from) + " sent " + v->text);
+      }
+    }
+    if (me.passes.at(id)->over()) {
+      me.ended.add(id);
+      me.passes.erase(id);
+      claims_.erase({w, id});
+    }
+  }
+
+  dice random_;
+  std::vector<one_worker> at_;
+  std::map<std::pair<worker_rank, worker_rank>, std::deque<frame>> wires_;
+  std::set<std::pair<worker_rank, pass_id>> claims_;
+  std::map<pass_id, std::optional<aborted>> results_;
+  message_id last_message_ = 0;
+  std::uint32_t last_pass_ = 0;
+};
+
+}  // namespace weft::autograd::test

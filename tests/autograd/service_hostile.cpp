@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSL-1.0
+// Frames and sections that no correct worker sends: a typed error or a closed link, never a crash,
+// never a gradient that changed, and others are served on.
+#include <weft/autograd/service.hpp>
+
+#include "service_functions.hpp"
+
+#include <weft/rpc/session.hpp>
+
+#include <asio/ip/tcp.hpp>
+#include <asio/write.hpp>
+
+#include <cstring>
+#include <map>
+
+namespace autograd_tests {
+
+using bytes_t = std::vector<std::byte>;
+using namespace weft::autograd;
+namespace codes = weft::autograd::detail;
+
+/// A frame of the autograd service with that content, as `frame_header.payload` carries it.
+weft::frame frame_of(const bytes_t& what, const std::vector<at::Tensor>& tensors = {}) {
+  weft::message m;
+  m.payload().count(what.size());
+  m.payload().raw(what.data(), what.size());
+  for (const at::Tensor& t : tensors) m.record().get<weft::tensor_table>().add(t);
+  weft::frame_header header;
+  header.kind = weft::frame_kind::autograd;
+  return std::move(m).finish(header);
+}
+bytes_t release_of(context_id id) {
+  bytes_t out(9);
+  out[0] = std::byte{codes::release_frame};
+  std::memcpy(out.data() + 1, &id, sizeof id);
+  return out;
+}
+bytes_t joined_of(context_id id, const std::vector<std::uint32_t>& ranks) {
+  bytes_t out(13 + ranks.size() * 4);
+  const auto count = static_cast<std::uint32_t>(ranks.size());
+  out[0] = std::byte{codes::joined_frame};
+  std::memcpy(out.data() + 1, &id, sizeof id);
+  std::memcpy(out.data() + 9, &count, sizeof count);
+  std::memcpy(out.data() + 13, ranks.data(), ranks.size() * 4);
+  return out;
+}
+/// Hands a frame to worker `to` as if it came over the link from `from`.
+weft::expected<void> deliver(workers& all, std::uint32_t from, std::uint32_t to, weft::frame f) {
+  weft::incoming_message m(std::move(f));
+  if (auto ok = m.check(); !ok) return ok;
+  return service(all, to).frame(all.at(to).to(from), m);
+}
+
+/// All kinds of control messages about that pass; `message` exists between the workers.
+std::vector<control> messages_of(const pass_id& pass, message_id message) {
+  grad_message grad{message, 1, {1}};
+  return {{pass, need_message{0, graph_retention::release, {message}}},
+          {pass, need_message{1, graph_retention::retain, {message, message + 1}}},
+          {pass, ack_message{0, {1}}},
+          {pass, go_message{}},
+          {pass, grad},
+          {pass, done_message{}},
+          {pass, abort_message{1, abort_reason::failed, "no"}},
+          {pass, end_message{}}};
+}
+
+/// One worker among two members that the test plays: they hear everything and answer nothing.
+class victim {
+ public:
+  using main_function = std::function<asio::awaitable<void>(victim&, worker&)>;
+
+  victim() : guard_("a worker among strangers") {
+    weft::options o = with_io_threads(1);
+    o.pool_threads = 2;
+    life_ = std::make_unique<workers::life>(std::make_unique<weft::network_of<weft::tcp>>(), o);
+    members_.token = {0x746f6b656e, 0x1234};
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      members_.members.push_back({"worker" + std::to_string(r), "", {1, r}, {}});
+    }
+    members_.members[0].addresses = life_->addresses();
+  }
+  void run(const main_function& main_) {
+    auto& me = life_->join(members_);
+    std::vector<std::thread> strangers;
+    for (const std::uint32_t r : {1u, 2u}) {
+      strangers.emplace_back([this, r] {
+        const std::string& endpoint = members_.members[0].addresses[0].endpoint;
+        const auto colon = endpoint.rfind(':');
+        asio::io_context io;
+        asio::ip::tcp::socket socket(io);
+        socket.connect({asio::ip::make_address(endpoint.substr(0, colon)),
+                        static_cast<std::uint16_t>(std::stoi(endpoint.substr(colon + 1)))});
+        weft::membership mine = members_;
+        mine.rank = r;
+        const auto hello = weft::greeting_frame(weft::frame_kind::hello, weft::introduce(mine, 0));
+        const auto head = hello.head.view();
+        asio::write(socket, asio::buffer(head.data(), head.size()));
+        asio::error_code closed;
+        std::vector<char> heard(64 * 1024);
+        while (!closed) socket.read_some(asio::buffer(heard), closed);
+      });
+    }
+    weft::error end;
+    static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {
+      CHECK(co_await eventually([&w] {
+        return w.to(1).now() == weft::link::state::up && w.to(2).now() == weft::link::state::up;
+      }));
+      co_await main_(*this, w);
+      w.shutdown(weft::error(errc::cancelled, "the test is over"));
+    }));
+    static_cast<void>(me);
+    life_.reset();
+    for (auto& t : strangers) t.join();
+  }
+  /// Hands a frame to the service as if it came from that stranger.
+  weft::expected<void> deliver(std::uint32_t from, weft::frame f) {
+    weft::incoming_message m(std::move(f));
+    if (auto ok = m.check(); !ok) return ok;
+    return service().frame(life_->worker().to(from), m);
+  }
+  autograd_service& service() { return life_->worker().use<autograd_service>(); }
+
+ private:
+  watchdog guard_;
+  weft::membership members_;
+  std::unique_ptr<workers::life> life_;
+};
+
+/// A frame and everything that is one step away from it.
+std::vector<bytes_t> damaged(const bytes_t& good) {
+  std::vector<bytes_t> all = {good};
+  for (std::size_t n = 0; n < good.size(); ++n) {
+    all.emplace_back(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    all.push_back(good);
+    all.back()[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+  for (std::size_t i = 0; i + 4 <= good.size(); ++i) {  // each length: 0, and far too much
+    for (const std::uint32_t length : {0u, 0xffffffffu}) {
+      all.push_back(good);
+      std::memcpy(all.back().data() + i, &length, 4);
+    }
+  }
+  all.push_back(good);
+  all.back().push_back(std::byte{0});
+  return all;
+}
+
+enum class stage { no_pass, planned, running };
+
+TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
+  victim scene;
+  std::size_t refused = 0, taken = 0;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {2});
+    const auto throw_at = [&](std::uint32_t from, const bytes_t& what,
+                              const std::vector<at::Tensor>& tensors) {
+      const auto result = v.deliver(from, frame_of(what, tensors));
+      ++(result ? taken : refused);
+      if (!result) CHECK(result.error() == errc::protocol_error);
+    };
+    const auto assault = [&](stage at, std::uint32_t initiator, std::size_t which) {
+      return weft::autograd::scope(me, [&, at, initiator, which](context ctx)
+                                           -> asio::awaitable<void> {
+        auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
+        weft::future<weft::error> pass;
+        if (at != stage::no_pass) {
+          const at::Tensor y = at::ones({2});
+          record_receive(std::vector{y}, {1, 5});
+          pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
+          CHECK(v.service().passes() == 1);
+          if (at == stage::running) {
+            CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 0, 1}, ack_message{0, {1}}}))));
+          }
+        }
+        for (const std::uint32_t number : {1u, 3u}) {
+          const auto good = encode(messages_of({ctx.id(), initiator, number}, 1)[which]);
+          for (const std::uint32_t from : {1u, 2u}) {
+            for (const bytes_t& bad : damaged(good)) throw_at(from, bad, {});
+          }
+        }
+        CHECK(v.service().contexts() == 1);
+        if (at == stage::no_pass) {
+          co_await ctx.backward((a * a).sum());
+          const auto gradients = co_await ctx.gradients();
+          CHECK(same(gradients.find(a), a.detach() * 2));
+        }
+      });
+    };
+    for (const stage at : {stage::no_pass, stage::planned, stage::running}) {
+      for (const std::uint32_t initiator : {0u, 1u, 2u}) {
+        for (std::size_t which = 0; which < messages_of({}, 0).size(); ++which) {
+          co_await assault(at, initiator, which);
+          CHECK(v.service().contexts() == 0);
+          CHECK(v.service().passes() == 0);
+        }
+      }
+    }
+    // About contexts that are not, or not any more.
+    for (const context_id id : {make_context_id(0, 1), make_context_id(0, 9999),
+                                make_context_id(1, 1), make_context_id(2, 0xffffffff)}) {
+      for (const control& c : messages_of({id, 1, 1}, 1)) {
+        for (const bytes_t& bad : damaged(encode(c))) throw_at(1, bad, {});
+      }
+      for (const bytes_t& bad : damaged(release_of(id))) throw_at(1, bad, {});
+      for (const bytes_t& bad : damaged(joined_of(id, {1, 2}))) throw_at(2, bad, {});
+    }
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(a);
+      for (const bytes_t& bad : damaged(release_of(ctx.id()))) throw_at(2, bad, {});
+      for (const bytes_t& bad : damaged(joined_of(ctx.id(), {1, 2}))) throw_at(2, bad, {});
+      const auto grad = encode({{ctx.id(), 1, 1}, grad_message{1, 1, {1}}});
+      for (const bytes_t& bad : damaged(grad)) throw_at(1, bad, {at::ones({2})});
+      co_await ctx.backward((co_await me.peer(0).call<&twice>(a)).sum());
+      CHECK(same((co_await ctx.gradients()).find(a), at::full({2}, 2.0)));
+    });
+    CHECK(v.service().contexts() == 0);
+  });
+  CHECK(refused > 10000);
+  CHECK(taken > 1000);
+}
+
+TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(leaf(1, {2}));
+      // Passes that begin and never end: worker 1 asks for the message that it was sent.
+      std::uint32_t number = 1;
+      for (; number < 5000; ++number) {
+        const need_message need{0, graph_retention::release, {1}};
+        if (!v.deliver(1, frame_of(encode({{ctx.id(), 1, number}, need})))) break;
+      }
+      CHECK(number == autograd_service::most_passes + 1);
+      CHECK(v.service().passes() == autograd_service::most_passes);
+      co_return;
+    });
+    CHECK(v.service().passes() == 0);
+  });
+}
+
+TEST_CASE("autograd hostile: a need for what is not there is answered, so that nobody waits") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {2});
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor y = co_await me.peer(1).call<&twice>(a);
+      // As if worker 1 had lost the context: its creator says so before the pass.
+      CHECK(deliver(all, 0, 1, frame_of(release_of(ctx.id()))));
+      CHECK(service(all, 1).contexts() == 0);
+      const auto e = co_await thrown_by(ctx.backward(y.sum()));
+      CHECK(e == errc::autograd_pass_aborted);
+      CHECK(e.detail().peer == "worker1");
+      CHECK(e.message().find("was released") != std::string::npos);
+      // Nor is it made anew by calls, which are then served without it.
+      CHECK_FALSE((co_await me.peer(1).call<&twice>(a)).grad_fn());
+      CHECK(service(all, 1).contexts() == 0);
+      // A message that was never recorded:
+      const at::Tensor invented = at::ones({2});
+      record_receive(std::vector{invented}, {2, 12345});
+      co_await me.peer(2).call<&nothing>();
+      const auto unknown = co_await thrown_by(ctx.backward(invented.sum()));
+      CHECK(unknown == errc::autograd_pass_aborted);
+      CHECK(unknown.detail().peer == "worker2");
+      CHECK(unknown.message().find("has recorded no message 12345") != std::string::npos);
+    });
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor invented = at::ones({2});
+      record_receive(std::vector{invented}, {2, 1});
+      const auto e = co_await thrown_by(ctx.backward(invented.sum()));
+      CHECK(e.message().find("never heard of") != std::string::npos);
+    });
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
+TEST_CASE("autograd hostile: gradients that do not fit the message are a failure of their sender") {
+  run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    gate door;
+    fragile::door = &door;
+    const at::Tensor a = leaf(1, {2});
+    const std::vector<std::vector<at::Tensor>> bad = {
+        {}, {at::ones({3})}, {at::ones({2}, at::kDouble)}, {at::ones({2}), at::ones({2})}};
+    for (const auto& tensors : bad) {
+      door.close();
+      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        const at::Tensor x = co_await me.peer(1).call<&fragile_twice>(a);
+        auto pass = me.spawn(thrown_by(ctx.backward(x.sum(), {.limit = 20s})));
+        // Worker 0 waits for the gradient of its own message 1, which worker 1 holds back.
+        CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+        const auto id = ctx.state()->last_pass;
+        const auto taken =
+            deliver(all, 1, 0,
+                    frame_of(encode({{ctx.id(), 0, id}, grad_message{1, 1, {1}}}), tensors));
+        const bool shape = tensors.size() == 1;
+        CHECK(bool(taken) == shape);
+        if (!taken) CHECK(taken.error() == errc::protocol_error);
+        if (shape) {
+          const auto e = co_await std::move(pass);
+          CHECK(e == errc::autograd_pass_aborted);
+          CHECK(e.message().find("than its tensor") != std::string::npos);
+          door.open();
+        } else {  // nothing changed by it
+          door.open();
+          CHECK_FALSE(co_await std::move(pass));
+          CHECK(same((co_await ctx.gradients()).find(a), at::full({2}, 2.0)));
+        }
+      });
+      CHECK(co_await all_forgotten(all));
+    }
+    fragile::door = nullptr;
+  });
+}
+
+/// Sends one frame over the real link 1 -> 0, and returns how the run of worker 0 ended.
+weft::error end_after(over how, const std::function<weft::frame(context_id)>& make) {
+  workers all(3, how, with_io_threads(1));
+  const auto ends = all.run([&](workers&, worker& me) -> asio::awaitable<void> {
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      static_cast<void>(co_await me.peer(1).call<&twice>(leaf(1, {2})));
+      weft::link& link = all.at(1).to(0);
+      if (link.append(make(ctx.id()))) link.flush();
+      // Either that closes the link, or it is as if nothing was sent.
+      const bool lost = co_await eventually([&] { return me.to(1).now() == weft::link::state::down; });
+      CHECK(lost);
+      co_await me.peer(2).call<&nothing>(weft::within(5s));
+    });
+  });
+  return ends[0];
+}
+
+TEST_CASE("autograd hostile: over a real link, such a frame closes it and the others are served") {
+  const auto pass = [](context_id id) { return pass_id{id, 1, 1}; };
+  const std::vector<std::function<weft::frame(context_id)>> frames = {
+      [](context_id) { return frame_of({}); },
+      [](context_id) { return frame_of({std::byte{99}}); },
+      [](context_id id) { return frame_of(release_of(id)); },
+      [](context_id id) { return frame_of(joined_of(id, {7})); },
+      [&](context_id id) { return frame_of(encode({pass(id), go_message{}})); },
+      [&](context_id id) { return frame_of(encode({pass(id), done_message{}}), {at::ones({2})}); },
+      [](context_id id) { return frame_of(encode({{id, 0, 99}, end_message{}})); },
+  };
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    CAPTURE(i);
+    const auto e = end_after(i % 2 == 0 ? over::tcp : over::inproc, frames[i]);
+    CAPTURE(e.message());
+    CHECK(e == errc::peer_died);
+    CHECK(e.message().find("autograd") != std::string::npos);
+  }
+}
+
+/// Delivers a request or reply with that autograd section to worker `to`'s service.
+weft::expected<void> arrive(workers& all, std::uint32_t from, std::uint32_t to,
+                            weft::frame_kind kind, const bytes_t& section) {
+  weft::message m;
+  m.section(weft::section_kind::autograd, section);
+  weft::frame_header header;
+  header.kind = kind;
+  weft::incoming_message in(std::move(m).finish(header));
+  if (auto ok = in.check(); !ok) return ok;
+  return service(all, to).arrive(all.at(to).to(from), in);
+}
+bytes_t section_of(context_id id, message_id message, const std::vector<std::uint32_t>& ranks) {
+  bytes_t out(20 + ranks.size() * 4);
+  const auto count = static_cast<std::uint32_t>(ranks.size());
+  std::memcpy(out.data(), &id, 8);
+  std::memcpy(out.data() + 8, &message, 8);
+  std::memcpy(out.data() + 16, &count, 4);
+  std::memcpy(out.data() + 20, ranks.data(), ranks.size() * 4);
+  return out;
+}
+
+TEST_CASE("autograd hostile: damaged sections are refused by a type") {
+  run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    co_await me.peer(1).call<&nothing>();
+    using kinds = weft::frame_kind;
+    for (const kinds kind : {kinds::request, kinds::reply, kinds::failure}) {
+      const bytes_t good = section_of(make_context_id(0, 5), 3, kind == kinds::request
+                                                                    ? std::vector<std::uint32_t>{}
+                                                                    : std::vector{0u, 1u});
+      CHECK(arrive(all, 0, 1, kind, good));
+      for (std::size_t n = 0; n < good.size(); ++n) {
+        const auto result =
+            arrive(all, 0, 1, kind, {good.begin(), good.begin() + static_cast<std::ptrdiff_t>(n)});
+        REQUIRE_FALSE(result);
+        CHECK(result.error() == errc::protocol_error);
+      }
+      for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+        bytes_t bad = good;
+        bad[bit / 8] ^= std::byte{1} << (bit % 8);
+        const auto result = arrive(all, 0, 1, kind, bad);
+        if (!result) CHECK(result.error() == errc::protocol_error);
+        if (bit >= 128 && bit < 160) CHECK_FALSE(result);  // the count
+      }
+    }
+    CHECK_FALSE(arrive(all, 0, 1, kinds::request, section_of(make_context_id(0, 5), 3, {0})));
+    CHECK_FALSE(arrive(all, 0, 1, kinds::reply, section_of(make_context_id(0, 5), 3, {2})));
+    CHECK_FALSE(arrive(all, 0, 1, kinds::request, section_of(make_context_id(2, 5), 3, {})));
+    CHECK_FALSE(arrive(all, 0, 1, kinds::request, section_of(make_context_id(0, 0), 3, {})));
+    CHECK_FALSE(arrive(all, 0, 1, kinds::request, section_of(make_context_id(1, 1), 3, {})));
+    co_await me.peer(1).call<&nothing>();
+  });
+}
+
+}  // namespace autograd_tests

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: BSL-1.0
+// The discovery wave on an in-memory network of abstract graphs, without libtorch.
+
+#include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/messages.hpp>
+#include <weft/autograd/wave.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace weft::autograd;
+
+/// Numbers that are the same everywhere for a seed.
+class dice {
+ public:
+  explicit dice(std::uint32_t seed) : engine_(seed) {}
+  std::uint32_t operator()() { return static_cast<std::uint32_t>(engine_()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+/// One worker's part of an abstract graph, with fixed node numbers.
+struct test_graph {
+  struct node {
+    std::vector<node_index> edges;
+    std::optional<peer_message> receive;
+  };
+  std::vector<node> nodes;
+  std::map<message_id, send_point> sends;
+
+  node_index add(std::vector<node_index> edges) {
+    nodes.push_back({std::move(edges), std::nullopt});
+    return static_cast<node_index>(nodes.size() - 1);
+  }
+  template <class F>
+  void next(node_index n, F&& visit) {
+    for (node_index e : nodes[n].edges) visit(e);
+  }
+  std::optional<peer_message> receive(node_index n) { return nodes[n].receive; }
+  std::optional<send_point> send(message_id m) {
+    const auto found = sends.find(m);
+    if (found == sends.end()) return std::nullopt;
+    return found->second;
+  }
+};
+static_assert(graph<test_graph>);
+
+/// A forward history over several workers.
+struct history {
+  explicit history(worker_rank world) : workers(world) {}
+
+  /// Sends what `nodes` of `from` produced to `to`; returns the receive node there.
+  node_index transfer(worker_rank from, std::vector<node_index> nodes, worker_rank to) {
+    const message_id id = ++last;
+    const node_index s = workers[from].add(std::move(nodes));
+    workers[from].sends[id] = {s, to};
+    const node_index r = workers[to].add({});
+    workers[to].nodes[r].receive = peer_message{from, id};
+    return r;
+  }
+  node_index op(worker_rank at, std::vector<node_index> inputs) {
+    return workers[at].add(std::move(inputs));
+  }
+
+  using place = std::pair<worker_rank, node_index>;
+  std::vector<place> successors(place p) const {
+    const auto& n = workers[p.first].nodes[p.second];
+    std::vector<place> out;
+    for (node_index e : n.edges) out.emplace_back(p.first, e);
+    if (n.receive) {
+      out.emplace_back(n.receive->peer, workers[n.receive->peer].sends.at(n.receive->message).node);
+    }
+    return out;
+  }
+  std::set<place> needed(worker_rank initiator, const std::vector<node_index>& roots) const {
+    std::set<place> seen;
+    std::vector<place> stack;
+    for (node_index r : roots) stack.emplace_back(initiator, r);
+    while (!stack.empty()) {
+      const place p = stack.back();
+      stack.pop_back();
+      if (!seen.insert(p).second) continue;
+      for (place next : successors(p)) stack.push_back(next);
+    }
+    return seen;
+  }
+
+  std::vector<test_graph> workers;
+  message_id last = 0;
+};
+
+enum class delivery { in_order, shuffled, duplicated };
+
+/// Workers, their waves, and what is on its way between them. Runs one pass.
+class network {
+ public:
+  network(history h, worker_rank initiator, std::vector<node_index> roots, std::uint32_t seed,
+          delivery mode = delivery::in_order)
+      : history_(std::move(h)),
+        pass_{7, initiator, 1},
+        roots_(std::move(roots)),
+        mode_(mode),
+        random_(seed),
+        world_(static_cast<worker_rank>(history_.workers.size())),
+        at_(world_) {}
+
+  void begin_pass() {
+    make_wave(pass_.initiator);
+    feed(pass_.initiator, begin{roots_});
+  }
+  /// One delivery, or one node run. False if nothing is left to do.
+  bool advance() {
+    std::vector<std::pair<worker_rank, worker_rank>> choices;
+    for (const auto& [pair, queue] : wires_) {
+      if (!queue.empty()) choices.push_back(pair);
+    }
+    std::vector<worker_rank> runners;
+    for (worker_rank w = 0; w < world_; ++w) {
+      if (!at_[w].ready.empty() && !dead_.contains(w)) runners.push_back(w);
+    }
+    const std::size_t total = choices.size() + runners.size() + notices_.size();
+    if (total == 0) return false;
+    std::size_t pick = random_() % total;
+    if (pick < choices.size()) {
+      deliver(choices[pick]);
+    } else if (pick -= choices.size(); pick < runners.size()) {
+      run_node(runners[pick]);
+    } else {
+      pick -= runners.size();
+      const auto [who, gone] = notices_[pick];
+      notices_.erase(notices_.begin() + static_cast<std::ptrdiff_t>(pick));
+      at_[who].told.insert(gone);
+      wires_[{gone, who}].clear();  // its link is closed
+      if (!dead_.contains(who)) feed(who, lost{gone});
+    }
+    return true;
+  }
+  void run() {
+    while (advance()) {
+    }
+  }
+  void kill(worker_rank w) {
+    dead_.insert(w);
+    at_[w].ready.clear();
+    for (worker_rank other = 0; other < world_; ++other) {
+      wires_[{other, w}].clear();
+      if (other != w) notices_.emplace_back(other, w);
+    }
+  }
+  void fail_at(worker_rank w, std::string text) {
+    if (at_[w].plan) feed(w, failed{abort_reason::failed, std::move(text)});
+  }
+  void inject(worker_rank from, worker_rank to, control c) { arrive(from, to, std::move(c)); }
+
+  void check_success() {
+    const auto needed = history_.needed(pass_.initiator, roots_);
+    std::set<history::place> ran;
+    for (const auto& p : order_) CHECK_MESSAGE(ran.insert(p).second, "a node ran twice");
+    CHECK(ran == needed);
+    std::map<history::place, std::size_t> when;
+    for (std::size_t i = 0; i < order_.size(); ++i) when[order_[i]] = i;
+    for (const auto& p : order_) {
+      for (const auto& next : history_.successors(p)) CHECK(when.at(p) < when.at(next));
+    }
+    std::set<worker_rank> parts;
+    for (const auto& p : needed) parts.insert(p.first);
+    parts.erase(pass_.initiator);
+    REQUIRE(finished_.has_value());
+    CHECK(finished_->participants == std::vector<worker_rank>(parts.begin(), parts.end()));
+    for (worker_rank w = 0; w < world_; ++w) {
+      const bool part = parts.contains(w) || w == pass_.initiator;
+      CHECK(at_[w].commits == (part ? 1 : 0));
+      CHECK(at_[w].aborts.empty());
+      CHECK(!at_[w].plan.has_value());
+      if (!part) CHECK(messages_to(w) == 0);
+    }
+    CHECK(violations_.empty());
+  }
+  /// Either everybody alive committed nothing and the initiator heard why, or the pass had ended.
+  void check_dropped() {
+    for (worker_rank w = 0; w < world_; ++w) {
+      if (dead_.contains(w)) continue;
+      CHECK_MESSAGE(!at_[w].plan.has_value(), "worker " << w << " kept a pass");
+      CHECK(at_[w].aborts.size() <= 1);
+    }
+    if (!dead_.contains(pass_.initiator)) {
+      CHECK((finished_.has_value() || at_[pass_.initiator].aborts.size() == 1));
+      if (!finished_) {
+        for (worker_rank w = 0; w < world_; ++w) CHECK(at_[w].commits == 0);
+      }
+    }
+    CHECK(violations_.empty());
+  }
+  std::size_t messages_to(worker_rank w) const {
+    const auto found = sent_to_.find(w);
+    return found == sent_to_.end() ? 0 : found->second;
+  }
+  std::size_t messages() const {
+    std::size_t n = 0;
+    for (const auto& [to, count] : sent_to_) n += count;
+    return n;
+  }
+  const std::vector<aborted>& aborts(worker_rank w) const { return at_[w].aborts; }
+  const std::vector<violation>& violations() const { return violations_; }
+  const std::optional<finished>& result() const { return finished_; }
+  const pass_id& pass() const { return pass_; }
+  std::size_t runs() const { return order_.size(); }
+
+ private:
+  struct worker_state {
+    std::optional<wave> plan;
+    ended_passes ended;
+    std::vector<std::uint32_t> left;  // dependencies still open
+    std::size_t to_run = 0;
+    bool launched = false;
+    std::vector<node_index> ready;
+    std::set<worker_rank> told;  // to be lost
+    int commits = 0;
+    std::vector<aborted> aborts;
+  };
+
+  void make_wave(worker_rank w) { at_[w].plan.emplace(pass_, w, world_); }
+
+  void transmit_to(worker_rank from, worker_rank to, control c) {
+    REQUIRE(to != from);
+    REQUIRE(to < world_);
+    ++sent_to_[to];
+    if (dead_.contains(to)) {
+      notices_.emplace_back(from, to);
+      return;
+    }
+    const auto bytes = encode(c);
+    const auto back = decode(bytes);
+    REQUIRE(back.has_value());
+    REQUIRE(*back == c);
+    wires_[{from, to}].push_back(std::move(c));
+  }
+  void deliver(std::pair<worker_rank, worker_rank> pair) {
+    auto& queue = wires_[pair];
+    std::size_t which = 0;
+    if (mode_ != delivery::in_order) which = random_() % queue.size();
+    control c = queue[which];
+    const bool again = mode_ == delivery::duplicated && random_() % 3 == 0;
+    if (!again) queue.erase(queue.begin() + static_cast<std::ptrdiff_t>(which));
+    arrive(pair.first, pair.second, std::move(c));
+  }
+  void arrive(worker_rank from, worker_rank to, control c) {
+    worker_state& w = at_[to];
+    if (!w.plan) {
+      switch (w.ended.admit(c, to)) {
+      case admission::stale:
+        return;
+      case admission::refuse:
+        violations_.push_back({from, "refused"});
+        return;
+      case admission::fresh:
+        w.plan.emplace(c.pass, to, world_);
+        feed(to, arrived{from, std::move(c.body)});
+        if (w.told.contains(pass_.initiator)) feed(to, lost{pass_.initiator});
+        return;
+      }
+    }
+    feed(to, arrived{from, std::move(c.body)});
+  }
+  void feed(worker_rank w, const input& in) {
+    worker_state& s = at_[w];
+    if (!s.plan) return;
+    for (const output& out : s.plan->step(in, history_.workers[w])) act(w, out);
+    if (s.plan && s.plan->over()) {
+      CHECK(s.ended.add(pass_));
+      s.plan.reset();
+      s.ready.clear();
+      return;
+    }
+    maybe_drained(w);
+  }
+  void maybe_drained(worker_rank w) {
+    worker_state& s = at_[w];
+    if (s.launched && s.to_run == 0) {
+      s.launched = false;
+      feed(w, drained{});
+    }
+  }
+  void act(worker_rank w, const output& out) {
+    worker_state& s = at_[w];
+    if (const auto* t = std::get_if<transmit>(&out)) {
+      transmit_to(w, t->to, t->message);
+    } else if (std::get_if<launch>(&out) != nullptr) {
+      const auto deps = s.plan->dependencies();
+      s.left.assign(deps.begin(), deps.end());
+      const auto needed = history_.needed(pass_.initiator, roots_);
+      s.to_run = static_cast<std::size_t>(
+          std::count_if(needed.begin(), needed.end(), [&](const auto& p) { return p.first == w; }));
+      s.launched = true;
+      if (w == pass_.initiator) {
+        for (node_index r : std::set<node_index>(roots_.begin(), roots_.end())) {
+          if (s.left[r] == 0) s.ready.push_back(r);
+        }
+      }
+    } else if (const auto* st = std::get_if<start>(&out)) {
+      CHECK(s.left[st->node] == 0);
+      s.ready.push_back(st->node);
+    } else if (std::get_if<commit>(&out) != nullptr) {
+      ++s.commits;
+    } else if (const auto* f = std::get_if<finished>(&out)) {
+      CHECK(!finished_.has_value());
+      finished_ = *f;
+    } else if (const auto* a = std::get_if<aborted>(&out)) {
+      s.aborts.push_back(*a);
+    } else if (const auto* v = std::get_if<violation>(&out)) {
+      violations_.push_back(*v);
+    }
+  }
+  void run_node(worker_rank w) {
+    worker_state& s = at_[w];
+    const std::size_t pick = random_() % s.ready.size();
+    const node_index n = s.ready[pick];
+    s.ready.erase(s.ready.begin() + static_cast<std::ptrdiff_t>(pick));
+    order_.emplace_back(w, n);
+    --s.to_run;
+    const auto edge = [&](node_index e) {
+      REQUIRE(s.left[e] > 0);
+      if (--s.left[e] == 0) s.ready.push_back(e);
+    };
+    const auto& node = history_.workers[w].nodes[n];
+    for (node_index e : node.edges) edge(e);
+    if (node.receive && node.receive->peer == w) {
+      edge(history_.workers[w].sends.at(node.receive->message).node);
+    } else if (node.receive) {
+      grad_message g;
+      g.message = node.receive->message;
+      transmit_to(w, node.receive->peer, control{pass_, g});
+    }
+    maybe_drained(w);
+  }
+
+  history history_;
+  pass_id pass_;
+  std::vector<node_index> roots_;
+  delivery mode_;
+  dice random_;
+  worker_rank world_;
+  std::vector<worker_state> at_;
+  std::map<std::pair<worker_rank, worker_rank>, std::deque<control>> wires_;
+  std::vector<std::pair<worker_rank, worker_rank>> notices_;  // (who hears, who is gone)
+  std::set<worker_rank> dead_;
+  std::map<worker_rank, std::size_t> sent_to_;
+  std::vector<history::place> order_;
+  std::optional<finished> finished_;
+  std::vector<violation> violations_;
+};
+
+struct random_case {
+  history h{1};
+  worker_rank initiator = 0;
+  std::vector<node_index> roots;
+};
+
+random_case random_history(std::uint32_t seed) {
+  dice random(seed);
+  const worker_rank world = 1 + random() % 5;
+  random_case c{history(world), 0, {}};
+  for (worker_rank w = 0; w < world; ++w) c.h.op(w, {});  // a leaf each
+  const auto pick_nodes = [&](worker_rank w) {
+    std::vector<node_index> nodes;
+    const auto count = 1 + random() % 3;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto size = static_cast<std::uint32_t>(c.h.workers[w].nodes.size());
+      // Mostly recent ones, so that paths get long. Send nodes have no tensor to build on.
+      const auto back = random() % (random() % 2 == 0 ? std::min<std::uint32_t>(size, 3) : size);
+      const auto n = static_cast<node_index>(size - 1 - back);
+      const bool is_send = std::any_of(c.h.workers[w].sends.begin(), c.h.workers[w].sends.end(),
+                                       [&](const auto& s) { return s.second.node == n; });
+      nodes.push_back(is_send ? 0 : n);
+    }
+    return nodes;
+  };
+  const auto steps = 3 + random() % 40;
+  for (std::uint32_t i = 0; i < steps; ++i) {
+    const worker_rank w = random() % world;
+    if (random() % 2 == 0) {
+      c.h.op(w, pick_nodes(w));
+    } else {
+      c.h.transfer(w, pick_nodes(w), random() % world);
+    }
+  }
+  c.initiator = random() % world;
+  c.roots = pick_nodes(c.initiator);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("wave: roots that need nothing remote send no message") {
+  history h(3);
+  const auto leaf = h.op(0, {});
+  h.transfer(0, {leaf}, 1);
+  const auto loss = h.op(0, {leaf, leaf});
+  network net(std::move(h), 0, {loss}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages() == 0);
+}
+
+TEST_CASE("wave: a caller that ignores the result of a call does not hang") {
+  history h(2);
+  const auto x = h.op(0, {});
+  const auto arg = h.transfer(0, {x}, 1);
+  const auto y = h.op(1, {arg});
+  h.transfer(1, {y}, 0);  // the result, unused
+  const auto loss = h.op(0, {x});
+  network net(std::move(h), 0, {loss}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages() == 0);
+}
+
+TEST_CASE("wave: of two results in two calls, only the used one's send node is awaited") {
+  history h(2);
+  const auto w = h.op(1, {});
+  const auto used = h.transfer(1, {h.op(1, {w})}, 0);
+  h.transfer(1, {h.op(1, {w})}, 0);
+  const auto loss = h.op(0, {used});
+  network net(std::move(h), 0, {loss}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages() == 6);  // need, ack, go, grad, done, end
+}
+
+TEST_CASE("wave: a needed path that leaves a worker and comes back") {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    history h(2);
+    const auto p = h.op(1, {});
+    const auto b1 = h.transfer(1, {p}, 0);
+    const auto a1 = h.op(0, {b1});
+    const auto b2 = h.op(1, {h.transfer(0, {a1}, 1), p});
+    const auto loss = h.op(0, {h.transfer(1, {b2}, 0)});
+    network net(std::move(h), 0, {loss}, seed);
+    net.begin_pass();
+    net.run();
+    net.check_success();
+  }
+}
+
+TEST_CASE("wave: workers whose results are not used hear nothing") {
+  history h(4);
+  std::vector<node_index> results;
+  const auto x = h.op(0, {});
+  for (worker_rank w = 1; w < 4; ++w) {
+    const auto y = h.op(w, {h.transfer(0, {x}, w)});
+    results.push_back(h.transfer(w, {y}, 0));
+  }
+  const auto loss = h.op(0, {results[1]});
+  network net(std::move(h), 0, {loss}, 3);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages_to(1) == 0);
+  CHECK(net.messages_to(2) > 0);
+  CHECK(net.messages_to(3) == 0);
+}
+
+TEST_CASE("wave: two messages to one worker that merge at one leaf") {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    history h(3);
+    const auto leaf = h.op(2, {});
+    const auto left = h.op(1, {h.transfer(2, {h.op(2, {leaf})}, 1)});
+    const auto right = h.transfer(2, {h.op(2, {leaf})}, 0);
+    const auto loss = h.op(0, {h.transfer(1, {left}, 0), right});
+    network net(std::move(h), 0, {loss}, seed);
+    net.begin_pass();
+    net.run();
+    net.check_success();
+  }
+}
+
+TEST_CASE("wave: a chain of a thousand messages to oneself") {
+  history h(1);
+  auto x = h.op(0, {});
+  for (int i = 0; i < 1000; ++i) x = h.op(0, {h.transfer(0, {x}, 0)});
+  network net(std::move(h), 0, {x}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages() == 0);
+  CHECK(net.runs() == 3001);
+}
+
+TEST_CASE("wave: a chain of a thousand messages between two workers") {
+  history h(2);
+  auto x = h.op(0, {});
+  for (worker_rank i = 0; i < 1000; ++i) {
+    const worker_rank to = (i + 1) % 2;
+    x = h.op(to, {h.transfer(i % 2, {x}, to)});
+  }
+  network net(std::move(h), 0, {x}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+}
+
+TEST_CASE("wave: in random graphs each needed node runs once, after its needed predecessors") {
+  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+    CAPTURE(seed);
+    auto c = random_history(seed);
+    network net(std::move(c.h), c.initiator, c.roots, seed);
+    net.begin_pass();
+    net.run();
+    net.check_success();
+  }
+}
+
+TEST_CASE("wave: reordered and duplicated messages change nothing") {
+  for (const delivery mode : {delivery::shuffled, delivery::duplicated}) {
+    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+      CAPTURE(seed);
+      auto c = random_history(seed);
+      network net(std::move(c.h), c.initiator, c.roots, seed, mode);
+      net.begin_pass();
+      net.run();
+      net.check_success();
+    }
+  }
+}
+
+TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
+  std::size_t reported = 0;
+  for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
+    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+      CAPTURE(seed);
+      auto c = random_history(seed);
+      const auto world = static_cast<worker_rank>(c.h.workers.size());
+      network net(std::move(c.h), c.initiator, c.roots, seed, mode);
+      dice random(seed + 1);
+      const auto steps = random() % 60;
+      const worker_rank victim = random() % world;
+      net.begin_pass();
+      for (std::uint32_t i = 0; i < steps; ++i) net.advance();
+      net.kill(victim);
+      net.run();
+      net.check_dropped();
+      if (victim != c.initiator && !net.result()) {
+        const auto& why = net.aborts(c.initiator).at(0);
+        CHECK(why.reason == abort_reason::lost);
+        CHECK(why.origin == victim);
+        ++reported;
+      }
+    }
+  }
+  CHECK(reported > 300);
+}
+
+TEST_CASE("wave: a failure in any phase reaches the initiator by name and drops the pass") {
+  std::size_t reported = 0;
+  for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
+    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+      CAPTURE(seed);
+      auto c = random_history(seed);
+      const auto world = static_cast<worker_rank>(c.h.workers.size());
+      network net(std::move(c.h), c.initiator, c.roots, seed, mode);
+      dice random(seed + 1);
+      const auto steps = random() % 60;
+      const worker_rank at = random() % world;
+      net.begin_pass();
+      for (std::uint32_t i = 0; i < steps; ++i) net.advance();
+      net.fail_at(at, "boom");
+      net.run();
+      net.check_dropped();
+      if (!net.result()) {
+        CHECK(net.aborts(c.initiator).at(0).origin == at);
+        CHECK(net.aborts(c.initiator).at(0).text == "boom");
+        ++reported;
+      }
+    }
+  }
+  CHECK(reported > 300);
+}
+
+TEST_CASE("wave: a message id that was never recorded, or for another peer, aborts the pass") {
+  history h(3);
+  const auto p = h.op(1, {});
+  const auto to_zero = h.transfer(1, {p}, 0);
+  const auto loss = h.op(0, {to_zero});
+  const auto run = [&](worker_rank from, message_id id) {
+    network net(h, 0, {loss}, 1);
+    net.begin_pass();
+    net.inject(from, 1, control{net.pass(), need_message{0, graph_retention::release, {id}}});
+    net.run();
+    net.check_dropped();
+    REQUIRE(net.aborts(0).size() == 1);
+    CHECK(net.aborts(0)[0].reason == abort_reason::refused);
+    CHECK(net.aborts(0)[0].origin == 1);
+  };
+  run(2, 999);  // never recorded
+  run(2, 1);    // recorded, to worker 0
+}
+
+namespace {
+
+/// A wave on worker 1 of three that worker 0 has asked for message 1.
+struct asked {
+  test_graph g;
+  wave w{{7, 0, 1}, 1, 3};
+  asked() {
+    g.sends[1] = {g.add({g.add({})}), 0};
+    g.sends[2] = {g.add({}), 2};
+    const auto out = w.step(arrived{0, need_message{0, graph_retention::release, {1}}}, g);
+    REQUIRE(out.size() == 1);
+    CHECK(std::get<transmit>(out[0]).message.body == control_body(ack_message{0, {1}}));
+  }
+  bool refuses(worker_rank from, control_body body) {
+    const auto before = w.phase();
+    const auto out = w.step(arrived{from, std::move(body)}, g);
+    return out.size() == 1 && std::holds_alternative<violation>(out[0]) && w.phase() == before;
+  }
+  bool ignores(worker_rank from, control_body body) {
+    return w.step(arrived{from, std::move(body)}, g).empty();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("wave: what no correct worker sends is refused and changes nothing") {
+  asked a;
+  CHECK(a.refuses(0, ack_message{0, {}}));                                 // no need open
+  CHECK(a.refuses(0, need_message{1, graph_retention::release, {}}));      // for nothing
+  CHECK(a.refuses(0, need_message{1, graph_retention::release, {1}}));     // again
+  CHECK(a.refuses(0, need_message{1, graph_retention::retain, {1}}));      // another mode
+  CHECK(a.refuses(2, need_message{0, graph_retention::release, {2, 2}}));  // twice in one
+  CHECK(a.refuses(2, go_message{}));
+  CHECK(a.refuses(2, end_message{}));
+  CHECK(a.refuses(0, end_message{}));
+  CHECK(a.refuses(0, done_message{}));
+  CHECK(a.refuses(0, grad_message{99, 0, {}}));  // unknown
+  CHECK(a.refuses(0, grad_message{2, 0, {}}));   // not needed
+  CHECK(a.refuses(2, grad_message{1, 0, {}}));   // from the wrong peer
+  CHECK(a.refuses(3, grad_message{1, 0, {}}));   // no such worker
+  CHECK(a.refuses(1, grad_message{1, 0, {}}));   // from oneself
+  CHECK(a.refuses(0, abort_message{3, abort_reason::failed, ""}));
+
+  CHECK(a.ignores(0, need_message{0, graph_retention::release, {1}}));  // came twice
+  CHECK(a.ignores(0, grad_message{1, 0, {}}));                          // early: parked
+  CHECK(a.ignores(0, grad_message{1, 0, {}}));                          // came twice
+  const auto out = a.w.step(arrived{0, go_message{}}, a.g);
+  REQUIRE(out.size() == 2);
+  CHECK(std::holds_alternative<launch>(out[0]));
+  CHECK(std::get<start>(out[1]).message == 1);
+  CHECK(a.ignores(0, go_message{}));
+  CHECK(a.ignores(0, grad_message{1, 0, {}}));
+  CHECK(a.refuses(2, need_message{0, graph_retention::release, {2}}));  // discovery is over
+  CHECK(a.w.dependencies()[0] == 1);
+}
+
+TEST_CASE("wave: an ack that was not asked for is refused") {
+  test_graph g;
+  const auto r = g.add({});
+  g.nodes[r].receive = peer_message{1, 5};
+  wave w({7, 0, 1}, 0, 3);
+  const auto out = w.step(begin{{r}}, g);
+  REQUIRE(out.size() == 1);
+  CHECK(std::get<transmit>(out[0]).to == 1);
+  const auto refused = [&](worker_rank from, ack_message m) {
+    const auto o = w.step(arrived{from, std::move(m)}, g);
+    return o.size() == 1 && std::holds_alternative<violation>(o[0]);
+  };
+  CHECK(refused(2, {0, {2}}));  // never asked
+  CHECK(refused(1, {1, {1}}));  // a sequence not yet used
+  CHECK(refused(1, {0, {3}}));  // an impossible worker
+  CHECK(w.phase() == wave_phase::discover);
+  CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).size() == 2);  // go, launch
+  CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).empty());      // came twice
+}
+
+TEST_CASE("wave: cancelled by the caller, the participants drop the pass") {
+  history h(2);
+  const auto p = h.op(1, {});
+  const auto loss = h.op(0, {h.transfer(1, {p}, 0)});
+  test_graph& g = h.workers[0];
+  wave w({7, 0, 1}, 0, 2);
+  w.step(begin{{loss}}, g);
+  const auto out = w.step(failed{abort_reason::cancelled, "deadline"}, g);
+  REQUIRE(out.size() == 2);
+  CHECK(std::get<transmit>(out[0]).message.body ==
+        control_body(abort_message{0, abort_reason::cancelled, "deadline"}));
+  CHECK(std::get<aborted>(out[1]).reason == abort_reason::cancelled);
+  CHECK(w.over());
+  CHECK(w.step(arrived{1, done_message{}}, g).empty());
+}
+
+TEST_CASE("messages: every kind survives its bytes, and no truncation or addition does") {
+  const pass_id pass{0x0102030405060708, 9, 10};
+  grad_message grad{77, 11, {0, 0}};
+  grad.set(0);
+  grad.set(10);
+  CHECK(grad.count() == 2);
+  CHECK(!grad.has(9));
+  const std::vector<control_body> bodies{need_message{3, graph_retention::retain, {1, ~0ULL, 5}},
+                                         need_message{},
+                                         ack_message{4, {0, 7}},
+                                         go_message{},
+                                         grad,
+                                         done_message{},
+                                         abort_message{2, abort_reason::lost, "worker 2 was lost"},
+                                         end_message{}};
+  for (const auto& body : bodies) {
+    const control message{pass, body};
+    auto bytes = encode(message);
+    const auto back = decode(bytes);
+    REQUIRE(back.has_value());
+    CHECK(*back == message);
+    for (std::size_t n = 0; n < bytes.size(); ++n) {
+      CHECK(!decode(std::span(bytes).first(n)).has_value());
+    }
+    for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      auto flipped = bytes;
+      flipped[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+      const auto read = decode(flipped);
+      if (read) CHECK((encode(*read) == flipped));
+    }
+    bytes.push_back(std::byte{0});
+    CHECK(!decode(bytes).has_value());
+  }
+}
+
+TEST_CASE("messages: counts beyond the bytes, unknown values and long texts are refused") {
+  auto bytes = encode({{1, 2, 3}, need_message{0, graph_retention::release, {1}}});
+  for (const std::size_t at : {0U, 21U}) {  // kind, retention
+    auto bad = bytes;
+    bad[at] = std::byte{9};
+    CHECK(!decode(bad).has_value());
+  }
+  for (std::size_t i = 22; i < 26; ++i) bytes[i] = std::byte{0xFF};
+  CHECK(!decode(bytes).has_value());
+  CHECK(!decode(encode({{1, 2, 3}, grad_message{1, 3, {0x08}}})).has_value());
+
+  const std::string text(max_abort_text + 1, 'x');
+  const auto cut = decode(encode({{1, 2, 3}, abort_message{0, abort_reason::failed, text}}));
+  REQUIRE(cut.has_value());
+  CHECK(std::get<abort_message>(cut->body).text.size() == max_abort_text);
+}
+
+TEST_CASE("ended_passes: remembers exactly what was added, in merged intervals") {
+  ended_passes ended(3);
+  std::set<std::uint32_t> model;
+  for (const std::uint32_t n : {5U, 7U, 6U, 1U, 2U, 0U, 100U, 4U, 3U}) {
+    CHECK(ended.add({1, 0, n}));
+    model.insert(n);
+    for (std::uint32_t i = 0; i < 110; ++i) CHECK(ended.contains({1, 0, i}) == model.contains(i));
+  }
+  CHECK(!ended.contains({1, 1, 5}));
+  CHECK(ended.add({1, 0, 0xFFFFFFFFU}));
+  CHECK(!ended.add({1, 0, 200}));  // a fourth interval
+  CHECK(ended.add({1, 0, 8}));
+}
+
+TEST_CASE("ended_passes: a late message never revives a pass") {
+  ended_passes ended;
+  const pass_id pass{1, 0, 4};
+  const control need{pass, need_message{0, graph_retention::release, {1}}};
+  CHECK(ended.admit(need, 1) == admission::fresh);
+  CHECK(ended.admit(need, 0) == admission::refuse);  // one's own pass, which never was
+  CHECK(ended.admit({pass, go_message{}}, 1) == admission::refuse);
+  CHECK(ended.admit({pass, abort_message{}}, 1) == admission::stale);
+  CHECK(ended.admit(need, 1) == admission::stale);
+  CHECK(ended.admit({pass, go_message{}}, 1) == admission::stale);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace core_error {
+
+using namespace weft;
+
+TEST_CASE("error: a default-constructed one means success") {
+  const error none;
+  CHECK_FALSE(none);
+  CHECK(none.message() == "success");
+  CHECK_FALSE(none.cause());
+  CHECK(none.detail().text.empty());
+}
+
+TEST_CASE("error: 24 bytes at most, and copies share the detail") {
+  CHECK(sizeof(error) <= 24);
+  const error a(errc::timed_out, "no reply");
+  const error b = a;  // NOLINT: the copy is what is tested
+  CHECK(a.shared_detail() == b.shared_detail());
+}
+
+TEST_CASE("error: the sentence names function, worker, cause and how far it got") {
+  const error e = error(errc::timed_out, "no reply by the deadline", execution::maybe_executed)
+                      .with([](error_detail& d) {
+                        d.function = "app::f";
+                        d.peer = "ps";
+                        d.elapsed = std::chrono::milliseconds(250);
+                        d.cause_code = make_error_code(errc::peer_died);
+                      });
+  const std::string text = e.message();
+  CHECK(text ==
+        "call of 'app::f' on worker 'ps': timed out: no reply by the deadline (after 250 ms) "
+        "[maybe executed]; caused by: peer died");
+  CHECK(error(errc::peer_died, "gone").with([](error_detail& d) { d.peer = "ps"; }).message() ==
+        "worker 'ps': peer died: gone");
+}
+
+TEST_CASE("error: with changes a copy and keeps everything else") {
+  const error a = error(errc::remote_exception, "boom", execution::executed, origin::remote_user)
+                      .with([](error_detail& d) {
+                        d.remote_type = "std::runtime_error";
+                        d.incarnation = 7;
+                        d.deadline = std::chrono::seconds(2);
+                        d.cause_code = make_error_code(errc::closed);
+                      });
+  const error b = a.with([](error_detail& d) { d.peer = "p"; });
+  CHECK(a.detail().peer.empty());
+  CHECK(b.detail().peer == "p");
+  CHECK(b.code() == a.code());
+  CHECK(b.detail().text == "boom");
+  CHECK(b.detail().from == origin::remote_user);
+  CHECK(b.ran() == execution::executed);
+  CHECK(b.detail().remote_type == "std::runtime_error");
+  CHECK(b.detail().incarnation == 7);
+  CHECK(b.detail().deadline == std::chrono::seconds(2));
+  CHECK(b.cause() == errc::closed);
+}
+
+TEST_CASE("error: a cause keeps its own story, and its cause") {
+  const error root(errc::closed, "root");
+  const error middle = error(errc::peer_died, "middle").with([&](error_detail& d) {
+    d.cause_code = root.code();
+    d.cause = root.shared_detail();
+  });
+  const error top = error(errc::remote_exception, "top").with([&](error_detail& d) {
+    d.cause_code = middle.code();
+    d.cause = middle.shared_detail();
+  });
+  CHECK(top.cause() == errc::peer_died);
+  CHECK(top.cause().detail().text == "middle");
+  CHECK(top.cause().cause() == errc::closed);
+  CHECK(top.cause().cause().detail().text == "root");
+  CHECK_FALSE(top.cause().cause().cause());
+}
+
+TEST_CASE("error: rpc_error is a system_error with weft's code and the sentence") {
+  try {
+    throw rpc_error(errc::unknown_peer, "no worker is named 'x'");
+  } catch (const std::system_error& e) {
+    CHECK(e.code() == errc::unknown_peer);
+    CHECK(e.code().category() == category());
+    CHECK(std::string(e.what()) == "unknown peer: no worker is named 'x'");
+  }
+  const rpc_error copied = rpc_error(errc::closed, "c");
+  CHECK(copied.error() == errc::closed);
+}
+
+TEST_CASE("error: every code has words of its own") {
+  for (int code = 1; code <= static_cast<int>(errc::worker_failed); ++code) {
+    CAPTURE(code);
+    CHECK(category().message(code) != "unknown error");
+    for (int other = 1; other < code; ++other) {
+      CHECK(category().message(code) != category().message(other));
+    }
+  }
+  CHECK(category().message(1000) == "unknown error");
+}
+
+}  // namespace core_error

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/core/event.hpp>
+
+#include <core/loop.hpp>
+
+#include <asio/bind_executor.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace core_event {
+
+using weft::event;
+using weft::make_ref;
+using weft::ref;
+using weft::testing::settle;
+using weft::testing::task;
+
+asio::awaitable<void> wait_for(ref<event> e) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+}
+
+TEST_CASE("event: a wait before and a wait after it is set both end") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  task before(io, wait_for(e));
+  settle(io);
+  CHECK_FALSE(before.ended());
+  CHECK_FALSE(e->is_set());
+  e->set();
+  CHECK(e->is_set());
+  CHECK_FALSE(before.ended());  // its executor resumes it, not the setter
+  settle(io);
+  CHECK(before.ended());
+  task after(io, wait_for(e));
+  settle(io);
+  CHECK(after.ended());
+  CHECK_FALSE(after.failed());
+}
+
+TEST_CASE("event: wakes all waiters, once") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::vector<std::unique_ptr<task>> tasks;
+  for (int i = 0; i < 10; ++i) tasks.push_back(std::make_unique<task>(io, wait_for(e)));
+  settle(io);
+  e->set();
+  e->set();
+  settle(io);
+  for (const auto& t : tasks) CHECK(t->ended());
+}
+
+TEST_CASE("event: a cancelled wait ends with operation_aborted, the others go on") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  task first(io, wait_for(e));
+  task second(io, wait_for(e));
+  settle(io);
+  first.cancel();
+  settle(io);
+  CHECK(first.failed());
+  CHECK_FALSE(second.ended());
+  e->set();
+  settle(io);
+  CHECK(second.ended());
+  CHECK_FALSE(second.failed());
+}
+
+TEST_CASE("event: cancelling twice never ends a later wait") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  asio::cancellation_signal stop;
+  int ended = 0;
+  event::async_wait(e, asio::bind_cancellation_slot(
+                           stop.slot(), asio::bind_executor(io, [&](asio::error_code ec) {
+                             CHECK(ec == asio::error::operation_aborted);
+                             ++ended;
+                           })));
+  stop.emit(asio::cancellation_type::terminal);
+  settle(io);
+  CHECK(ended == 1);
+  task later(io, wait_for(e));  // may lie where the first waiter lay
+  settle(io);
+  stop.emit(asio::cancellation_type::terminal);
+  settle(io);
+  CHECK_FALSE(later.ended());
+  e->set();
+  settle(io);
+  CHECK_FALSE(later.failed());
+}
+
+TEST_CASE("event: cancelled and set at once, a wait ends once") {
+  asio::io_context io;
+  for (const bool cancel_first : {true, false}) {
+    const auto e = make_ref<event>();
+    task t(io, wait_for(e));
+    settle(io);
+    if (cancel_first) t.cancel();
+    e->set();
+    if (!cancel_first) t.cancel();
+    settle(io);
+    CHECK(t.ended());
+    CHECK(t.failed() == cancel_first);
+  }
+}
+
+TEST_CASE("event: unset with waiters, it goes down with their io_context") {
+  const auto alive = std::make_shared<int>(0);
+  const auto e = make_ref<event>();
+  {
+    asio::io_context io;
+    auto wait = [](ref<event> what, std::shared_ptr<int>) -> asio::awaitable<void> {
+      co_await wait_for(std::move(what));
+    };
+    // One waits on an event that only it holds, one on an event that lives longer.
+    asio::co_spawn(io, wait(make_ref<event>(), alive), [](std::exception_ptr) {});
+    asio::co_spawn(io, wait(e, alive), [](std::exception_ptr) {});
+    event::async_wait(e, asio::bind_executor(io, [alive](asio::error_code) {}));
+    settle(io);
+    CHECK(alive.use_count() == 4);
+  }
+  CHECK(alive.use_count() == 1);
+  e->set();
+}
+
+TEST_CASE("event: set from another thread while coroutines come and go") {
+  for (int round = 0; round < 200; ++round) {
+    asio::io_context io;
+    const auto e = make_ref<event>();
+    const auto work = asio::make_work_guard(io);
+    std::atomic<int> ended{0};
+    auto one = [](ref<event> what, std::atomic<int>& count,
+                  asio::io_context& c) -> asio::awaitable<void> {
+      co_await wait_for(std::move(what));
+      if (++count == 4) c.stop();
+    };
+    std::thread setter([&] { e->set(); });
+    for (int i = 0; i < 4; ++i) asio::co_spawn(io, one(e, ended, io), [](std::exception_ptr) {});
+    io.run();
+    setter.join();
+    CHECK(ended == 4);
+  }
+}
+
+}  // namespace core_event

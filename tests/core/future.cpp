@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/core/future.hpp>
+
+#include <core/loop.hpp>
+
+#include <asio/this_coro.hpp>
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace core_future {
+
+using weft::event;
+using weft::future;
+using weft::make_ref;
+using weft::ref;
+using weft::start_on;
+using weft::testing::settle;
+using weft::testing::task;
+
+asio::awaitable<int> after(ref<event> e, int value) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+  co_return value;
+}
+asio::awaitable<void> fail_after(ref<event> e) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+  throw std::runtime_error("the work failed");
+}
+/// Says how it ended.
+asio::awaitable<int> watched(ref<event> e, std::string& ending) {
+  try {
+    co_await event::async_wait(std::move(e), asio::use_awaitable);
+    ending = "done";
+  } catch (const std::system_error&) {
+    ending = "cancelled";
+    throw;
+  }
+  co_return 1;
+}
+
+struct no_default {
+  explicit no_default(int v) : value(v) {}
+  int value;
+};
+asio::awaitable<no_default> make_no_default() { co_return no_default(7); }
+
+TEST_CASE("future: work runs before anybody awaits it") {
+  asio::io_context io;
+  bool begun = false;
+  auto work = [](bool& flag) -> asio::awaitable<void> {
+    flag = true;
+    co_return;
+  };
+  auto parent = [&](bool& flag) -> asio::awaitable<void> {
+    auto f = start_on(co_await asio::this_coro::executor, work(flag));
+    CHECK(flag);  // at once, since it is already there
+    CHECK(f.ready());
+    co_await std::move(f);
+  };
+  task t(io, parent(begun));
+  settle(io);
+  CHECK(t.ended());
+  CHECK_FALSE(t.failed());
+}
+
+TEST_CASE("future: move-await takes the result, get copies it as often as wanted") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  auto a = start_on(io.get_executor(), after(e, 5));
+  auto b = start_on(io.get_executor(), after(e, 6));
+  int first = 0;
+  int second = 0;
+  int third = 0;
+  auto use = [&](future<int>& x, future<int>& y) -> asio::awaitable<void> {
+    first = co_await x.get();
+    second = co_await x.get();
+    third = co_await std::move(y);
+  };
+  task t(io, use(a, b));
+  settle(io);
+  CHECK_FALSE(a.ready());
+  e->set();
+  settle(io);
+  CHECK(t.ended());
+  CHECK(first == 5);
+  CHECK(second == 5);
+  CHECK(third == 6);
+  CHECK(a.ready());
+  CHECK_FALSE(b.valid());
+}
+
+TEST_CASE("future: several coroutines get one result") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  auto f = start_on(io.get_executor(), after(e, 3));
+  int sum = 0;
+  auto use = [&](future<int>& x) -> asio::awaitable<void> { sum += co_await x.get(); };
+  task a(io, use(f));
+  task b(io, use(f));
+  settle(io);
+  e->set();
+  settle(io);
+  CHECK(sum == 6);
+}
+
+TEST_CASE("future: what the work throws is thrown to every awaiter") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  auto f = start_on(io.get_executor(), fail_after(e));
+  auto g = start_on(io.get_executor(), fail_after(e));
+  auto get = [](future<void>& x) -> asio::awaitable<void> { co_await x.get(); };
+  auto take = [](future<void> x) -> asio::awaitable<void> { co_await std::move(x); };
+  task a(io, get(f));
+  task b(io, get(f));
+  task c(io, take(std::move(g)));
+  settle(io);
+  e->set();
+  settle(io);
+  CHECK(a.what() == "the work failed");
+  CHECK(b.what() == "the work failed");
+  CHECK(c.what() == "the work failed");
+}
+
+TEST_CASE("future: a result without a default constructor comes by get") {
+  asio::io_context io;
+  auto f = start_on(io.get_executor(), make_no_default());
+  int value = 0;
+  auto use = [&](future<no_default>& x) -> asio::awaitable<void> {
+    value = (co_await x.get()).value;
+  };
+  task t(io, use(f));
+  settle(io);
+  CHECK(value == 7);
+}
+
+TEST_CASE("future: dropping an unfinished one cancels the work") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::string ending;
+  {
+    const auto f = start_on(io.get_executor(), watched(e, ending));
+    settle(io);
+  }
+  settle(io);
+  CHECK(ending == "cancelled");
+}
+
+TEST_CASE("future: assigning over an unfinished one cancels its work") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::string old_ending;
+  std::string new_ending;
+  auto f = start_on(io.get_executor(), watched(e, old_ending));
+  settle(io);
+  f = start_on(io.get_executor(), watched(e, new_ending));
+  settle(io);
+  CHECK(old_ending == "cancelled");
+  CHECK(new_ending.empty());
+  e->set();
+  settle(io);
+  CHECK(new_ending == "done");
+}
+
+TEST_CASE("future: detached work runs to its end") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::string ending;
+  {
+    auto f = start_on(io.get_executor(), watched(e, ending));
+    settle(io);
+    std::move(f).detach();
+  }
+  settle(io);
+  CHECK(ending.empty());
+  e->set();
+  settle(io);
+  CHECK(ending == "done");
+}
+
+TEST_CASE("future: cancelling a get leaves the work alone, cancelling a move-await does not") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::string kept_ending;
+  std::string taken_ending;
+  auto kept = start_on(io.get_executor(), watched(e, kept_ending));
+  auto get = [](future<int>& x) -> asio::awaitable<void> { static_cast<void>(co_await x.get()); };
+  auto take = [](future<int> x) -> asio::awaitable<void> {
+    static_cast<void>(co_await std::move(x));
+  };
+  task getting(io, get(kept));
+  task taking(io, take(start_on(io.get_executor(), watched(e, taken_ending))));
+  settle(io);
+  getting.cancel();
+  taking.cancel();
+  settle(io);
+  CHECK(getting.failed());
+  CHECK(taking.failed());
+  CHECK(kept_ending.empty());
+  CHECK(taken_ending == "cancelled");
+  e->set();
+  settle(io);
+  CHECK(kept_ending == "done");
+}
+
+TEST_CASE("future: an empty one throws invalid_argument") {
+  asio::io_context io;
+  auto get = [](future<int> x) -> asio::awaitable<void> { static_cast<void>(co_await x.get()); };
+  auto take = [](future<int> x) -> asio::awaitable<void> {
+    static_cast<void>(co_await std::move(x));
+  };
+  task a(io, get(future<int>()));
+  task b(io, take(future<int>()));
+  settle(io);
+  CHECK(a.what().find("empty") != std::string::npos);
+  CHECK(b.what().find("empty") != std::string::npos);
+}
+
+TEST_CASE("future: a result may be move-only") {
+  asio::io_context io;
+  auto work = []() -> asio::awaitable<std::unique_ptr<int>> { co_return std::make_unique<int>(9); };
+  int value = 0;
+  auto use = [&](future<std::unique_ptr<int>> f) -> asio::awaitable<void> {
+    value = *co_await std::move(f);
+  };
+  task t(io, use(start_on(io.get_executor(), work())));
+  settle(io);
+  CHECK(value == 9);
+}
+
+TEST_CASE("future: a waiter goes down with its io_context") {
+  auto alive = std::make_shared<int>(0);
+  {
+    asio::io_context io;
+    const auto e = make_ref<event>();
+    auto use = [](ref<event> what, std::shared_ptr<int> held) -> asio::awaitable<void> {
+      static_cast<void>(held);
+      auto f = start_on(co_await asio::this_coro::executor, after(what, 1));
+      co_await asio::post(asio::use_awaitable);
+      throw std::runtime_error("drops the future");
+    };
+    task t(io, use(e, alive));
+    io.run_one();
+  }
+  CHECK(alive.use_count() == 1);
+}
+
+}  // namespace core_future

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/core/task_group.hpp>
+
+#include <core/loop.hpp>
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace core_task_group {
+
+using weft::event;
+using weft::make_ref;
+using weft::ref;
+using weft::task_group;
+using weft::with_task_group;
+using weft::testing::settle;
+using weft::testing::task;
+
+/// Waits, and writes down how it ended.
+asio::awaitable<void> child(ref<event> e, std::vector<std::string>& log, std::string name) {
+  try {
+    co_await event::async_wait(std::move(e), asio::use_awaitable);
+  } catch (const std::system_error&) {
+    log.push_back(name + " cancelled");
+    throw;
+  }
+  log.push_back(name + " done");
+}
+asio::awaitable<void> failing(ref<event> e, std::string text) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+  throw weft::rpc_error(weft::errc::peer_died, text);
+}
+/// Cannot be cancelled.
+asio::awaitable<void> stubborn(ref<event> e, std::vector<std::string>& log) {
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!e->is_set()) {
+    asio::error_code ec;
+    co_await event::async_wait(e, asio::redirect_error(asio::use_awaitable, ec));
+  }
+  log.push_back("stubborn done");
+}
+
+TEST_CASE("task group: ends when all children have ended") {
+  asio::io_context io;
+  const auto a = make_ref<event>();
+  const auto b = make_ref<event>();
+  std::vector<std::string> log;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(child(a, log, "a"));
+    g.spawn(child(b, log, "b"));
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  b->set();
+  settle(io);
+  CHECK_FALSE(t.ended());
+  a->set();
+  settle(io);
+  CHECK(t.ended());
+  CHECK_FALSE(t.failed());
+  CHECK(log == std::vector<std::string>{"b done", "a done"});
+}
+
+TEST_CASE("task group: the first error ends the others and is thrown") {
+  asio::io_context io;
+  const auto never = make_ref<event>();
+  const auto now = make_ref<event>();
+  std::vector<std::string> log;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(child(never, log, "a"));
+    g.spawn(failing(now, "first"));
+    g.spawn(child(never, log, "b"));
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  now->set();
+  settle(io);
+  CHECK(t.ended());
+  CHECK(t.what() == "peer died: first");
+  CHECK(log == std::vector<std::string>{"a cancelled", "b cancelled"});
+}
+
+TEST_CASE("task group: further errors stand in the text of the first") {
+  asio::io_context io;
+  const auto now = make_ref<event>();
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    for (const char* name : {"one", "two", "three"}) g.spawn(failing(now, name));
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  now->set();
+  settle(io);
+  CHECK(t.what() ==
+        "peer died: one (and 2 more failed: peer died: two; peer died: three)");
+}
+
+TEST_CASE("task group: an error waits for children that cannot be cancelled") {
+  asio::io_context io;
+  const auto now = make_ref<event>();
+  const auto later = make_ref<event>();
+  std::vector<std::string> log;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(stubborn(later, log));
+    g.spawn(failing(now, "x"));
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  now->set();
+  settle(io);
+  CHECK_FALSE(t.ended());
+  later->set();
+  settle(io);
+  CHECK(t.ended());
+  CHECK(t.what() == "peer died: x");
+  CHECK(log.size() == 1);
+}
+
+TEST_CASE("task group: the body's error cancels the children and is thrown when they have ended") {
+  asio::io_context io;
+  const auto never = make_ref<event>();
+  std::vector<std::string> log;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(child(never, log, "a"));
+    throw std::runtime_error("the body failed");
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  CHECK(t.ended());
+  CHECK(t.what() == "the body failed");
+  CHECK(log == std::vector<std::string>{"a cancelled"});
+}
+
+TEST_CASE("task group: cancelling the parent cancels the children and waits for them") {
+  asio::io_context io;
+  const auto never = make_ref<event>();
+  const auto later = make_ref<event>();
+  std::vector<std::string> log;
+  for (const bool in_body : {false, true}) {
+    CAPTURE(in_body);
+    log.clear();
+    const auto end = make_ref<event>();
+    auto body = [&](task_group& g) -> asio::awaitable<void> {
+      g.spawn(child(never, log, "a"));
+      g.spawn(stubborn(end, log));
+      if (in_body) co_await event::async_wait(never, asio::use_awaitable);
+    };
+    task t(io, with_task_group(body));
+    settle(io);
+    t.cancel();
+    settle(io);
+    CHECK(log == std::vector<std::string>{"a cancelled"});
+    CHECK_FALSE(t.ended());
+    end->set();
+    settle(io);
+    CHECK(t.ended());
+    CHECK(t.failed());
+  }
+}
+
+TEST_CASE("task group: nothing is started after an error") {
+  asio::io_context io;
+  const auto now = make_ref<event>();
+  const auto body_goes_on = make_ref<event>();
+  std::vector<std::string> log;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(failing(now, "x"));
+    co_await event::async_wait(body_goes_on, asio::use_awaitable);
+    g.spawn(child(now, log, "late"));
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  now->set();
+  settle(io);
+  body_goes_on->set();
+  settle(io);
+  CHECK(t.what() == "peer died: x");
+  CHECK(log.empty());
+}
+
+TEST_CASE("task group: a child that fails at once") {
+  asio::io_context io;
+  auto fail = []() -> asio::awaitable<void> {
+    throw std::runtime_error("at once");
+    co_return;
+  };
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(fail());
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  CHECK(t.what() == "at once");
+}
+
+TEST_CASE("task group: one without children ends at once") {
+  asio::io_context io;
+  auto body = [](task_group&) -> asio::awaitable<void> { co_return; };
+  task t(io, with_task_group(body));
+  settle(io);
+  CHECK(t.ended());
+  CHECK_FALSE(t.failed());
+}
+
+}  // namespace core_task_group

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSL-1.0
+# Installs weft into a fresh prefix (for find_package), then configures, builds and tests CONSUMER.
+function(step)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "failed: ${ARGN}")
+  endif()
+endfunction()
+
+set(options "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DAsio_INCLUDE_DIR=${ASIO}"
+  -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+set(ENV{CMAKE_CXX_COMPILER_LAUNCHER} "${LAUNCHER}")
+if(CONSUMER MATCHES "find_package$")
+  set(prefix "${BUILD}/prefix")
+  file(REMOVE_RECURSE "${prefix}")
+  step("${CMAKE_COMMAND}" --install "${WEFT_BUILD_DIR}" --prefix "${prefix}")
+  list(APPEND options "-Dweft_DIR=${prefix}/share/cmake/weft" "-DWEFT_TORCH_DIR=${WEFT_TORCH_DIR}")
+  if(EXISTS "${WEFT_SOURCE_DIR}/examples/hello.cpp")
+    list(APPEND options "-DHELLO=${WEFT_SOURCE_DIR}/examples/hello.cpp")
+  endif()
+else()
+  list(APPEND options "-DWEFT_SOURCE_DIR=${WEFT_SOURCE_DIR}")
+endif()
+step("${CMAKE_COMMAND}" -S "${CONSUMER}" -B "${BUILD}/build" -G "${GENERATOR}" ${options})
+step("${CMAKE_COMMAND}" --build "${BUILD}/build")
+step("${CMAKE_CTEST_COMMAND}" --test-dir "${BUILD}/build" --output-on-failure --no-tests=error)

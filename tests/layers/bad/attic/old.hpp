@@ -1,0 +1,1 @@
+// A folder that nobody has given a floor.

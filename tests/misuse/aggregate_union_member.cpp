@@ -1,0 +1,13 @@
+// expect: weft: .*member.*\(counted from 0\).* is a union, and nothing says .* use std::variant
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/wire/aggregate.hpp>
+
+struct value {
+  int kind;
+  union {
+    int i;
+    float f;
+  };
+};
+
+int main() { return static_cast<int>(weft::detail::member_count<value>()); }

@@ -1,0 +1,7 @@
+// expect: weft: .*parameter.* a pointer.*means nothing in another process. take a value
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/detail/refusals.hpp>
+
+int f(double values[3]);
+
+static_assert(weft::detail::check_declaration<&f>());

@@ -1,0 +1,9 @@
+// expect: weft: .*parameter.* a view.*nothing holds what it looks at. take std::string
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/detail/refusals.hpp>
+
+#include <span>
+
+int f(const std::span<const int>& values);
+
+static_assert(weft::detail::check_declaration<&f>());

@@ -1,0 +1,9 @@
+// expect: weft: .*parameter.* a view.*nothing holds what it looks at. take std::string
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/detail/refusals.hpp>
+
+#include <string_view>
+
+int f(std::string_view text);
+
+static_assert(weft::detail::check_declaration<&f>());

@@ -1,0 +1,7 @@
+// expect: weft: .*weft::worker& or const weft::caller& is injected as the first parameter
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/detail/refusals.hpp>
+
+int f(int id, weft::worker& me);
+
+static_assert(weft::detail::check_declaration<&f>());

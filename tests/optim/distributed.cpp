@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSL-1.0
+// Distributed optimizers that do what one process would do.
+#include "layers.hpp"
+#include <weft/optim/distributed.hpp>
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+namespace optim_tests {
+namespace {
+
+/// Layers at two workers and a parameter of the trainer, trained for some steps, end up as in one
+/// process, bit for bit.
+template <class Optimizer, class Options>
+void check_against_one_process(const Options& options) {
+  constexpr int steps = 4;
+  const at::Tensor x = input();
+
+  at::Tensor local[] = {start_of(1), start_of(2), start_of(0)};
+  {
+    Optimizer optimizer(std::vector<at::Tensor>(std::begin(local), std::end(local)), options);
+    for (int i = 0; i < steps; ++i) {
+      optimizer.zero_grad();
+      loss_of(at::matmul(at::matmul(x, local[0]), local[1]), local[2]).backward();
+      optimizer.step();
+    }
+  }
+
+  run_workers(3, [&](workers&, worker& me) -> asio::awaitable<void> {
+    auto first = me.peer(1).make<layer>(1);
+    auto second = me.peer(2).make<layer>(2);
+    at::Tensor own = start_of(0);
+    const auto first_weight = first.remote<&layer::weight>();
+    const auto second_weight = second.remote<&layer::weight>();
+    auto optimizer = co_await weft::optim::distributed<Optimizer>::create(
+        me, {second_weight, me.share(own), first_weight}, options);
+    CHECK(optimizer.size() == 3);
+
+    for (int i = 0; i < steps; ++i) {
+      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        const at::Tensor hidden = co_await first.template call<&layer::forward>(x);
+        const at::Tensor out = co_await second.template call<&layer::forward>(hidden);
+        co_await ctx.backward(loss_of(out, own));
+        co_await optimizer.step(ctx);
+      });
+    }
+    const at::Tensor after[] = {co_await first_weight.to_here(), co_await second_weight.to_here(),
+                                own};
+    for (std::size_t i = 0; i < 3; ++i) {
+      CAPTURE(i);
+      CHECK(at::equal(after[i], local[i]));
+      CHECK_FALSE(at::equal(after[i], start_of(i == 2 ? 0 : static_cast<int>(i) + 1)));
+    }
+    CHECK_FALSE(own.grad().defined());
+  });
+}
+
+TEST_CASE("optim adam: as in one process") {
+  using torch::optim::AdamOptions;
+  check_against_one_process<torch::optim::Adam>(AdamOptions(0.05));
+  check_against_one_process<torch::optim::Adam>(AdamOptions(0.01).amsgrad(true));
+  check_against_one_process<torch::optim::Adam>(
+      AdamOptions(0.01).betas({0.5, 0.75}).eps(1e-3).weight_decay(0.25));
+}
+
+TEST_CASE("optim adamw: as in one process") {
+  using torch::optim::AdamWOptions;
+  check_against_one_process<torch::optim::AdamW>(AdamWOptions(0.05).amsgrad(true));
+  check_against_one_process<torch::optim::AdamW>(
+      AdamWOptions(0.02).betas({0.25, 0.5}).eps(1e-4).weight_decay(0.5));
+}
+
+TEST_CASE("optim sgd: as in one process") {
+  using torch::optim::SGDOptions;
+  check_against_one_process<torch::optim::SGD>(SGDOptions(0.05));
+  check_against_one_process<torch::optim::SGD>(
+      SGDOptions(1e-3).momentum(1).weight_decay(1).nesterov(true));
+  check_against_one_process<torch::optim::SGD>(SGDOptions(0.01).momentum(0.5).dampening(0.25));
+}
+
+TEST_CASE("optim adagrad: as in one process") {
+  using torch::optim::AdagradOptions;
+  check_against_one_process<torch::optim::Adagrad>(AdagradOptions(0.05));
+  check_against_one_process<torch::optim::Adagrad>(
+      AdagradOptions(0.05).lr_decay(0.5).weight_decay(0.25).initial_accumulator_value(0.5).eps(
+          1e-3));
+}
+
+TEST_CASE("optim rmsprop: as in one process") {
+  using torch::optim::RMSpropOptions;
+  check_against_one_process<torch::optim::RMSprop>(RMSpropOptions(0.05));
+  check_against_one_process<torch::optim::RMSprop>(
+      RMSpropOptions(0.01).alpha(0.5).eps(1e-3).weight_decay(0.25).momentum(0.5).centered(true));
+}
+
+TEST_CASE("optim: parameters without gradient are left as they are") {
+  run_workers(3, [](workers&, worker& me) -> asio::awaitable<void> {
+    auto used = me.peer(1).make<layer>(1);
+    auto frozen = me.peer(2).make<layer>(2);
+    co_await frozen.call<&layer::freeze>();
+    const at::Tensor unused = start_of(3);
+    const auto used_weight = used.remote<&layer::weight>();
+    const auto frozen_weight = frozen.remote<&layer::weight>();
+    // Weight decay and momentum would change them, if only by a zero gradient.
+    auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
+        me, {used_weight, frozen_weight, me.share(unused)},
+        torch::optim::SGDOptions(0.5).momentum(0.5).weight_decay(1));
+    for (int i = 0; i < 2; ++i) {
+      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        const at::Tensor hidden = co_await used.call<&layer::forward>(input());
+        const at::Tensor out = co_await frozen.call<&layer::forward>(hidden);
+        co_await ctx.backward(out.sum());
+        co_await optimizer.step(ctx);
+      });
+    }
+    CHECK_FALSE(at::equal(co_await used_weight.to_here(), start_of(1)));
+    CHECK(at::equal(co_await frozen_weight.to_here(), start_of(2)));
+    CHECK(at::equal(unused, start_of(3)));
+  });
+}
+
+TEST_CASE(
+    "optim: a step uses the sum of a context's passes, and a context without any does nothing") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    auto remote = me.peer(1).make<layer>(1);
+    const auto weight = remote.remote<&layer::weight>();
+    auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
+        me, {weight}, torch::optim::SGDOptions(1.0));
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await optimizer.step(ctx);
+      CHECK(at::equal(co_await weight.to_here(), start_of(1)));
+    });
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      for (int pass = 0; pass < 2; ++pass) {
+        const at::Tensor out = co_await remote.call<&layer::forward>(at::ones({1, 3}));
+        co_await ctx.backward(out.sum());
+      }
+      co_await optimizer.step(ctx);
+    });
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) - 2));
+  });
+}
+
+TEST_CASE("optim: over every transport") {
+  workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    auto remote = me.peer(1).make<layer>(1);
+    const auto weight = remote.remote<&layer::weight>();
+    auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
+        me, {weight}, torch::optim::SGDOptions(1.0));
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor out = co_await remote.call<&layer::forward>(at::ones({1, 3}));
+      co_await ctx.backward(out.sum());
+      co_await optimizer.step(ctx);
+    });
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1));
+  });
+}
+
+}  // namespace
+}  // namespace optim_tests

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSL-1.0
+// Real processes, started by weft, by torchrun and by mpirun; killed, interrupted, orphaned.
+#include <process/child.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace processes {
+
+using weft::testing::child;
+using weft::testing::eventually;
+using weft::testing::is_gone;
+
+const std::string party = WEFT_TEST_PROGRAMS "/party";
+
+bool all_gone(const std::vector<pid_t>& pids) {
+  return std::all_of(pids.begin(), pids.end(), is_gone);
+}
+
+TEST_CASE("launch: three processes greet each other and end well") {
+  child run({party, "greet"});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK(run.said("[worker" + std::string(rank) + "] rank " + rank + " of 3 greeted all"));
+  }
+  const auto pids = run.pids();
+  CHECK(std::set<pid_t>(pids.begin(), pids.end()).size() == 3);
+}
+
+TEST_CASE("launch: a killed worker ends the run, non-zero, with a sentence that names it") {
+  for (const char* deed : {"die", "die-first"}) {
+    const std::string name = deed == std::string("die") ? "worker2" : "worker0";
+    child run({party, deed});
+    CHECK(run.wait() == 1);
+    INFO(run.output());
+    CHECK(run.said("weft: worker '" + name + "'"));
+    CHECK(run.said("was killed by signal 9"));
+    CHECK(all_gone(run.pids()));
+  }
+}
+
+TEST_CASE("launch: every surviving worker says who is gone") {
+  child run({party, "die"});
+  run.wait();
+  INFO(run.output());
+  CHECK(run.count("weft: worker0:") == 1);
+  CHECK(run.count("weft: worker1:") == 1);
+  for (const char* survivor : {"weft: worker0:", "weft: worker1:"}) {
+    const auto at = run.output().find(survivor);
+    REQUIRE(at != std::string::npos);
+    const auto sentence = run.output().substr(at, run.output().find('\n', at) - at);
+    CHECK(sentence.find("'worker2'") != std::string::npos);
+  }
+}
+
+TEST_CASE("launch: a worker that leaves without a word is named, too") {
+  child run({party, "exit"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("worker 'worker2' (rank 2) exited with status 7"));
+}
+
+TEST_CASE("launch: a main that throws ends the run with its sentence everywhere") {
+  child run({party, "throw"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.count("the data are gone") >= 3);
+  CHECK(run.said("worker1"));
+  CHECK(all_gone(run.pids()));
+}
+
+TEST_CASE("launch: two workers of one name are refused by name") {
+  child run({party, "twins"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("ranks 0 and 1 are both named 'twin'"));
+}
+
+TEST_CASE("launch: Ctrl-C and SIGTERM stop all processes") {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    child run({party, "wait"});
+    run.read_until("greeted all", 3);
+    const auto pids = run.pids();
+    REQUIRE(pids.size() == 3);
+    run.kill(signal);
+    CHECK(run.wait() == 130);
+    CHECK(all_gone(pids));
+  }
+}
+
+TEST_CASE("launch: when the launching process is killed, no orphan is left") {
+  child run({party, "wait"});
+  run.read_until("greeted all", 3);
+  const auto pids = run.pids();
+  REQUIRE(pids.size() == 3);
+  run.kill(SIGKILL);
+  CHECK(run.wait() == 128 + SIGKILL);
+  CHECK(eventually([&] { return all_gone(pids); }));
+}
+
+TEST_CASE("launch: a worker that is killed from outside while others wait for it") {
+  child run({party, "return"});
+  run.read_until("greeted all", 3);
+  const auto pids = run.pids();
+  REQUIRE(pids.size() == 3);
+  ::kill(pids[1], SIGKILL);
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("was killed by signal 9"));
+  CHECK(all_gone(pids));
+}
+
+#ifdef WEFT_TORCHRUN
+TEST_CASE("torchrun: starts, meets and ends well") {
+  child run({WEFT_TORCHRUN, "--no-python", "--nproc-per-node", "3", party, "greet"});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK(run.said("rank " + std::string(rank) + " of 3 greeted all"));
+  }
+}
+
+TEST_CASE("torchrun: a main that throws fails the run and says why") {
+  child run({WEFT_TORCHRUN, "--no-python", "--nproc-per-node", "3", party, "throw"});
+  CHECK(run.wait() != 0);
+  INFO(run.output());
+  CHECK(run.said("the data are gone"));
+  CHECK(all_gone(run.pids()));
+}
+#endif
+
+#ifdef WEFT_MPIRUN
+TEST_CASE("mpirun: starts, meets and ends well") {
+  child run({WEFT_MPIRUN, "-n", "3", party, "greet"},
+            {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+             {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+             {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  for (const char* rank : {"0", "1", "2"}) {
+    CHECK(run.said("rank " + std::string(rank) + " of 3 greeted all"));
+  }
+}
+#endif
+
+}  // namespace processes

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the process tests start: `party <deed>`, as three workers unless a launcher started it.
+#include <weft/run.hpp>
+#include <weft/transport/tcp.hpp>
+#include <weft/transport/unix_socket.hpp>
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+namespace party {
+
+using namespace std::chrono_literals;
+using weft::worker;
+
+std::string deed;
+
+int add(int a, int b) { return a + b; }
+asio::awaitable<void> wait_for_ever() {
+  const auto never = weft::make_ref<weft::event>();
+  co_await weft::event::async_wait(never, asio::use_awaitable);
+}
+
+asio::awaitable<void> greet_all(worker& me) {
+  for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+    const int three = co_await me.peer(r).call<&add>(1, 2);
+    if (three != 3) throw std::runtime_error("1 + 2 is not " + std::to_string(three));
+  }
+  // One write per line, so that lines of several processes do not mix.
+  std::cout << "rank " + std::to_string(me.rank()) + " of " + std::to_string(me.world_size()) +
+                   " greeted all, pid " + std::to_string(::getpid()) + "\n"
+            << std::flush;
+}
+
+asio::awaitable<void> main_(worker& me) {
+  co_await greet_all(me);
+  const std::uint32_t last = me.world_size() - 1;
+  if (deed == "greet") co_return;
+  if (deed == "die" && me.rank() == last) ::raise(SIGKILL);
+  if (deed == "die-first" && me.rank() == 0) ::raise(SIGKILL);
+  if (deed == "exit" && me.rank() == last) ::_exit(7);
+  if (deed == "throw" && me.rank() == 1) throw std::runtime_error("the data are gone");
+  if (deed == "return" && me.rank() == 1) co_return;  // the others wait for it all the same
+  co_await me.peer((me.rank() + 1) % me.world_size()).call<&wait_for_ever>(weft::within(1h));
+}
+
+}  // namespace party
+
+int main(int argc, char** argv) {
+  party::deed = argc > 1 ? argv[1] : "greet";
+  weft::options o;
+  o.workers = 3;
+  o.rendezvous_deadline = std::chrono::seconds(60);
+  if (party::deed == "twins") o.name = "twin";
+  return weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
+}

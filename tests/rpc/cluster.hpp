@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSL-1.0
+// Many workers in one process, each on a thread of its own. A test that hangs is aborted.
+#pragma once
+
+#include <weft/rpc/runtime.hpp>
+#include <weft/transport/inproc.hpp>
+#include <weft/transport/tcp.hpp>
+#include <weft/transport/unix_socket.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::testing {
+
+enum class over : std::uint8_t { inproc, tcp, unix_socket };
+
+inline const char* name_of(over how) {
+  switch (how) {
+    case over::inproc: return "inproc";
+    case over::tcp: return "tcp";
+    case over::unix_socket: return "unix";
+  }
+  return "?";
+}
+
+/// Ends the process if it lives too long: a hang becomes a failure with a name.
+class watchdog {
+ public:
+  explicit watchdog(std::string what, std::chrono::seconds patience = std::chrono::seconds(240))
+      : thread_([this, what = std::move(what), patience] {
+          std::unique_lock hold(lock_);
+          if (over_.wait_for(hold, patience, [this] { return done_; })) return;
+          std::fprintf(stderr, "the test hangs: %s\n", what.c_str());
+          std::abort();
+        }) {}
+  watchdog(const watchdog&) = delete;
+  watchdog& operator=(const watchdog&) = delete;
+  ~watchdog() {
+    {
+      const std::lock_guard hold(lock_);
+      done_ = true;
+    }
+    over_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex lock_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+[[nodiscard]] inline options with_io_threads(unsigned io_threads) {
+  options o;
+  o.io_threads = io_threads;
+  return o;
+}
+
+/// `real` workers named "worker<rank>", of role "even" or "odd", and `strangers` members whose ends
+/// the test plays itself.
+class cluster {
+ public:
+  using main_function = std::function<asio::awaitable<void>(worker&)>;
+
+  cluster(std::uint32_t real, over how, options o = with_io_threads(0),
+          std::uint32_t strangers = 0)
+      : guard_("a cluster over " + std::string(name_of(how))) {
+    const auto hub = std::make_shared<inproc::hub>();
+    members_.token = {0x746f6b656e, 0x1234};
+    for (std::uint32_t r = 0; r < real + strangers; ++r) {
+      member m{"worker" + std::to_string(r), r % 2 == 0 ? "even" : "odd", {1, r}, {}};
+      if (r < real) {
+        lives_.push_back(std::make_unique<runtime<>>(make_network(how, hub), o));
+        m.addresses = lives_.back()->addresses();
+      }
+      members_.members.push_back(std::move(m));
+    }
+  }
+  cluster(const cluster&) = delete;
+  cluster& operator=(const cluster&) = delete;
+  ~cluster() { static_cast<void>(join()); }
+
+  /// To be changed before `start`.
+  [[nodiscard]] membership& members() { return members_; }
+
+  /// The workers' runs begin, each with that main.
+  void start(const main_function& main_) {
+    ends_.resize(lives_.size());
+    for (std::uint32_t r = 0; r < lives_.size(); ++r) {
+      membership mine = members_;
+      mine.rank = r;
+      lives_[r]->join(std::move(mine));
+    }
+    for (std::uint32_t r = 0; r < lives_.size(); ++r) {
+      threads_.emplace_back([this, r, main_] { ends_[r] = lives_[r]->run(main_); });
+    }
+  }
+  /// Waits for all runs; how each ended.
+  [[nodiscard]] std::vector<error> join() {
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+    return ends_;
+  }
+  [[nodiscard]] std::vector<error> run(const main_function& main_) {
+    start(main_);
+    return join();
+  }
+  /// Ends a run with strangers, who never report that they are done.
+  void stop() {
+    asio::post(at(0).context(), [this] { at(0).shutdown(error(errc::cancelled, "test is over")); });
+  }
+
+  /// Between `start` and the end of this object.
+  [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
+
+ private:
+  static std::unique_ptr<network> make_network(over how,
+                                               const std::shared_ptr<inproc::hub>& hub) {
+    switch (how) {
+      case over::inproc: return std::make_unique<network_of<inproc>>(inproc(hub));
+      case over::tcp: return std::make_unique<network_of<tcp>>();
+      case over::unix_socket: return std::make_unique<network_of<unix_socket>>();
+    }
+    return nullptr;
+  }
+
+  watchdog guard_;
+  membership members_;
+  std::vector<std::unique_ptr<runtime<>>> lives_;
+  std::vector<error> ends_;
+  std::vector<std::thread> threads_;
+};
+
+/// Runs `main_` on `size` workers and checks that the run ends well.
+inline void run_well(std::uint32_t size, over how, const options& o,
+                     const cluster::main_function& main_) {
+  cluster workers(size, how, o);
+  const auto ends = workers.run(main_);
+  for (std::size_t r = 0; r < ends.size(); ++r) {
+    INFO("rank ", r, " over ", name_of(how), ": ", ends[r].message());
+    CHECK_FALSE(ends[r]);
+  }
+}
+
+/// The same main over every transport, with and without an I/O thread.
+inline void everywhere(std::uint32_t size, const cluster::main_function& main_) {
+  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_well(size, how, with_io_threads(io_threads), main_);
+    }
+  }
+}
+
+/// The failure of a call: `co_await failure_of(peer.call<&f>(..., as_expected))`.
+template <class T>
+asio::awaitable<error> failure_of(asio::awaitable<expected<T>> call) {
+  auto result = co_await std::move(call);
+  co_return result ? error() : result.error();
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSL-1.0
+// Deadlines and cancellation: every wait ends, the other side hears of it, the link stays usable.
+#include <rpc/cluster.hpp>
+
+#include <weft/core/event.hpp>
+#include <weft/rpc/peer.hpp>
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+
+namespace call_deadlines {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::as_expected;
+using weft::errc;
+using weft::event;
+using weft::execution;
+using weft::light;
+using weft::make_ref;
+using weft::within;
+using weft::worker;
+
+int add(int a, int b) { return a + b; }
+
+std::atomic<int> waiting{0};
+std::atomic<int> cancelled{0};
+
+/// Waits until it is cancelled.
+asio::awaitable<int> wait_for_ever() {
+  ++waiting;
+  const auto never = make_ref<event>();
+  try {
+    co_await event::async_wait(never, asio::use_awaitable);
+  } catch (const std::system_error&) {
+    ++cancelled;
+    throw;
+  }
+  co_return 1;
+}
+/// Waits in a call to the next worker.
+asio::awaitable<int> wait_below(worker& me) {
+  co_return co_await me.peer((me.rank() + 1) % me.world_size()).call<&wait_for_ever>();
+}
+asio::awaitable<int> how_many_cancelled() { co_return cancelled.load(); }
+
+/// Asks until `rank` has seen that many cancellations.
+asio::awaitable<void> until_cancelled(worker& me, int rank, int count) {
+  while (co_await me.peer(rank).call<&how_many_cancelled>() < count) {
+  }
+}
+
+TEST_CASE("deadline: within ends the call, and the callee's coroutine is cancelled") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    const auto p = me.peer(1);
+    const auto begun = me.time().now();
+    const auto e = co_await failure_of(p.call<&wait_for_ever>(within(20ms), as_expected));
+    CHECK(me.time().now() - begun >= 20ms);
+    CHECK(e == errc::timed_out);
+    CHECK(e.ran() == execution::maybe_executed);
+    CHECK(e.detail().peer == "worker1");
+    CHECK(e.detail().function == "call_deadlines::wait_for_ever");
+    CHECK(e.detail().deadline >= 19ms);
+    CHECK(e.detail().deadline <= 20ms);
+    CHECK(e.detail().elapsed >= 20ms);
+    co_await until_cancelled(me, 1, 1);
+    CHECK(co_await p.call<&add>(1, 2) == 3);
+  });
+}
+
+TEST_CASE("deadline: the default applies where nothing else is said") {
+  weft::options o = with_io_threads(1);
+  o.call_deadline = 30ms;
+  cancelled = 0;
+  run_well(2, over::tcp, o, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto e = co_await failure_of(me.peer(1).call<&wait_for_ever>(as_expected));
+    CHECK(e == errc::timed_out);
+    CHECK(e.detail().deadline <= 30ms);
+    while (co_await me.peer(1).call<&how_many_cancelled>(within(60s)) < 1) {
+    }
+  });
+}
+
+asio::awaitable<std::int64_t> left_here(worker& me) {
+  const auto scope = weft::this_scope();
+  co_return scope && scope->deadline
+      ? std::chrono::duration_cast<std::chrono::milliseconds>(*scope->deadline - me.time().now())
+            .count()
+      : -1;
+}
+std::int64_t left_on_pool(worker& me) {
+  const auto scope = weft::this_scope();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(*scope->deadline - me.time().now())
+      .count();
+}
+asio::awaitable<std::int64_t> left_below(worker& me) {
+  co_return co_await me.peer(0).call<&left_here>(within(1h));
+}
+
+TEST_CASE("deadline: inherited by the function and by nested calls, which can only shorten it") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    for (const std::int64_t left :
+         {co_await p.call<&left_here>(within(30s)), co_await p.call<&left_on_pool>(within(30s)),
+          co_await p.call<&left_below>(within(30s))}) {
+      CHECK(left <= 30'000);
+      CHECK(left > 0);
+    }
+    CHECK(co_await p.call<&left_here>() > 30'000);  // the default, a minute
+  });
+}
+
+TEST_CASE("deadline: a nested wait ends with the outer call, all the way down") {
+  everywhere(3, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    const auto e =
+        co_await failure_of(me.peer(1).call<&wait_below>(within(30ms), as_expected));
+    CHECK(e == errc::timed_out);
+    co_await until_cancelled(me, 2, 1);
+  });
+}
+
+std::atomic<bool> let_go{false};
+/// Cannot be cancelled: the reply comes when nobody waits for it any more.
+int answer_late() {
+  while (!let_go) std::this_thread::yield();
+  return 5;
+}
+light<void> nothing() { return {}; }
+
+TEST_CASE("deadline: a late reply is dropped and counted, and met by no other call") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    let_go = false;
+    const auto p = me.peer(1);
+    const auto before = me.stats().late_replies;
+    const auto e = co_await failure_of(p.call<&answer_late>(within(10ms), as_expected));
+    CHECK(e == errc::timed_out);
+    auto next = p.start<&add>(3, 4);  // takes the slot that is free now
+    let_go = true;
+    CHECK(co_await std::move(next) == 7);
+    while (me.stats().late_replies == before) co_await p.call<&nothing>();
+    CHECK(me.stats().late_replies == before + 1);
+  });
+}
+
+TEST_CASE("deadline: one that has passed before the function begins") {
+  // The only thread of the pool is busy until the second request's deadline has passed.
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    let_go = false;
+    const auto p = me.peer(1);
+    auto busy = p.start<&answer_late>();
+    const auto e = co_await failure_of(p.call<&add>(1, 2, within(20ms), as_expected));
+    CHECK(e == errc::timed_out);
+    let_go = true;
+    CHECK(co_await std::move(busy) == 5);
+    CHECK(co_await p.call<&add>(1, 2) == 3);
+  });
+}
+
+TEST_CASE("cancellation: cancelling the caller's coroutine cancels the callee's") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    std::string ending;
+    asio::cancellation_signal stop;
+    const auto over = make_ref<event>();
+    auto caller = [&](weft::peer p) -> asio::awaitable<void> {
+      try {
+        co_await p.call<&wait_for_ever>();
+        ending = "returned";
+      } catch (const weft::rpc_error& e) {
+        ending = e.error() == errc::cancelled ? "cancelled" : e.what();
+      }
+    };
+    asio::co_spawn(me.context(), caller(me.peer(1)),
+                   asio::bind_cancellation_slot(stop.slot(),
+                                                [over](std::exception_ptr) { over->set(); }));
+    while (waiting == 0) co_await me.peer(1).call<&nothing>();
+    stop.emit(asio::cancellation_type::terminal);
+    co_await event::async_wait(over, asio::use_awaitable);
+    CHECK(ending == "cancelled");
+    co_await until_cancelled(me, 1, 1);
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+  });
+}
+
+TEST_CASE("cancellation: dropping a future cancels the callee, detaching it does not") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    {
+      auto dropped = me.peer(1).start<&wait_for_ever>();
+      auto detached = me.peer(1).start<&wait_for_ever>(within(1h));
+      while (waiting < 2) co_await me.peer(1).call<&nothing>();
+      std::move(detached).detach();
+    }
+    co_await until_cancelled(me, 1, 1);
+    CHECK(cancelled == 1);
+  });
+}
+
+TEST_CASE("cancellation: it reaches calls two workers down") {
+  everywhere(3, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    {
+      auto dropped = me.peer(1).start<&wait_below>();
+      while (waiting < 1) co_await me.peer(2).call<&nothing>();
+    }
+    co_await until_cancelled(me, 2, 1);
+  });
+}
+
+TEST_CASE("cancellation: many calls cancelled at once leave no slot behind") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    waiting = cancelled = 0;
+    for (int round = 0; round < 5; ++round) {
+      std::vector<weft::future<int>> futures;
+      for (int i = 0; i < 40; ++i) futures.push_back(me.peer(1).start<&wait_for_ever>());
+      CHECK(co_await me.peer(1).call<&add>(round, 1) == round + 1);
+      futures.clear();
+      CHECK(co_await me.peer(1).call<&add>(round, 2) == round + 2);
+    }
+    co_await until_cancelled(me, 1, waiting);
+  });
+}
+
+}  // namespace call_deadlines

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSL-1.0
+// Calls that fail: each with a typed error that names its cause, and the worker lives on.
+#include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
+
+#include <weft/core/event.hpp>
+#include <weft/rpc/peer.hpp>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace failing_calls {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::as_expected;
+using weft::errc;
+using weft::execution;
+using weft::light;
+using weft::origin;
+using weft::within;
+using weft::worker;
+
+int add(int a, int b) { return a + b; }
+int throws_std(int) { throw std::out_of_range("index 7 of 3"); }
+light<int> throws_std_here(int) { throw std::out_of_range("index 7 of 3"); }
+asio::awaitable<int> throws_std_later(int) {
+  co_await asio::post(asio::use_awaitable);
+  throw std::out_of_range("index 7 of 3");
+}
+struct strange {};
+int throws_strange() { throw strange{}; }
+asio::awaitable<int> throws_strange_later() {
+  co_await asio::post(asio::use_awaitable);
+  throw strange{};
+}
+void throws_in_void() { throw std::runtime_error("void, too"); }
+asio::awaitable<int> fails_below(worker& me) {
+  co_return co_await me.peer(0).call<&throws_std>(1);
+}
+asio::awaitable<int> fails_two_below(worker& me) {
+  co_return co_await me.peer(1 - me.rank()).call<&fails_below>();
+}
+int throws_generic() { throw std::system_error(std::make_error_code(std::errc::no_space_on_device)); }
+
+asio::awaitable<void> check_remote(worker& me, weft::error e, std::string function) {
+  CHECK(e == errc::remote_exception);
+  CHECK(e.ran() == execution::executed);
+  CHECK(e.detail().from == origin::remote_user);
+  CHECK(e.detail().text == "index 7 of 3");
+  CHECK(e.detail().remote_type == "std::out_of_range");
+  CHECK(e.detail().peer == "worker1");
+  CHECK(e.detail().function == function);
+  const std::string text = e.message();
+  CHECK(text.find("worker1") != std::string::npos);
+  CHECK(text.find(function) != std::string::npos);
+  CHECK(co_await me.peer(1).call<&add>(1, 1) == 2);  // it lives on
+}
+
+TEST_CASE("call: a function that throws gives remote_exception with type, text and place") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    const std::string ns = "failing_calls::";
+    co_await check_remote(me, co_await failure_of(p.call<&throws_std>(1, as_expected)),
+                          ns + "throws_std");
+    co_await check_remote(me, co_await failure_of(p.call<&throws_std_here>(1, as_expected)),
+                          ns + "throws_std_here");
+    co_await check_remote(me, co_await failure_of(p.call<&throws_std_later>(1, as_expected)),
+                          ns + "throws_std_later");
+    for (const auto& e : {co_await failure_of(p.call<&throws_strange>(as_expected)),
+                          co_await failure_of(p.call<&throws_strange_later>(as_expected))}) {
+      CHECK(e == errc::remote_exception);
+      CHECK(e.ran() == execution::executed);
+      CHECK(e.message().find("not a std::exception") != std::string::npos);
+    }
+    CHECK(co_await failure_of(p.call<&throws_in_void>(as_expected)) == errc::remote_exception);
+    CHECK(co_await failure_of(p.call<&throws_generic>(as_expected)) == errc::remote_exception);
+    try {
+      co_await p.call<&throws_std>(1);
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == errc::remote_exception);
+      CHECK(std::string(e.what()).find("index 7 of 3") != std::string::npos);
+    }
+    auto started = p.start<&throws_std>(1);
+    try {
+      co_await std::move(started);
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == errc::remote_exception);
+    }
+  });
+}
+
+TEST_CASE("call: nested errors arrive as a chain of causes, each with its place") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto e = co_await failure_of(me.peer(1).call<&fails_below>(as_expected));
+    CHECK(e == errc::remote_exception);
+    CHECK(e.detail().peer == "worker1");
+    const auto cause = e.cause();
+    CHECK(cause == errc::remote_exception);
+    CHECK(cause.detail().peer == "worker0");
+    CHECK(cause.detail().remote_type == "std::out_of_range");
+    CHECK(cause.detail().text == "index 7 of 3");
+    const auto deep = co_await failure_of(me.peer(1).call<&fails_two_below>(as_expected));
+    CHECK(deep.cause().cause().detail().remote_type == "std::out_of_range");
+    CHECK(deep.message().find("caused by") != std::string::npos);
+  });
+}
+
+// Names for calls that no program contains: the id is known, the function is not. The entry stays
+// out of the table because nothing takes its address here.
+asio::awaitable<weft::error> call_raw(worker& me, std::uint32_t to, std::uint64_t function,
+                                      std::uint32_t signature) {
+  weft::message m;
+  weft::codec<int>::encode(m.payload(), 1);
+  weft::codec<int>::encode(m.payload(), 2);
+  weft::detail::outgoing_call c{weft::ref<weft::link>(&me.to(to)), function, signature, "by hand",
+                                {}};
+  const auto result = co_await weft::detail::round_trip(c, m);
+  co_return result.failure;
+}
+
+TEST_CASE("call: an unknown function, and one with another signature") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    using known = weft::function<&add>;
+    CHECK_FALSE(co_await call_raw(me, 1, known::id, known::signature));
+    const auto unknown = co_await call_raw(me, 1, known::id + 1, known::signature);
+    CHECK(unknown == errc::unknown_function);
+    CHECK(unknown.ran() == execution::not_executed);
+    CHECK(unknown.detail().text.find(std::to_string(known::id + 1)) != std::string::npos);
+    const auto differing = co_await call_raw(me, 1, known::id, known::signature + 1);
+    CHECK(differing == errc::signature_mismatch);
+    CHECK(differing.ran() == execution::not_executed);
+    CHECK(differing.detail().text.find("failing_calls::add") != std::string::npos);
+    CHECK(differing.detail().text.find(std::to_string(known::signature)) != std::string::npos);
+    CHECK(differing.detail().text.find(std::to_string(known::signature + 1)) !=
+          std::string::npos);
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+  });
+}
+
+asio::awaitable<weft::error> send_bad_arguments(worker& me, std::uint32_t to) {
+  weft::message m;
+  weft::codec<std::string>::encode(m.payload(), "not two numbers");
+  using known = weft::function<&add>;
+  weft::detail::outgoing_call c{weft::ref<weft::link>(&me.to(to)), known::id, known::signature,
+                                "add", {}};
+  const auto result = co_await weft::detail::round_trip(c, m);
+  co_return result.failure;
+}
+
+TEST_CASE("call: arguments that do not decode give bad_arguments, not executed") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto e = co_await send_bad_arguments(me, 1);
+    CHECK(e == errc::bad_arguments);
+    CHECK(e.ran() == execution::not_executed);
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+  });
+}
+
+TEST_CASE("worker: an unknown name or rank lists what there is, and nothing waits") {
+  run_well(2, over::inproc, {}, [](worker& me) -> asio::awaitable<void> {
+    try {
+      static_cast<void>(me.peer("nobody"));
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == errc::unknown_peer);
+      const std::string text = e.what();
+      CHECK(text.find("'nobody'") != std::string::npos);
+      CHECK(text.find("worker0, worker1") != std::string::npos);
+    }
+    for (const int rank : {2, -1}) {
+      try {
+        static_cast<void>(me.peer(rank));
+        FAIL("nothing was thrown");
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::unknown_peer);
+      }
+    }
+    co_return;
+  });
+}
+
+std::string repeat(int size) { return std::string(static_cast<std::size_t>(size), 'x'); }
+std::size_t length(const std::string& s) { return s.size(); }
+
+TEST_CASE("call: an argument or a result beyond the payload's limit is a typed error") {
+  weft::options o = with_io_threads(1);
+  o.bounds.payload = 64 * 1024;
+  run_well(2, over::tcp, o, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    const auto sent = co_await failure_of(p.call<&length>(repeat(70'000), as_expected));
+    CHECK(sent == errc::message_too_large);
+    CHECK(sent.ran() == execution::not_sent);
+    const auto came = co_await failure_of(p.call<&repeat>(70'000, as_expected));
+    CHECK(came == errc::message_too_large);
+    CHECK(came.ran() == execution::executed);
+    CHECK(co_await p.call<&length>(repeat(1000)) == 1000);
+  });
+}
+
+weft::ref<weft::event> gate;  // made and used on the serving worker's thread
+asio::awaitable<void> wait_at_gate() {
+  if (!gate) gate = weft::make_ref<weft::event>();
+  const auto mine = gate;
+  co_await weft::event::async_wait(mine, asio::use_awaitable);
+}
+asio::awaitable<void> open_gate() {
+  if (gate) std::exchange(gate, nullptr)->set();
+  co_return;
+}
+
+TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room") {
+  // The peer is a listening socket that never answers, so that nothing leaves the outbox.
+  for (const bool opens : {false, true}) {
+    raw_listener silent;
+    weft::options o = with_io_threads(0);
+    o.outbox_frames = 8;
+    o.handshake_deadline = 200s;
+    cluster workers(2, over::tcp, o, 1);
+    workers.members().members[2].addresses = {{"tcp", silent.endpoint()}};
+    const auto ends = workers.run([&, opens](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 1) {  // ends by worker 1's report
+        if (me.rank() == 0) {
+          const auto never = weft::make_ref<weft::event>();
+          co_await weft::event::async_wait(never, asio::use_awaitable);
+        }
+        co_return;
+      }
+      const auto p = me.peer(2);
+      for (int i = 0; i < 8; ++i) p.post<&add>(i, 1);
+      try {
+        p.post<&add>(9, 1);
+        FAIL("nothing was thrown");
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::too_many_calls);
+        CHECK(e.error().ran() == execution::not_sent);
+        CHECK(std::string(e.what()).find("worker2") != std::string::npos);
+      }
+      try {
+        static_cast<void>(p.start<&add>(9, 1));
+        FAIL("nothing was thrown");
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::too_many_calls);
+      }
+      if (!opens) {
+        const auto e = co_await failure_of(p.call<&add>(1, 2, within(30ms), as_expected));
+        CHECK(e == errc::timed_out);
+        CHECK(e.ran() == execution::not_sent);
+        CHECK(e.message().find("outbox") != std::string::npos);
+      } else {
+        auto waits = [](weft::peer to) -> asio::awaitable<weft::error> {
+          co_return co_await failure_of(to.call<&add>(1, 2, within(60s), as_expected));
+        };
+        auto waiting = me.spawn(waits(p));
+        CHECK_FALSE(waiting.ready());
+        // Now the peer answers the handshake, reads all, and closes.
+        std::thread other([&, all = workers.members()]() mutable {
+          auto peer = silent.accept();
+          const auto hello = peer.read();
+          CHECK(hello);
+          all.rank = 2;
+          peer.send(greeting_frame(weft::frame_kind::welcome, weft::introduce(all, 1)));
+          int requests = 0;
+          while (requests < 9 && peer.read()) ++requests;
+          CHECK(requests == 9);  // the ninth is the call that waited
+        });
+        const auto e = co_await std::move(waiting);
+        other.join();
+        CHECK(e == errc::peer_died);
+        CHECK(e.ran() == execution::maybe_executed);
+      }
+      CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
+      throw std::runtime_error("the test is over");
+    });
+    CHECK(ends[0].message().find("the test is over") != std::string::npos);
+    CHECK(ends[1] == errc::worker_failed);
+  }
+}
+
+TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
+  raw_listener there;
+  weft::options o = with_io_threads(1);
+  cluster workers(2, over::tcp, o, 1);
+  workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  std::thread dying([&, all = workers.members()]() mutable {
+    auto peer = there.accept();
+    CHECK(peer.read());
+    all.rank = 2;
+    peer.send(greeting_frame(weft::frame_kind::welcome, weft::introduce(all, 1)));
+    CHECK(peer.read());  // one request, then it is gone
+  });
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 0) {
+      const auto never = weft::make_ref<weft::event>();
+      co_await weft::event::async_wait(never, asio::use_awaitable);
+    }
+    const auto p = me.peer(2);
+    auto started = p.start<&add>(5, 6);
+    const auto e = co_await failure_of(p.call<&add>(1, 2, as_expected));
+    CHECK(e == errc::peer_died);
+    CHECK(e.ran() == execution::maybe_executed);
+    CHECK(e.message().find("worker2") != std::string::npos);
+    try {
+      co_await std::move(started);
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& failure) {
+      CHECK(failure.error() == errc::peer_died);
+    }
+    // Many in a row: each fails by itself, without nesting.
+    for (int i = 0; i < 20'000; ++i) {
+      const auto again = co_await failure_of(p.call<&add>(1, 2, as_expected));
+      if (again != errc::peer_died || again.ran() != execution::not_sent) {
+        FAIL_CHECK(again.message());
+        break;
+      }
+    }
+    CHECK_THROWS_AS(p.post<&add>(1, 2), weft::rpc_error);
+    CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
+    throw std::runtime_error("the test is over");
+  });
+  dying.join();
+  CHECK(ends[1] == errc::worker_failed);
+}
+
+TEST_CASE("call: a peer where nobody listens is dead, one without a common transport is refused") {
+  cluster workers(2, over::tcp, with_io_threads(1), 2);
+  {
+    const raw_listener gone;
+    workers.members().members[2].addresses = {{"tcp", gone.endpoint()}};
+  }
+  workers.members().members[3].addresses = {{"carrier pigeon", "loft 3"}};
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 0) {
+      const auto never = weft::make_ref<weft::event>();
+      co_await weft::event::async_wait(never, asio::use_awaitable);
+    }
+    const auto dead = co_await failure_of(me.peer(2).call<&add>(1, 2, as_expected));
+    CHECK(dead == errc::peer_died);
+    const auto apart = co_await failure_of(me.peer(3).call<&add>(1, 2, as_expected));
+    CHECK(apart == errc::no_common_transport);
+    CHECK(apart.message().find("worker3") != std::string::npos);
+    throw std::runtime_error("the test is over");
+  });
+  CHECK(ends[1] == errc::worker_failed);
+}
+
+}  // namespace failing_calls

@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: BSL-1.0
+// Peers that say what they like, over plain TCP, to a worker that must neither crash, nor hang, nor
+// stop serving the others.
+#include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
+
+#include <weft/core/event.hpp>
+#include <weft/rpc/peer.hpp>
+
+#include <asio/use_future.hpp>
+
+#include <fstream>
+#include <functional>
+#include <future>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace hostile_peers {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::as_expected;
+using weft::errc;
+using weft::frame;
+using weft::frame_header;
+using weft::frame_kind;
+using weft::header_size;
+using weft::light;
+using weft::within;
+using weft::worker;
+
+constexpr std::uint64_t mutant_call = 0x0000'0007'0000'0003;
+constexpr std::uint64_t probe_call = 0x1111'2222'3333'4444;
+
+light<std::uint64_t> twice(std::uint64_t x) { return x * 2; }
+asio::awaitable<std::uint64_t> twice_later(std::uint64_t x) {
+  co_await asio::post(asio::use_awaitable);
+  co_return x * 2;
+}
+
+asio::awaitable<void> serve(worker&) {
+  const auto never = weft::make_ref<weft::event>();
+  co_await weft::event::async_wait(never, asio::use_awaitable);
+}
+
+/// Workers 0 and 1, and as many strangers as the test wants; worker 1 is the victim.
+class scene {
+ public:
+  explicit scene(std::uint32_t strangers, weft::options o = with_io_threads(1))
+      : workers_(2, over::tcp, std::move(o), strangers) {}
+  ~scene() {
+    workers_.stop();
+    const auto ends = workers_.join();
+    INFO(ends[1].message());
+    CHECK(ends[1].message().find("test is over") != std::string::npos);
+  }
+  void start(const cluster::main_function& main_ = serve) {
+    workers_.start(main_);
+    ping();
+  }
+  [[nodiscard]] weft::membership& members() { return workers_.members(); }
+  [[nodiscard]] raw_peer connect() {
+    return raw_peer(workers_.members().members[1].addresses[0].endpoint);
+  }
+  /// A connection that was welcomed, by a stranger not heard of before.
+  [[nodiscard]] raw_peer connect_as_member() {
+    raw_peer p = connect();
+    REQUIRE(next_ < members().size());
+    REQUIRE(p.greet(members(), next_++, 1));
+    return p;
+  }
+  /// Another worker is served by the victim, and the other way round.
+  void ping() {
+    for (const std::uint32_t from : {0u, 1u}) {
+      auto call = [](worker& me) -> asio::awaitable<std::uint64_t> {
+        co_return co_await me.peer(1 - me.rank()).call<&twice_later>(21u);
+      };
+      auto done = asio::co_spawn(workers_.at(from).context(), call(workers_.at(from)),
+                                 asio::use_future);
+      CHECK(done.get() == 42);
+    }
+  }
+  /// The result of a coroutine on the victim's thread.
+  template <class T>
+  T on_victim(asio::awaitable<T> work) {
+    return asio::co_spawn(workers_.at(1).context(), std::move(work), asio::use_future).get();
+  }
+  [[nodiscard]] worker& victim() { return workers_.at(1); }
+
+ private:
+  cluster workers_;
+  std::uint32_t next_ = 2;
+};
+
+frame request(std::uint64_t call, std::uint64_t x) {
+  using f = weft::function<&twice>;
+  weft::message m;
+  weft::codec<std::uint64_t>::encode(m.payload(), x);
+  const std::byte trace[8] = {};
+  m.section(weft::section_kind::trace, trace);
+  frame_header h;
+  h.call = call;
+  h.function = f::id;
+  h.signature = f::signature;
+  h.deadline_us = 30'000'000;
+  return std::move(m).finish(h);
+}
+frame reply(std::uint64_t call, std::uint64_t value) {
+  weft::message m;
+  weft::codec<std::uint64_t>::encode(m.payload(), value);
+  frame_header h;
+  h.kind = frame_kind::reply;
+  h.call = call;
+  return std::move(m).finish(h);
+}
+frame failure(std::uint64_t call) {
+  weft::message m;
+  weft::codec<weft::error>::encode(m.payload(), weft::error(errc::remote_exception, "boom"));
+  frame_header h;
+  h.kind = frame_kind::failure;
+  h.call = call;
+  return std::move(m).finish(h);
+}
+frame control() {
+  weft::message m;
+  m.payload().number(weft::run_message::kind::finished);
+  m.payload().number(std::uint32_t{2});
+  weft::codec<std::string>::encode(m.payload(), "");
+  frame_header h;
+  h.kind = frame_kind::control;
+  return std::move(m).finish(h);
+}
+frame other(frame_kind kind) {
+  weft::message m;
+  m.payload().number(std::uint32_t{7});
+  frame_header h;
+  h.kind = kind;
+  h.call = mutant_call;
+  return std::move(m).finish(h);
+}
+std::vector<byte_string> every_kind() {
+  std::vector<byte_string> out{bytes_of(request(mutant_call, 4)), bytes_of(reply(mutant_call, 4)),
+                               bytes_of(failure(mutant_call)), bytes_of(control())};
+  for (const auto kind : {frame_kind::cancel, frame_kind::rref, frame_kind::autograd,
+                          frame_kind::hello, frame_kind::welcome, frame_kind::refuse}) {
+    out.push_back(bytes_of(other(kind)));
+  }
+  return out;
+}
+byte_string flipped(byte_string bytes, std::size_t bit) {
+  bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+  return bytes;
+}
+
+/// What came back for a frame and the good request behind it.
+struct answers {
+  std::vector<frame> frames;
+  [[nodiscard]] const frame* to(std::uint64_t call) const {
+    for (const frame& f : frames) {
+      if (f.header.call == call) return &f;
+    }
+    return nullptr;
+  }
+};
+weft::error failure_in(const frame* f) {
+  if (!f || f->header.kind != frame_kind::failure) return {};
+  weft::parts record;
+  weft::reader r(f->payload(), record);
+  return weft::codec<weft::error>::decode(r);
+}
+std::uint64_t value_in(const frame* f) {
+  if (!f || f->header.kind != frame_kind::reply) return 0;
+  weft::parts record;
+  weft::reader r(f->payload(), record);
+  return weft::codec<std::uint64_t>::decode(r);
+}
+
+void check_sane(const answers& got) {
+  std::set<std::uint64_t> seen;
+  for (const frame& f : got.frames) {
+    CHECK((f.header.kind == frame_kind::reply || f.header.kind == frame_kind::failure));
+    CHECK(seen.insert(f.header.call).second);  // no call is answered twice
+  }
+  if (const frame* probe = got.to(probe_call)) CHECK(value_in(probe) == 200);
+}
+
+/// Says it, then a good request, then nothing more, and takes in what comes until the end.
+answers say(scene& s, const byte_string& bytes) {
+  raw_peer p = s.connect_as_member();
+  byte_string all = bytes;
+  append(all, bytes_of(request(probe_call, 100)));
+  p.send(all);
+  p.finish_sending();
+  answers out{p.read_all()};
+  check_sane(out);
+  return out;
+}
+
+/// As `say`, over one connection for as long as it lasts. Not for what makes the victim wait for
+/// more bytes.
+class talker {
+ public:
+  explicit talker(scene& s) : scene_(s) {}
+  answers say(const byte_string& bytes) {
+    if (!peer_) peer_.emplace(scene_.connect_as_member());
+    byte_string all = bytes;
+    append(all, bytes_of(request(probe_call, 100)));
+    answers out;
+    if (peer_->send(all)) {
+      while (auto f = peer_->read()) {
+        out.frames.push_back(std::move(*f));
+        if (out.frames.back().header.call == probe_call) break;
+      }
+    }
+    if (!out.to(probe_call)) peer_.reset();
+    check_sane(out);
+    return out;
+  }
+
+ private:
+  scene& scene_;
+  std::optional<raw_peer> peer_;
+};
+
+TEST_CASE("hostile: every frame kind, truncated at every byte") {
+  const auto kinds = every_kind();
+  std::uint32_t count = 0;
+  for (const auto& k : kinds) count += static_cast<std::uint32_t>(k.size());
+  scene s(count);
+  s.start();
+  for (const auto& whole : kinds) {
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+      raw_peer p = s.connect_as_member();
+      p.send(std::span(whole).first(size));
+      p.finish_sending();
+      CHECK(p.read_all().empty());
+    }
+    s.ping();
+  }
+}
+
+TEST_CASE("hostile: every bit of every kind's header flipped") {
+  const auto kinds = every_kind();
+  scene s(static_cast<std::uint32_t>(kinds.size() * header_size * 8));
+  s.start();
+  talker t(s);
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    for (std::size_t bit = 0; bit < header_size * 8; ++bit) {
+      CAPTURE(k);
+      CAPTURE(bit);
+      const byte_string mutant = flipped(kinds[k], bit);
+      const std::size_t byte = bit / 8;
+      const answers got = byte < 48 ? t.say(mutant) : say(s, mutant);
+      if (byte < 5) CHECK(got.frames.empty());  // magic, version
+      if (k != 0) {
+        CHECK(got.frames.size() <= 2);
+        continue;
+      }
+      // A request: what it now says is known.
+      const auto call = weft::detail::load<std::uint64_t>(mutant.data() + 8);
+      const frame* const answer = got.to(call);
+      if (byte >= 8 && byte < 16) CHECK(value_in(answer) == 8);
+      if (byte >= 16 && byte < 24) CHECK(failure_in(answer) == errc::unknown_function);
+      if (byte >= 24 && byte < 28) CHECK(failure_in(answer) == errc::signature_mismatch);
+      if (byte >= 32 && byte < 48) CHECK(value_in(answer) == 8);
+      if (byte >= 8 && byte < 48) CHECK(got.to(probe_call));
+      if (byte >= 48) CHECK_FALSE(got.to(call));
+    }
+    s.ping();
+  }
+}
+
+TEST_CASE("hostile: every bit of payload and table flipped") {
+  const byte_string good = bytes_of(request(mutant_call, 4));
+  scene s(static_cast<std::uint32_t>((good.size() - header_size) * 8));
+  s.start();
+  const std::size_t table = header_size + 8;  // behind the one argument
+  for (std::size_t bit = header_size * 8; bit < good.size() * 8; ++bit) {
+    CAPTURE(bit);
+    const answers got = say(s, flipped(good, bit));
+    if (bit / 8 < table) {
+      CHECK(value_in(got.to(mutant_call)) ==
+            2 * (std::uint64_t{4} ^ (std::uint64_t{1} << (bit - header_size * 8))));
+      CHECK(got.to(probe_call));
+    } else if (bit / 8 >= table + 4 && bit / 8 < table + 8) {
+      CHECK(got.frames.empty());  // the section's length
+    }
+  }
+  s.ping();
+}
+
+TEST_CASE("hostile: every length 0, one less, one more, and the largest") {
+  struct field {
+    std::size_t at;
+    std::size_t size;
+  };
+  // sections, tensors, table bytes, payload bytes, length of the section, its kind
+  const std::vector<field> fields{{48, 2}, {50, 2}, {52, 4}, {56, 8}, {76, 4}, {72, 2}};
+  const byte_string good = bytes_of(request(mutant_call, 4));
+  scene s(200);
+  s.start();
+  for (const field& f : fields) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, good.data() + f.at, f.size);
+    const std::uint64_t most = f.size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * f.size) - 1;
+    for (const std::uint64_t wrong :
+         {std::uint64_t{0}, value - 1, value + 1, most, most - 1, most / 2, most / 2 + 1,
+          std::uint64_t{weft::default_limits.payload}, std::uint64_t{weft::default_limits.table}}) {
+      if ((wrong & most) == value) continue;
+      CAPTURE(f.at);
+      CAPTURE(wrong);
+      byte_string mutant = good;
+      std::memcpy(mutant.data() + f.at, &wrong, f.size);
+      const answers got = say(s, mutant);
+      // Nothing that lies about its lengths is executed.
+      if (f.at != 72) CHECK(value_in(got.to(mutant_call)) == 0);
+    }
+  }
+  s.ping();
+}
+
+std::size_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::size_t total = 0;
+  std::size_t resident = 0;
+  in >> total >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_CASE("hostile: what is announced but never sent takes no memory") {
+  scene s(64);
+  s.start();
+  byte_string announces = bytes_of(request(mutant_call, 4));
+  const std::uint64_t payload = weft::default_limits.payload;
+  std::memcpy(announces.data() + 56, &payload, sizeof payload);
+  const std::size_t before = resident_bytes();
+  std::vector<raw_peer> peers;
+  for (int i = 0; i < 64; ++i) {
+    peers.push_back(s.connect_as_member());
+    peers.back().send(announces);
+  }
+  s.ping();
+  const std::size_t after = resident_bytes();
+  CHECK(after - std::min(before, after) < (std::size_t{128} << 20));  // of 16 GiB announced
+}
+
+TEST_CASE("hostile: tensors beyond the limits close the link before they are allocated") {
+  weft::options o = with_io_threads(1);
+  o.bounds.frame_tensor_bytes = 1 << 20;
+  o.bounds.worker_tensor_bytes = 1 << 21;
+  scene s(3, o);
+  s.start();
+  for (const std::uint64_t length :
+       {std::uint64_t{1} << 21, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+    byte_string bytes = bytes_of(other(frame_kind::request));
+    const std::uint16_t tensors = 1;
+    const std::uint32_t table = 8;
+    std::memcpy(bytes.data() + 50, &tensors, sizeof tensors);
+    std::memcpy(bytes.data() + 52, &table, sizeof table);
+    bytes.resize(bytes.size() + 8);
+    std::memcpy(bytes.data() + bytes.size() - 8, &length, sizeof length);
+    raw_peer p = s.connect_as_member();
+    p.send(bytes);
+    CHECK(p.read_all().empty());  // closed without waiting for the tensor
+  }
+  s.ping();
+}
+
+// ── before the handshake is over ──
+
+TEST_CASE("hostile: peers that say nothing are closed after the handshake's deadline") {
+  weft::options o = with_io_threads(1);
+  o.handshake_deadline = 100ms;
+  scene s(1, o);
+  s.start();
+  std::vector<raw_peer> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(s.connect());
+  s.ping();
+  for (raw_peer& p : silent) CHECK(p.read_all().empty());
+  raw_peer half = s.connect();
+  const byte_string hello = bytes_of(weft::greeting_frame(frame_kind::hello, {}));
+  half.send(std::span(hello).first(70));
+  CHECK(half.read_all().empty());
+  s.ping();
+}
+
+TEST_CASE("hostile: garbage instead of a hello closes the connection") {
+  scene s(1);
+  s.start();
+  std::uint64_t n = 88172645463325252;
+  for (int round = 0; round < 50; ++round) {
+    byte_string noise(1 + static_cast<std::size_t>(round) * 37);
+    for (std::byte& b : noise) {
+      n ^= n << 13;
+      n ^= n >> 7;
+      n ^= n << 17;
+      b = static_cast<std::byte>(n);
+    }
+    raw_peer p = s.connect();
+    p.send(noise);
+    p.finish_sending();
+    CHECK(p.read_all().empty());
+  }
+  raw_peer http = s.connect();
+  const std::string text = "GET / HTTP/1.1\r\nHost: weft\r\nUser-Agent: a browser that got lost\r\n\r\n";
+  http.send(std::as_bytes(std::span(text)));
+  CHECK(http.read_all().empty());
+  s.ping();
+}
+
+byte_string hello_of(const weft::membership& all, std::uint32_t rank,
+                     const std::function<void(weft::greeting&)>& edit = {}) {
+  weft::membership mine = all;
+  mine.rank = rank;
+  weft::greeting g = weft::introduce(mine, 1);
+  if (edit) edit(g);
+  return bytes_of(weft::greeting_frame(frame_kind::hello, g));
+}
+
+TEST_CASE("hostile: a hello truncated at every byte, and with every bit flipped") {
+  scene s(2);
+  s.start();
+  const byte_string hello = hello_of(s.members(), 2);
+  for (std::size_t size = 0; size < hello.size(); ++size) {
+    raw_peer p = s.connect();
+    p.send(std::span(hello).first(size));
+    p.finish_sending();
+    CHECK(p.read_all().empty());
+  }
+  s.ping();
+  int refused = 0;
+  for (std::size_t bit = 0; bit < hello.size() * 8; ++bit) {
+    raw_peer p = s.connect();
+    p.send(flipped(hello, bit));
+    p.finish_sending();
+    const auto all = p.read_all();
+    CHECK(all.size() <= 1);
+    if (!all.empty() && all[0].header.kind == frame_kind::refuse) ++refused;
+  }
+  CHECK(refused > 100);  // most bits of the text make it wrong
+  s.ping();
+}
+
+TEST_CASE("hostile: a hello that lies is refused with the reason") {
+  scene s(2);
+  s.start();
+  auto refusal = [&](const byte_string& hello) {
+    raw_peer p = s.connect();
+    p.send(hello);
+    const auto why = p.read_refused();
+    CHECK(p.read_all().empty());
+    return why;
+  };
+  const auto& all = s.members();
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.token = weft::id128{1, 2}.text(); })) ==
+        errc::unauthenticated);
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.token = ""; })) == errc::unauthenticated);
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.incarnation = weft::id128{9, 9}.text(); })) ==
+        errc::wrong_peer);
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.rank = 3; })) == errc::wrong_peer);
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.rank = 999; })) == errc::wrong_peer);
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.to = 0; })) == errc::wrong_peer);
+  CHECK(refusal(hello_of(all, 1)) == errc::wrong_peer);  // claims to be the one it speaks to
+  CHECK(refusal(hello_of(all, 2, [](auto& g) { g.version = 2; })) == errc::version_mismatch);
+  const auto feature = refusal(hello_of(all, 2, [](auto& g) { g.features = {"zip"}; }));
+  CHECK(feature == errc::version_mismatch);
+  CHECK(feature.message().find("'zip'") != std::string::npos);
+  byte_string newer = hello_of(all, 2);
+  newer[4] = std::byte{2};
+  CHECK(refusal(newer) == errc::version_mismatch);
+  CHECK(refusal(bytes_of(other(frame_kind::request))) == errc::protocol_error);
+  CHECK(refusal(bytes_of(other(frame_kind::hello))) == errc::protocol_error);
+  s.ping();
+  raw_peer honest = s.connect_as_member();  // nobody took its place
+}
+
+TEST_CASE("hostile: frames before the handshake is over, and frames that are too large for it") {
+  scene s(3);
+  s.start();
+  raw_peer eager = s.connect();
+  byte_string both = hello_of(s.members(), 2);
+  append(both, bytes_of(request(mutant_call, 4)));
+  eager.send(both);
+  eager.finish_sending();
+  for (const frame& f : eager.read_all()) CHECK(f.header.kind != frame_kind::reply);
+  for (const std::uint64_t payload : {std::uint64_t{4033}, std::uint64_t{1} << 40}) {
+    byte_string large = hello_of(s.members(), 3);
+    std::memcpy(large.data() + 56, &payload, sizeof payload);
+    raw_peer p = s.connect();
+    p.send(large);
+    CHECK(p.read_all().empty());  // closed at its header
+  }
+  const std::string nested(4000, '[');
+  weft::message m;
+  m.payload().raw(nested.data(), nested.size());
+  frame_header h;
+  h.kind = frame_kind::hello;
+  raw_peer deep = s.connect();
+  deep.send(std::move(m).finish(h));
+  CHECK(deep.read_refused() == errc::protocol_error);
+  s.ping();
+}
+
+TEST_CASE("hostile: a second connection of one member is turned away, the first goes on") {
+  scene s(1);
+  s.start();
+  raw_peer first = s.connect_as_member();
+  raw_peer second = s.connect();
+  second.send(hello_of(s.members(), 2));
+  CHECK(second.read_refused() == errc::closed);
+  first.send(request(5, 4));
+  const auto answer = first.read();
+  CHECK(value_in(answer ? &*answer : nullptr) == 8);
+}
+
+// ── as the one who is called ──
+
+/// The victim calls member 2, which answers by hand.
+weft::error call_and_answer(const std::function<void(raw_peer&, weft::membership&)>& answer) {
+  raw_listener there;
+  weft::options o = with_io_threads(1);
+  o.handshake_deadline = 500ms;
+  scene s(1, o);
+  s.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  s.start();
+  std::thread other([&, all = s.members()]() mutable {
+    raw_peer p = there.accept();
+    all.rank = 2;
+    const auto hello = p.read();
+    CHECK(hello);
+    if (hello) CHECK(hello->header.kind == frame_kind::hello);
+    answer(p, all);
+  });
+  auto call = [](worker& me, weft::error& out) -> asio::awaitable<bool> {
+    out = co_await failure_of(me.peer(2).call<&twice>(4u, within(20s), as_expected));
+    co_return true;
+  };
+  weft::error out;
+  static_cast<void>(s.on_victim(call(s.victim(), out)));
+  other.join();
+  s.ping();
+  return out;
+}
+
+TEST_CASE("hostile: answers to our hello") {
+  using weft::greeting_frame;
+  using weft::introduce;
+  using weft::refusal_frame;
+  CHECK(call_and_answer([](raw_peer&, auto&) {}) == errc::peer_died);
+  CHECK(call_and_answer([](raw_peer& p, auto&) { p.send(byte_string(100)); }) ==
+        errc::protocol_error);
+  CHECK(call_and_answer([](raw_peer& p, auto&) { static_cast<void>(p.read()); }) ==
+        errc::timed_out);  // nothing
+  for (const errc code : {errc::unauthenticated, errc::version_mismatch, errc::wrong_peer}) {
+    CHECK(call_and_answer([code](raw_peer& p, auto&) {
+            p.send(refusal_frame(weft::error(code, "no")));
+          }) == code);
+  }
+  CHECK(call_and_answer([](raw_peer& p, auto&) { p.send(refusal_frame(weft::error())); }) ==
+        errc::protocol_error);
+  CHECK(call_and_answer([](raw_peer& p, auto&) { p.send(reply(1, 1)); }) == errc::protocol_error);
+  auto welcome = [](const std::function<void(weft::greeting&)>& edit) {
+    return [edit](raw_peer& p, weft::membership& all) {
+      auto g = introduce(all, 1);
+      edit(g);
+      p.send(greeting_frame(frame_kind::welcome, g));
+      static_cast<void>(p.read());
+    };
+  };
+  CHECK(call_and_answer(welcome([](auto& g) { g.version = 2; })) == errc::version_mismatch);
+  CHECK(call_and_answer(welcome([](auto& g) { g.features = {"zip"}; })) ==
+        errc::version_mismatch);
+  CHECK(call_and_answer(welcome([](auto& g) { g.incarnation = weft::id128{5, 5}.text(); })) ==
+        errc::wrong_peer);
+  CHECK(call_and_answer(welcome([](auto& g) { g.rank = 0; })) == errc::wrong_peer);
+  // A reply right behind the welcome, to the request that is not sent yet: nobody's.
+  CHECK(call_and_answer([](raw_peer& p, weft::membership& all) {
+          byte_string both = bytes_of(greeting_frame(frame_kind::welcome, introduce(all, 1)));
+          append(both, bytes_of(reply(probe_call, 1)));
+          p.send(both);
+          const auto asked = p.read();
+          if (asked) p.send(reply(asked->header.call, 8));
+        }).message() == "success");
+}
+
+TEST_CASE("hostile: every bit of a reply's header flipped, the other call gets its own result") {
+  constexpr std::uint32_t bits = header_size * 8;
+  raw_listener there;
+  scene s(bits);
+  for (std::uint32_t b = 0; b < bits; ++b) {
+    s.members().members[2 + b].addresses = {{"tcp", there.endpoint()}};
+  }
+  s.start();
+  std::thread other([&, all = s.members()]() mutable {
+    for (std::uint32_t b = 0; b < bits; ++b) {
+      raw_peer p = there.accept();
+      static_cast<void>(p.read());
+      all.rank = 2 + b;
+      p.send(weft::greeting_frame(frame_kind::welcome, weft::introduce(all, 1)));
+      const auto first = p.read();
+      const auto second = p.read();
+      if (!first || !second) continue;
+      p.send(flipped(bytes_of(reply(first->header.call, 1001)), b));
+      p.send(reply(second->header.call, 1002));
+      p.finish_sending();
+      static_cast<void>(p.read_all());
+    }
+  });
+  int first_right = 0;
+  int second_right = 0;
+  auto calls = [&](worker& me) -> asio::awaitable<bool> {
+    for (std::uint32_t b = 0; b < bits; ++b) {
+      CAPTURE(b);
+      const auto p = me.peer(2 + b);
+      auto a = [](weft::peer to) -> asio::awaitable<weft::expected<std::uint64_t>> {
+        co_return co_await to.call<&twice>(1u, as_expected);
+      };
+      auto first = me.spawn(a(p));
+      const auto second = co_await p.call<&twice>(2u, as_expected);
+      const auto got = co_await first.get();
+      if (got) {
+        CHECK(*got == 1001);
+        ++first_right;
+      } else {
+        CHECK((got.error() == errc::peer_died || got.error() == errc::protocol_error ||
+               got.error() == errc::version_mismatch || got.error() == errc::bad_arguments ||
+               got.error() == errc::message_too_large));
+      }
+      if (second) {
+        CHECK(*second == 1002);
+        ++second_right;
+      }
+    }
+    co_return true;
+  };
+  static_cast<void>(s.on_victim(calls(s.victim())));
+  other.join();
+  CHECK(first_right >= 200);   // function, signature, deadline, trace and span say nothing there
+  CHECK(second_right >= 250);  // ... and a wrong call id harms nobody else
+  s.ping();
+}
+
+TEST_CASE("hostile: replies that do not decode, and failures that say success") {
+  raw_listener there;
+  scene s(3);
+  for (std::uint32_t r = 2; r < 5; ++r) {
+    s.members().members[r].addresses = {{"tcp", there.endpoint()}};
+  }
+  s.start();
+  std::thread other([&, all = s.members()]() mutable {
+    for (std::uint32_t r = 2; r < 5; ++r) {
+      raw_peer p = there.accept();
+      static_cast<void>(p.read());
+      all.rank = r;
+      p.send(weft::greeting_frame(frame_kind::welcome, weft::introduce(all, 1)));
+      const auto asked = p.read();
+      if (!asked) continue;
+      frame_header h;
+      h.call = asked->header.call;
+      weft::message m;
+      if (r == 2) {  // too short
+        h.kind = frame_kind::reply;
+        m.payload().number(std::uint32_t{1});
+      } else if (r == 3) {  // a failure of nothing
+        h.kind = frame_kind::failure;
+        m.payload().number(std::uint8_t{0});
+      } else {  // an unknown category
+        h.kind = frame_kind::failure;
+        m.payload().number(std::uint8_t{200});
+      }
+      p.send(std::move(m).finish(h));
+      static_cast<void>(p.read_all());
+    }
+  });
+  auto calls = [](worker& me) -> asio::awaitable<bool> {
+    for (std::uint32_t r = 2; r < 5; ++r) {
+      const auto e = co_await failure_of(me.peer(r).call<&twice>(1u, as_expected));
+      INFO(e.message());
+      CHECK(e == errc::bad_arguments);
+      me.to(r).lose(weft::error(errc::peer_died, "the test closes it"));
+    }
+    co_return true;
+  };
+  static_cast<void>(s.on_victim(calls(s.victim())));
+  other.join();
+  s.ping();
+}
+
+TEST_CASE("hostile: a peer that begins a frame and stops is closed after the stall limit") {
+  weft::options o = with_io_threads(1);
+  o.stall_limit = 50ms;
+  scene s(2, o);
+  s.start();
+  const byte_string whole = bytes_of(request(mutant_call, 4));
+  for (const std::size_t cut : {std::size_t{20}, std::size_t{68}}) {
+    raw_peer p = s.connect_as_member();
+    p.send(std::span(whole).first(cut));
+    CHECK(p.read_all().empty());
+  }
+  s.ping();
+}
+
+}  // namespace hostile_peers

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/placement.hpp>
+
+#include <weft/rpc/options.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace placements {
+
+/// Sets the launchers' variables, and puts back what was there.
+class environment {
+ public:
+  explicit environment(const std::map<std::string, std::string>& set) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_PROCID",
+          "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR"}) {
+      const char* const value = std::getenv(name);
+      before_[name] = value ? std::optional<std::string>(value) : std::nullopt;
+      ::unsetenv(name);
+    }
+    for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  environment(const environment&) = delete;
+  environment& operator=(const environment&) = delete;
+  ~environment() {
+    for (const auto& [name, value] : before_) {
+      if (value) {
+        ::setenv(name.c_str(), value->c_str(), 1);
+      } else {
+        ::unsetenv(name.c_str());
+      }
+    }
+  }
+
+ private:
+  std::map<std::string, std::optional<std::string>> before_;
+};
+
+std::optional<weft::placement> under(const std::map<std::string, std::string>& set) {
+  const environment guard(set);
+  return weft::placement_from_environment();
+}
+
+TEST_CASE("placement: none without a launcher") { CHECK_FALSE(under({})); }
+
+TEST_CASE("placement: every launcher's variables") {
+  const auto torchrun = under({{"RANK", "2"},
+                               {"WORLD_SIZE", "8"},
+                               {"LOCAL_WORLD_SIZE", "4"},
+                               {"MASTER_ADDR", "host"}});
+  REQUIRE(torchrun);
+  CHECK(torchrun->rank == 2);
+  CHECK(torchrun->size == 8);
+  CHECK(torchrun->on_this_host == 4);
+  CHECK(torchrun->launcher == "torchrun");
+  CHECK_FALSE(torchrun->one_host());
+  const auto open_mpi = under({{"OMPI_COMM_WORLD_RANK", "1"},
+                               {"OMPI_COMM_WORLD_SIZE", "2"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  REQUIRE(open_mpi);
+  CHECK(open_mpi->rank == 1);
+  CHECK(open_mpi->one_host());
+  const auto mpich = under({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}});
+  REQUIRE(mpich);
+  CHECK(mpich->rank == 3);
+  CHECK(mpich->one_host());  // nothing says that there is another
+  const auto slurm = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}});
+  REQUIRE(slurm);
+  CHECK(slurm->launcher == "srun");
+}
+
+TEST_CASE("placement: torchrun's variables come first") {
+  const auto both = under({{"RANK", "1"},
+                           {"WORLD_SIZE", "3"},
+                           {"OMPI_COMM_WORLD_RANK", "0"},
+                           {"OMPI_COMM_WORLD_SIZE", "9"}});
+  REQUIRE(both);
+  CHECK(both->size == 3);
+}
+
+TEST_CASE("placement: half of a launcher's variables are none") {
+  CHECK_FALSE(under({{"RANK", "1"}}));
+  CHECK_FALSE(under({{"WORLD_SIZE", "1"}}));
+  CHECK_FALSE(under({{"RANK", ""}, {"WORLD_SIZE", "2"}}));
+}
+
+TEST_CASE("placement: nonsense names its variable") {
+  for (const char* bad : {"x", "1x", "-1", " 1", "4294967296", "1.5"}) {
+    CAPTURE(bad);
+    try {
+      static_cast<void>(under({{"RANK", bad}, {"WORLD_SIZE", "2"}}));
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == weft::errc::invalid_argument);
+      CHECK(std::string(e.what()).find("RANK='" + std::string(bad) + "'") != std::string::npos);
+    }
+  }
+  try {
+    static_cast<void>(under({{"RANK", "2"}, {"WORLD_SIZE", "2"}}));
+    FAIL("nothing was thrown");
+  } catch (const weft::rpc_error& e) {
+    CHECK(e.error() == weft::errc::invalid_argument);
+    CHECK(std::string(e.what()).find("WORLD_SIZE=2") != std::string::npos);
+  }
+}
+
+TEST_CASE("options: a text per worker is a value, a function of rank and size, or the default") {
+  const weft::per_worker_text none;
+  CHECK(none(1, 2, "otherwise") == "otherwise");
+  const weft::per_worker_text value("ps");
+  CHECK(value(1, 2, "otherwise") == "ps");
+  const weft::per_worker_text chosen([](std::uint32_t rank, std::uint32_t size) {
+    return "w" + std::to_string(rank) + "/" + std::to_string(size);
+  });
+  CHECK(chosen(1, 2, "otherwise") == "w1/2");
+  const weft::options defaults;
+  CHECK(defaults.call_deadline == std::chrono::seconds(60));
+  CHECK(defaults.outbox_frames == 64 * 1024);
+  CHECK(defaults.outbox_bytes == std::uint64_t{256} << 20);
+}
+
+}  // namespace placements

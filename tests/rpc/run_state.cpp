@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/run_state.hpp>
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace run_states {
+
+using weft::run_message;
+using weft::run_state;
+using kind = run_message::kind;
+
+/// All workers of a run, with messages in flight that the test delivers.
+struct world {
+  struct flight {
+    std::uint32_t from;
+    std::uint32_t to;
+    run_message m;
+  };
+
+  explicit world(std::uint32_t size) : ended(size, false), lost(size) {
+    for (std::uint32_t r = 0; r < size; ++r) workers.emplace_back(r, size);
+  }
+  void act(std::uint32_t who, const run_state::actions& a) {
+    for (const auto& [to, m] : a.send) inflight.push_back({who, to, m});
+    if (a.lose) lost[who].push_back(a.lose->first);
+    if (a.end) {
+      CHECK_FALSE(ended[who]);  // once
+      ended[who] = true;
+    }
+  }
+  void deliver_all() {
+    while (!inflight.empty()) {
+      const flight f = inflight.front();
+      inflight.pop_front();
+      const auto a = workers[f.to].received(f.from, f.m);
+      REQUIRE(a);
+      act(f.to, *a);
+    }
+  }
+
+  std::vector<run_state> workers;
+  std::deque<flight> inflight;
+  std::vector<bool> ended;
+  std::vector<std::vector<std::uint32_t>> lost;
+};
+
+TEST_CASE("run state: ends everywhere once every main has returned, in any order") {
+  for (const auto& order : {std::vector<std::uint32_t>{0, 1, 2}, {2, 1, 0}, {1, 0, 2}}) {
+    world w(3);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      for (const bool e : w.ended) CHECK_FALSE(e);
+      w.act(order[i], w.workers[order[i]].main_returned());
+      w.deliver_all();
+    }
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      CHECK(w.ended[r]);
+      CHECK(w.workers[r].over());
+      CHECK_FALSE(w.workers[r].failure());
+      CHECK(w.lost[r].empty());
+    }
+  }
+}
+
+TEST_CASE("run state: one worker alone") {
+  world w(1);
+  w.act(0, w.workers[0].main_returned());
+  CHECK(w.ended[0]);
+}
+
+TEST_CASE("run state: a main that fails ends the run everywhere, and is named") {
+  for (std::uint32_t who = 0; who < 3; ++who) {
+    world w(3);
+    w.act(1, w.workers[1].main_returned());
+    if (who != 1) w.act(who, w.workers[who].main_failed(who, "boom"));
+    if (who == 1) continue;
+    w.deliver_all();
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      CAPTURE(who);
+      CAPTURE(r);
+      CHECK(w.ended[r]);
+      REQUIRE(w.workers[r].failure());
+      CHECK(w.workers[r].failure()->first == who);
+      CHECK(w.workers[r].failure()->second == "boom");
+      if (r != who) CHECK(w.lost[r] == std::vector<std::uint32_t>{who});
+    }
+  }
+}
+
+TEST_CASE("run state: rank 0 hears of a lost worker and tells the others") {
+  world w(4);
+  w.act(0, w.workers[0].link_lost(2, "the peer closed the connection"));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 1u, 3u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 2);
+  }
+  CHECK_FALSE(w.ended[2]);  // it is gone
+}
+
+TEST_CASE("run state: a worker that loses rank 0 ends by itself; one that loses another waits") {
+  world w(3);
+  w.act(1, w.workers[1].link_lost(2, "x"));
+  CHECK_FALSE(w.ended[1]);
+  w.act(1, w.workers[1].link_lost(0, "gone"));
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->first == 0);
+}
+
+TEST_CASE("run state: a worker lost after its main returned still ends the run") {
+  world w(3);
+  w.act(2, w.workers[2].main_returned());
+  w.deliver_all();
+  w.act(0, w.workers[0].link_lost(2, "x"));
+  w.deliver_all();
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->first == 2);
+}
+
+TEST_CASE("run state: only the first failure counts") {
+  world w(3);
+  w.act(1, w.workers[1].main_failed(1, "first"));
+  w.act(2, w.workers[2].main_failed(2, "second"));
+  w.deliver_all();
+  CHECK(w.workers[0].failure()->second == "first");
+  CHECK(w.workers[1].failure()->second == "first");
+  CHECK(w.workers[2].failure()->second == "second");  // its own, before it heard
+  w.act(0, w.workers[0].link_lost(1, "later"));
+  w.act(0, w.workers[0].main_failed(0, "later"));
+  CHECK(w.workers[0].failure()->second == "first");
+  CHECK(w.inflight.empty());
+}
+
+TEST_CASE("run state: nothing is said after a good end") {
+  world w(2);
+  w.act(0, w.workers[0].main_returned());
+  w.act(1, w.workers[1].main_returned());
+  w.deliver_all();
+  w.act(0, w.workers[0].link_lost(1, "it left first"));
+  w.act(1, w.workers[1].link_lost(0, "it left first"));
+  CHECK(w.inflight.empty());
+  CHECK_FALSE(w.workers[0].failure());
+  CHECK_FALSE(w.workers[1].failure());
+}
+
+TEST_CASE("run state: messages that break the protocol are refused") {
+  run_state zero(0, 3);
+  run_state one(1, 3);
+  CHECK_FALSE(zero.received(1, {kind::finished, 2, ""}));  // about another one
+  CHECK_FALSE(zero.received(1, {kind::finished, 3, ""}));  // no such rank
+  CHECK_FALSE(zero.received(1, {kind::failed, 9, ""}));
+  CHECK_FALSE(zero.received(1, {kind::ended, 0, ""}));
+  CHECK_FALSE(zero.received(1, {kind::lost, 2, ""}));
+  CHECK_FALSE(one.received(2, {kind::ended, 1, ""}));  // only rank 0 may
+  CHECK_FALSE(one.received(2, {kind::lost, 0, ""}));
+  CHECK_FALSE(one.received(0, {kind::finished, 0, ""}));
+  CHECK_FALSE(one.received(2, {kind::failed, 2, ""}));
+  CHECK_FALSE(one.received(0, {static_cast<kind>(0), 1, ""}));
+  CHECK_FALSE(one.received(0, {static_cast<kind>(77), 1, ""}));
+  CHECK_FALSE(zero.over());
+  CHECK_FALSE(one.over());
+}
+
+TEST_CASE("run state: finishing twice counts once") {
+  run_state zero(0, 3);
+  CHECK(zero.received(1, {kind::finished, 1, ""}));
+  CHECK(zero.received(1, {kind::finished, 1, ""}));
+  static_cast<void>(zero.main_returned());
+  CHECK_FALSE(zero.over());
+  const auto last = zero.received(2, {kind::finished, 2, ""});
+  REQUIRE(last);
+  CHECK(last->end);
+  CHECK(last->send.size() == 2);
+}
+
+}  // namespace run_states

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSL-1.0
+// References that cannot be used, and what is said about it.
+#include "objects.hpp"
+#include <weft/rref/rref.hpp>
+
+#include <string>
+#include <vector>
+
+namespace rref_tests {
+
+struct cat {
+  int lives = 9;
+  int count() { return lives; }
+};
+struct dog {
+  std::string name = "rex";
+  int count() { return static_cast<int>(name.size()); }
+};
+
+/// Leaves as a reference to a cat, arrives as one to a dog: what a hostile peer can do.
+struct disguise {
+  static constexpr std::string_view weft_structure = "rref_tests::disguise 1";
+  rref<cat> sent;
+  rref<dog> received;
+  friend void weft_encode(weft::writer& w, const disguise& d) { weft::encode(w, d.sent); }
+  friend disguise weft_decode(weft::reader& r, std::type_identity<disguise>) {
+    return {{}, weft::decode<rref<dog>>(r)};
+  }
+};
+asio::awaitable<int> count_disguised(disguise d) {
+  co_return co_await d.received.call<&dog::count>();
+}
+asio::awaitable<int> local_disguised(disguise d) { co_return d.received.local()->count(); }
+int count_any(cat& c) { return c.lives; }
+
+std::string never() { throw std::logic_error("this is never made"); }
+struct unmade {
+  explicit unmade(int) { throw std::runtime_error("no such thing"); }
+  int value() { return 0; }
+};
+asio::awaitable<int> use_it(rref<unmade> u) { co_return co_await u.call<&unmade::value>(); }
+asio::awaitable<std::string> fetch_it(rref<std::string> s) { co_return co_await s.to_here(); }
+
+asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
+  me.to(rank).lose(weft::error(weft::errc::peer_died, "the cable was cut"));
+  co_return;
+}
+
+/// At worker 2: what is met at references to worker 1's objects once that is lost.
+struct witness {
+  rref<probe> held;
+  std::vector<weft::errc> seen;
+
+  static weft::errc code(const weft::error& e) { return static_cast<weft::errc>(e.code().value()); }
+  asio::awaitable<int> hold(rref<probe> p) {
+    held = std::move(p);
+    co_return co_await held.call<&probe::value>();
+  }
+  asio::awaitable<std::vector<weft::errc>> look(worker& me) {
+    seen.clear();
+    auto in_flight = held.start<&probe::slow>();
+    co_await eventually([] { return door().arrived() == 1; });
+    co_await lose_link(me, 1);
+    seen.push_back(code(co_await thrown_by(in_flight.get())));
+    seen.push_back(code(co_await thrown_by(held.call<&probe::value>())));
+    seen.push_back(code(co_await thrown_by(held.remote<&probe::spell>().to_here())));
+    seen.push_back(code(co_await thrown_by(me.peer(1).make<probe>(1).call<&probe::value>())));
+    seen.push_back(code(co_await thrown_by(me.peer(0).call<&give>(held))));
+    held = {};
+    co_return seen;
+  }
+  static void give(rref<probe>) {}
+};
+
+namespace {
+
+TEST_CASE("rref: an object of another type is refused by its owner") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    for (const int rank : {1, 0}) {  // over a link, and to oneself
+      CAPTURE(rank);
+      auto c = me.share(cat{});
+      const auto called =
+          co_await me.peer(rank).call<&count_disguised>(disguise{c, {}}, weft::as_expected);
+      REQUIRE_FALSE(called);
+      CHECK(called.error().message().find("an object of another type") != std::string::npos);
+      CHECK(called.error().cause() == weft::errc::bad_arguments);
+    }
+    auto c = me.share(cat{});
+    const auto local =
+        co_await me.peer(0).call<&local_disguised>(disguise{c, {}}, weft::as_expected);
+    CHECK(local.error().message().find("an object of another type") != std::string::npos);
+    CHECK(co_await c.call<&count_any>() == 9);  // the worker serves on
+    CHECK(all.rrefs(0).counters().refused == 0);
+  });
+}
+
+TEST_CASE("rref: whoever uses what could not be made meets the error") {
+  workers_everywhere(3, [](workers&, worker& me) -> asio::awaitable<void> {
+    for (const int rank : {1, 0}) {
+      CAPTURE(rank);
+      auto s = me.peer(rank).remote<&never>();
+      auto u = me.peer(rank).make<unmade>(1);
+      const auto here = co_await s.to_here(weft::as_expected);
+      REQUIRE_FALSE(here);
+      CHECK(here.error() == weft::errc::remote_exception);
+      CHECK(here.error().detail().text.find("this is never made") != std::string::npos);
+      const auto called = co_await u.call<&unmade::value>(weft::as_expected);
+      CHECK(called.error().message().find("no such thing") != std::string::npos);
+      // Handed on, they say the same.
+      const auto there = co_await me.peer(2).call<&fetch_it>(s, weft::as_expected);
+      CHECK(there.error().message().find("this is never made") != std::string::npos);
+      const auto used = co_await me.peer(2).call<&use_it>(u, weft::as_expected);
+      CHECK(used.error().message().find("no such thing") != std::string::npos);
+      // And what is made of them.
+      const auto derived = co_await u.remote<&unmade::value>().to_here(weft::as_expected);
+      CHECK(derived.error().message().find("no such thing") != std::string::npos);
+    }
+  });
+}
+
+TEST_CASE("rref: an empty reference is refused in words") {
+  run_workers(1, [](workers&, worker& me) -> asio::awaitable<void> {
+    const rref<probe> empty;
+    const auto refusal = [](auto use) {
+      try {
+        use();
+      } catch (const weft::rpc_error& e) {
+        return e.error();
+      }
+      return weft::error();
+    };
+    using weft::errc;
+    CHECK(refusal([&] { static_cast<void>(empty.call<&probe::value>()); }) ==
+          errc::invalid_argument);
+    CHECK(refusal([&] { static_cast<void>(empty.start<&probe::value>()); }) ==
+          errc::invalid_argument);
+    CHECK(refusal([&] { static_cast<void>(empty.remote<&probe::value>()); }) ==
+          errc::invalid_argument);
+    CHECK(refusal([&] { static_cast<void>(empty.local()); }) == errc::invalid_argument);
+    CHECK(refusal([&] { static_cast<void>(rref<int>().to_here()); }) == errc::invalid_argument);
+    static_cast<void>(me);
+    co_return;
+  });
+}
+
+TEST_CASE("rref: a lost owner is named, in calls under way and in later ones") {
+  for (const auto how : {over::inproc, over::tcp}) {
+    run_workers(3, how, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+      door().close();
+      auto w = me.peer(2).make<witness>();
+      auto p = me.peer(1).make<probe>(1);
+      CHECK(co_await w.call<&witness::hold>(p) == 1);
+      CHECK(co_await eventually([&] { return all.rrefs(1).counters().holders == 2; }));
+      const auto seen = co_await w.call<&witness::look>();
+      using weft::errc;
+      REQUIRE(seen.size() == 5);
+      CHECK(seen[0] == errc::rref_owner_died);
+      CHECK(seen[1] == errc::rref_owner_died);
+      CHECK(seen[2] == errc::rref_owner_died);
+      CHECK(seen[3] == errc::rref_owner_died);
+      CHECK(seen[4] == errc::rref_owner_died);
+      // The owner frees what the lost user held, and serves the others on.
+      CHECK(co_await eventually([&] { return all.rrefs(1).counters().holders == 1; }));
+      door().open();
+      CHECK(co_await p.call<&probe::value>() == 1);
+    });
+  }
+}
+
+TEST_CASE("rref: what a lost user alone held is destroyed") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    record::of_all().reset();
+    auto w = me.peer(2).make<witness>();
+    auto p = me.peer(1).make<probe>(1);
+    CHECK(co_await w.call<&witness::hold>(p) == 1);
+    p = {};
+    CHECK(co_await eventually([&] { return all.rrefs(0).counters().imports == 1; }));  // w
+    CHECK(record::of_all().destroyed == 0);
+    co_await me.peer(2).call<&lose_link>(1u);
+    CHECK(co_await eventually([] { return record::of_all().destroyed == 1; }));
+  });
+}
+
+}  // namespace
+}  // namespace rref_tests

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSL-1.0
+// Many workers in one process, with references and gradients.
+#pragma once
+
+#include <weft/autograd/context.hpp>
+#include <weft/rpc/runtime.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/services.hpp>
+
+#include <asio/steady_timer.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <rpc/cluster.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::testing {
+
+/// A door that functions of several workers wait at.
+class gate {
+ public:
+  enum class state { closed, open };
+  explicit gate(state now = state::closed) : open_(now == state::open) {}
+  void open() {
+    const std::lock_guard hold(lock_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void close() {
+    const std::lock_guard hold(lock_);
+    open_ = false;
+    arrived_ = 0;
+  }
+  void pass() {
+    std::unique_lock hold(lock_);
+    ++arrived_;
+    changed_.notify_all();
+    changed_.wait(hold, [this] { return open_; });
+  }
+  /// How many came to it since it was closed.
+  [[nodiscard]] int arrived() {
+    const std::lock_guard hold(lock_);
+    return arrived_;
+  }
+
+ private:
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool open_;
+  int arrived_ = 0;
+};
+
+/// As `cluster`, with services. Worker 0's main is the test; the others serve.
+class workers {
+ public:
+  using main_function = std::function<asio::awaitable<void>(workers&, worker&)>;
+  using life = runtime<rref_service, autograd_service>;
+
+  workers(std::uint32_t size, over how, options o)
+      : guard_("workers over " + std::string(name_of(how))) {
+    if (o.pool_threads == 0) o.pool_threads = 2;
+    const auto hub = std::make_shared<inproc::hub>();
+    members_.token = {0x746f6b656e, 0x1234};
+    for (std::uint32_t r = 0; r < size; ++r) {
+      lives_.push_back(std::make_unique<life>(network_over(how, hub), o));
+      members_.members.push_back(
+          {"worker" + std::to_string(r), "", {1, r}, lives_.back()->addresses()});
+    }
+  }
+  workers(const workers&) = delete;
+  workers& operator=(const workers&) = delete;
+
+  /// Runs the test on worker 0; how each run ended.
+  std::vector<error> run(const main_function& main_) {
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      membership mine = members_;
+      mine.rank = r;
+      lives_[r]->join(std::move(mine));
+    }
+    std::vector<error> ends(size());
+    std::vector<std::thread> threads;
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      threads.emplace_back([&, r] {
+        ends[r] = lives_[r]->run([&](worker& me) { return r == 0 ? main_(*this, me) : serve(); });
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    return ends;
+  }
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lives_.size()); }
+  [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
+  [[nodiscard]] rref_service& rrefs(std::uint32_t rank) { return at(rank).use<rref_service>(); }
+
+  /// No worker holds or owns a reference.
+  [[nodiscard]] bool idle() {
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      if (!rrefs(r).idle()) return false;
+    }
+    return true;
+  }
+  /// What is left, by worker.
+  [[nodiscard]] std::string left() {
+    std::string out;
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      out += at(r).name() + ": " + rrefs(r).describe() + "\n";
+    }
+    return out;
+  }
+
+ private:
+  static asio::awaitable<void> serve() { co_return; }
+  static std::unique_ptr<network> network_over(over how, const std::shared_ptr<inproc::hub>& hub) {
+    switch (how) {
+    case over::inproc:
+      return std::make_unique<network_of<inproc>>(inproc(hub));
+    case over::tcp:
+      return std::make_unique<network_of<tcp>>();
+    case over::unix_socket:
+      return std::make_unique<network_of<unix_socket>>();
+    }
+    return nullptr;
+  }
+
+  watchdog guard_;
+  membership members_;
+  std::vector<std::unique_ptr<life>> lives_;
+};
+
+/// Waits until `done()`; false if that takes too long.
+[[nodiscard]] inline asio::awaitable<bool> eventually(std::function<bool()> done) {
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > patience) co_return false;
+    timer.expires_after(std::chrono::milliseconds(1));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  co_return true;
+}
+
+/// Checks that everything is given back, everywhere.
+[[nodiscard]] inline asio::awaitable<void> check_nothing_is_left(workers& all) {
+  const bool idle = co_await eventually([&all] { return all.idle(); });
+  INFO(all.left());
+  CHECK(idle);
+}
+
+/// Runs a test on `size` workers, and checks that the run ends well and no reference is left.
+inline void run_workers(std::uint32_t size, over how, const options& o,
+                        const workers::main_function& main_) {
+  workers all(size, how, o);
+  const auto ends = all.run([&main_](workers& w, worker& me) -> asio::awaitable<void> {
+    co_await main_(w, me);
+    co_await check_nothing_is_left(w);
+  });
+  for (std::size_t r = 0; r < ends.size(); ++r) {
+    INFO("rank ", r, " over ", name_of(how), ": ", ends[r].message());
+    CHECK_FALSE(ends[r]);
+  }
+}
+inline void run_workers(std::uint32_t size, const workers::main_function& main_) {
+  run_workers(size, over::inproc, with_io_threads(0), main_);
+}
+
+/// The same test over every transport, with and without an I/O thread.
+inline void workers_everywhere(std::uint32_t size, const workers::main_function& main_) {
+  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_workers(size, how, with_io_threads(io_threads), main_);
+    }
+  }
+}
+
+/// The error that awaiting throws; success if it throws none.
+template <class T>
+[[nodiscard]] asio::awaitable<error> thrown_by(asio::awaitable<T> work) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      co_await std::move(work);
+    } else {
+      static_cast<void>(co_await std::move(work));
+    }
+  } catch (const rpc_error& e) {
+    co_return e.error();
+  }
+  co_return error();
+}
+
+}  // namespace weft::testing

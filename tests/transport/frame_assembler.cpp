@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/transport/frame_assembler.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <conformance/rig.hpp>
+#include <functional>
+#include <optional>
+#include <random>
+
+using weft::conformance::is_intact;
+using weft::conformance::make_blob;
+using weft::conformance::make_frame;
+
+namespace {
+
+struct sink final : weft::frame_sink {
+  weft::limits limit;
+  std::vector<weft::frame> frames;
+  std::size_t allocated = 0;
+  std::size_t progressed = 0;
+  std::size_t budget = SIZE_MAX;
+  std::function<void()> on_frame = [] {};
+
+  const weft::limits& bounds() const noexcept override { return limit; }
+  weft::expected<weft::blob> allocate(std::size_t bytes) override {
+    if (bytes > budget) return weft::unexpected(weft::error(weft::errc::resource_exhausted));
+    allocated += bytes;
+    return make_blob(bytes);
+  }
+  weft::expected<void> frame_arrived(weft::frame&& f) override {
+    frames.push_back(std::move(f));
+    on_frame();
+    return {};
+  }
+  void progress() noexcept override { ++progressed; }
+};
+
+std::vector<std::byte> wire(const weft::frame& f) {
+  std::vector<std::byte> all(f.head.view().begin(), f.head.view().end());
+  for (const auto& b : f.blobs) all.insert(all.end(), b.data(), b.data() + b.size());
+  return all;
+}
+
+/// Feeds all of `bytes`, at most step() at once; the error that stopped it, if any.
+template <class Step>
+std::optional<weft::error> feed(weft::frame_assembler& a, sink& s, std::span<const std::byte> bytes,
+                                Step&& step) {
+  std::array<asio::mutable_buffer, 8> room;
+  while (!bytes.empty()) {
+    const std::size_t pieces = a.room(room, s.bounds());
+    std::size_t left = std::min<std::size_t>(step(), bytes.size());
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < pieces && left > 0; ++i) {
+      const std::size_t n = std::min(left, room[i].size());
+      std::memcpy(room[i].data(), bytes.data() + taken, n);
+      taken += n;
+      left -= n;
+    }
+    if (taken == 0) return weft::error(weft::errc::worker_failed, "no room");
+    bytes = bytes.subspan(taken);
+    if (auto done = a.arrived(taken, s); !done) return done.error();
+  }
+  return std::nullopt;
+}
+
+const auto everything = [] { return SIZE_MAX; };
+
+TEST_CASE("frame_assembler: any frames, cut anywhere, come out whole and in order") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    CAPTURE(round);
+    std::vector<std::byte> bytes;
+    constexpr std::uint64_t count = 30;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::vector<std::size_t> blobs(random() % 4 == 0 ? random() % 20 : 0);
+      for (auto& b : blobs) b = random() % 3 == 0 ? 0 : random() % 3000;
+      if (random() % 20 == 0) blobs.push_back(200'000);
+      const auto all =
+          wire(make_frame(i, random() % 10 == 0 ? random() % 200'000 : random() % 200, blobs));
+      bytes.insert(bytes.end(), all.begin(), all.end());
+    }
+    sink s;
+    weft::frame_assembler a;
+    const unsigned most = 1u << (round % 18);
+    REQUIRE_FALSE(feed(a, s, bytes, [&] { return 1 + random() % most; }));
+    REQUIRE(s.frames.size() == count);
+    for (std::uint64_t i = 0; i < count; ++i) CHECK(is_intact(s.frames[i], i));
+    CHECK(a.between_frames());
+    CHECK(s.progressed > 0);
+  }
+}
+
+TEST_CASE("frame_assembler: a frame cut at any byte is not delivered, and known to be under way") {
+  const auto bytes = wire(make_frame(3, 150, {0, 20, 0, 5, 0}));
+  for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+    CAPTURE(cut);
+    sink s;
+    weft::frame_assembler a;
+    REQUIRE_FALSE(feed(a, s, std::span(bytes).first(cut), everything));
+    CHECK(s.frames.empty());
+    CHECK(a.between_frames() == (cut == 0));
+    REQUIRE_FALSE(feed(a, s, std::span(bytes).subspan(cut), everything));
+    REQUIRE(s.frames.size() == 1);
+    CHECK(is_intact(s.frames[0], 3));
+  }
+}
+
+TEST_CASE("frame_assembler: a flipped bit in header or table is an error, or what it now says") {
+  const auto good = make_frame(3, 20, {8, 0, 9});
+  const auto bytes = wire(good);
+  for (std::size_t bit = 0; bit < good.head.size() * 8; ++bit) {
+    CAPTURE(bit);
+    auto flipped = bytes;
+    flipped[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    sink s;
+    s.limit.frame_tensor_bytes = 1u << 20;
+    weft::frame_assembler a;
+    const auto error = feed(a, s, flipped, everything);
+    if (error) {
+      const bool named = *error == weft::errc::protocol_error ||
+                         *error == weft::errc::version_mismatch ||
+                         *error == weft::errc::message_too_large;
+      CHECK(named);
+    }
+    for (const auto& f : s.frames) {
+      CHECK(f.head.size() == 64 + f.header.payload_bytes + f.header.table_bytes);
+      REQUIRE(f.blobs.size() == f.header.tensors);
+      for (std::size_t i = 0; i < f.blobs.size(); ++i) CHECK(f.blobs[i].size() == f.blob_length(i));
+    }
+    CHECK(s.allocated <= 1u << 20);
+  }
+}
+
+TEST_CASE("frame_assembler: tensors over the limit, also by overflow, are refused unallocated") {
+  const auto with_lengths = [](std::uint64_t first, std::uint64_t second) {
+    auto f = make_frame(1, 0, {1, 1});
+    std::memcpy(f.head.data() + 64, &first, 8);
+    std::memcpy(f.head.data() + 72, &second, 8);
+    return std::vector<std::byte>(f.head.view().begin(), f.head.view().end());
+  };
+  const std::uint64_t most = ~std::uint64_t{0};
+  for (const auto& [first, second] : {std::pair{most, std::uint64_t{1}},
+                                      {most, most},
+                                      {1, most},
+                                      {most / 2 + 1, most / 2 + 1},
+                                      {1000, 1},
+                                      {0, 1001}}) {
+    sink s;
+    s.limit.frame_tensor_bytes = 1000;
+    weft::frame_assembler a;
+    const auto error = feed(a, s, with_lengths(first, second), everything);
+    REQUIRE(error);
+    CHECK(*error == weft::errc::message_too_large);
+    CHECK(s.allocated == 0);
+  }
+  sink s;
+  s.limit.frame_tensor_bytes = 1000;
+  weft::frame_assembler a;
+  CHECK_FALSE(feed(a, s, with_lengths(999, 1), everything));
+  CHECK(s.allocated == 1000);
+}
+
+TEST_CASE("frame_assembler: memory follows the bytes that came, not those announced") {
+  auto f = make_frame(1, 100);
+  f.header.payload_bytes = 256u << 20;
+  f.seal();
+  std::vector<std::byte> bytes(f.head.view().begin(), f.head.view().end());
+  bytes.resize(300'000);
+  sink s;
+  weft::frame_assembler a;
+  std::array<asio::mutable_buffer, 8> room;
+  std::size_t received = 0;
+  while (received < bytes.size()) {
+    std::size_t offered = 0;
+    const std::size_t pieces = a.room(room, s.bounds());
+    for (std::size_t i = 0; i < pieces; ++i) offered += room[i].size();
+    CHECK(offered <= 2 * received + 64 * 1024);
+    const std::size_t n = std::min({room[0].size(), bytes.size() - received, std::size_t{5000}});
+    std::memcpy(room[0].data(), bytes.data() + received, n);
+    received += n;
+    REQUIRE(a.arrived(n, s));
+  }
+  CHECK(s.frames.empty());
+}
+
+TEST_CASE("frame_assembler: before the handshake is over a connection's buffer stays small") {
+  sink s;
+  s.limit.payload = s.limit.handshake = 4096;
+  s.limit.tensors = 0;
+  weft::frame_assembler a;
+  std::array<asio::mutable_buffer, 8> room;
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE_FALSE(feed(a, s, wire(make_frame(1, 3000)), everything));
+    std::size_t offered = 0;
+    const std::size_t pieces = a.room(room, s.bounds());
+    for (std::size_t p = 0; p < pieces; ++p) offered += room[p].size();
+    CHECK(offered <= 1024);
+  }
+  const auto error = feed(a, s, wire(make_frame(1, 4097)), everything);
+  REQUIRE(error);
+  CHECK(*error == weft::errc::message_too_large);
+}
+
+TEST_CASE("frame_assembler: bounds that change with a frame hold for the next in the same read") {
+  sink s;
+  s.limit.payload = 10;
+  s.on_frame = [&] { s.limit.payload = 1000; };
+  auto bytes = wire(make_frame(1, 10));
+  const auto second = wire(make_frame(2, 1000));
+  bytes.insert(bytes.end(), second.begin(), second.end());
+  weft::frame_assembler a;
+  CHECK_FALSE(feed(a, s, bytes, everything));
+  CHECK(s.frames.size() == 2);
+}
+
+TEST_CASE("frame_assembler: the sink's refusal of memory is the read's error") {
+  sink s;
+  s.budget = 10;
+  weft::frame_assembler a;
+  const auto error = feed(a, s, wire(make_frame(1, 5, {10, 11})), everything);
+  REQUIRE(error);
+  CHECK(*error == weft::errc::resource_exhausted);
+  CHECK(s.frames.empty());
+}
+
+TEST_CASE("frame_assembler: a large tensor is received where it stays") {
+  sink s;
+  weft::frame_assembler a;
+  const auto f = make_frame(1, 5, {1u << 20});
+  REQUIRE_FALSE(feed(a, s, f.head.view(), everything));
+  std::array<asio::mutable_buffer, 8> room;
+  REQUIRE(a.room(room, s.bounds()) == 2);
+  CHECK(room[0].size() == 1u << 20);
+  const auto* const place = room[0].data();
+  std::memcpy(room[0].data(), f.blobs[0].data(), f.blobs[0].size());
+  REQUIRE(a.arrived(1u << 20, s).value() == 1);
+  CHECK(s.frames[0].blobs[0].data() == place);
+  CHECK(is_intact(s.frames[0], 1));
+}
+
+}  // namespace

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSL-1.0
+// What tcp and unix_socket have beyond the conformance suite.
+#include <weft/transport/tcp.hpp>
+#include <weft/transport/unix_socket.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <conformance/rig.hpp>
+#include <optional>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+using weft::conformance::get;
+using weft::conformance::make_frame;
+using weft::conformance::rig;
+using weft::conformance::start;
+
+namespace {
+
+TEST_CASE("tcp: listens on loopback unless told otherwise") {
+  asio::io_context io;
+  weft::tcp plain;
+  CHECK(plain.listen(io).starts_with("127.0.0.1:"));
+  weft::tcp everywhere(weft::tcp::options{.address = "0.0.0.0"});
+  CHECK(everywhere.listen(io).starts_with("0.0.0.0:"));
+  for (const char* address : {"localhost", "", "300.0.0.1", "203.0.113.77"}) {
+    CAPTURE(address);
+    weft::tcp wrong(weft::tcp::options{.address = address});
+    try {
+      const auto endpoint = wrong.listen(io);
+      FAIL(endpoint);
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == weft::errc::invalid_argument);
+    }
+  }
+}
+
+TEST_CASE("tcp: endpoints of both address families") {
+  const weft::tcp t;
+  CHECK(t.reaches("10.1.2.3:80"));
+  CHECK(t.reaches("[::1]:80"));
+  CHECK_FALSE(t.reaches("host:80"));
+  CHECK_FALSE(t.reaches("10.1.2.3"));
+  CHECK_FALSE(t.reaches("10.1.2.3:-1"));
+  CHECK_FALSE(t.reaches("10.1.2.3:99999999999"));
+}
+
+TEST_CASE("unix_socket: reaches only the same user on the same host") {
+  asio::io_context io;
+  weft::unix_socket t;
+  const auto endpoint = t.listen(io);
+  CHECK(t.reaches(endpoint));
+  auto elsewhere = endpoint;
+  elsewhere[6] = elsewhere[6] == '0' ? '1' : '0';  // first digit of the boot's identity
+  CHECK_FALSE(t.reaches(elsewhere));
+  CHECK_FALSE(t.reaches(endpoint + std::string(200, 'x')));
+}
+
+// Without descriptors UBSan, which asks pipe() whether memory is readable, reports what is not.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define WEFT_TEST_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define WEFT_TEST_SANITIZED
+#endif
+#ifndef WEFT_TEST_SANITIZED
+
+/// Uses up all descriptors of the process until destroyed.
+class no_descriptors {
+ public:
+  no_descriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 256);
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    for (int fd; (fd = ::open("/dev/null", O_RDONLY)) >= 0;) open_.push_back(fd);
+    REQUIRE_FALSE(open_.empty());
+  }
+  ~no_descriptors() {
+    for (const int fd : open_) ::close(fd);
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  void give_back_one() {
+    ::close(open_.back());
+    open_.pop_back();
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<int> open_;
+};
+
+TEST_CASE_TEMPLATE("sockets: accept outlives a lack of descriptors", T, weft::tcp,
+                   weft::unix_socket) {
+  asio::io_context io;
+  T server, client;
+  const auto endpoint = server.listen(io);
+  auto accepting = start(io, server.accept(io));
+  io.poll();
+  std::optional<typename T::connection_type> mine;
+  {
+    no_descriptors shortage;
+    shortage.give_back_one();  // for the client
+    auto connecting = start(io, client.connect(io, endpoint));
+    while (connecting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) io.run_one();
+    mine.emplace(get(connecting).value());
+    io.poll();
+    CHECK(accepting.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  }
+  while (accepting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) io.run_one();
+  CHECK(get(accepting).has_value());
+}
+
+#endif  // WEFT_TEST_SANITIZED
+
+TEST_CASE_TEMPLATE("sockets: a coroutine that waits to accept ends with close", T, weft::tcp,
+                   weft::unix_socket) {
+  asio::io_context io;
+  T server;
+  static_cast<void>(server.listen(io));
+  auto accepting = start(io, server.accept(io));
+  io.poll();
+  server.close();
+  io.run();  // ends, for nothing waits any more
+  CHECK(get(accepting).error() == weft::errc::closed);
+}
+
+TEST_CASE_TEMPLATE("sockets: garbage from a stranger ends its connection only", T, weft::tcp,
+                   weft::unix_socket) {
+  rig<T> r;
+  auto [client, server] = r.connect();
+  auto [stranger, victim] = r.connect();
+  stranger->send_bytes(std::vector<std::byte>(100'000, std::byte{0x55}));
+  auto reading = start(r.server_io(), victim->read_for_ever());
+  CHECK(get(reading).error() == weft::errc::protocol_error);
+  CHECK(victim->allocated == 0);
+  victim->close();
+  client->send(make_frame(5, 50));
+  server->receive(1);
+  CHECK(weft::conformance::is_intact(server->received.at(0), 5));
+}
+
+}  // namespace

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/wire/structure.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace structures {
+
+using weft::describable;
+using weft::structure_hash;
+using weft::structure_of;
+
+template <class A, class B>
+constexpr bool same = structure_of<A>() == structure_of<B>();
+
+enum class small : std::uint8_t { a };
+enum class other_small : std::uint8_t { b, c };
+enum class wide : std::int64_t { a };
+
+struct point {
+  double x;
+  double y;
+};
+struct renamed {
+  double column;
+  double row;
+};
+struct swapped {
+  double x;
+  float y;
+};
+struct swapped_back {
+  float y;
+  double x;
+};
+struct line {
+  point a;
+  point b;
+};
+struct flat_line {
+  double a, b, c, d;
+};
+struct arrays {
+  int a[3];
+  std::string b[2][2];
+};
+struct node {
+  int value;
+  std::vector<node> children;
+};
+struct other_node {
+  int value;
+  std::vector<other_node> children;
+};
+struct chain {
+  int value;
+  std::unique_ptr<chain> children;
+};
+struct even;
+struct odd {
+  std::vector<even> next;
+};
+struct even {
+  std::vector<odd> next;
+  std::vector<even> same;
+};
+
+class foreign {
+ public:
+  explicit foreign(int v) : value_(v) {}
+  int value() const { return value_; }
+
+ private:
+  int value_;
+};
+class versioned {
+ public:
+  static constexpr std::string_view weft_structure = "versioned 1";
+  explicit versioned(int v) : value_(v) {}
+  int value() const { return value_; }
+
+ private:
+  int value_;
+};
+template <class T>
+class boxed {
+ public:
+  explicit boxed(T v) : value_(std::move(v)) {}
+  const T& value() const { return value_; }
+
+ private:
+  T value_;
+};
+class unknown {
+ public:
+  explicit unknown(int v) : value_(v) {}
+  int value() const { return value_; }
+
+ private:
+  int value_;
+};
+struct holds_unknown {
+  int a;
+  std::vector<std::optional<unknown>> b;
+};
+struct own_encoding {
+  int a;
+  friend void weft_encode(weft::writer&, const own_encoding&) {}
+};
+struct own_and_named {
+  int a;
+  static constexpr const char* weft_structure = "own 1";
+  friend void weft_encode(weft::writer&, const own_and_named&) {}
+};
+struct has_reference {
+  int& a;
+};
+struct thirty_three {
+  int m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, m20,
+      m21, m22, m23, m24, m25, m26, m27, m28, m29, m30, m31, m32;
+};
+
+}  // namespace structures
+
+template <>
+struct weft::structure<structures::foreign> {
+  static constexpr std::string_view tag = "foreign";
+};
+template <class T>
+struct weft::structure<structures::boxed<T>> {
+  static constexpr std::string_view tag = "boxed";
+  using parts = std::tuple<T>;
+};
+
+namespace structures {
+
+TEST_CASE("structure: names do not matter, types, order and count do") {
+  CHECK(same<point, renamed>);
+  CHECK_FALSE(same<point, swapped>);
+  CHECK_FALSE(same<swapped, swapped_back>);
+  CHECK_FALSE(same<line, flat_line>);
+  CHECK_FALSE(same<point, std::pair<double, double>>);
+  CHECK(same<small, other_small>);
+  CHECK_FALSE(same<small, wide>);
+  CHECK_FALSE(same<small, std::uint8_t>);
+  CHECK(same<const point&, point>);
+}
+
+TEST_CASE("structure: arithmetic types are told apart by kind and size") {
+  CHECK(same<long long, std::int64_t>);
+  CHECK(same<unsigned long long, std::uint64_t>);
+  CHECK_FALSE(same<int, unsigned>);
+  CHECK_FALSE(same<int, float>);
+  CHECK_FALSE(same<int, std::int64_t>);
+  CHECK_FALSE(same<bool, std::uint8_t>);
+  CHECK_FALSE(same<bool, char>);
+  CHECK_FALSE(same<char, std::int8_t>);
+  CHECK_FALSE(same<float, double>);
+}
+
+TEST_CASE("structure: standard types") {
+  CHECK_FALSE(same<std::string, std::vector<char>>);
+  CHECK_FALSE(same<std::vector<int>, std::set<int>>);
+  CHECK_FALSE(same<std::vector<int>, std::vector<unsigned>>);
+  CHECK(same<std::map<int, std::string>, std::unordered_map<int, std::string>>);
+  CHECK_FALSE(same<std::map<int, std::string>, std::map<std::string, int>>);
+  CHECK_FALSE(same<std::array<int, 3>, std::array<int, 4>>);
+  CHECK_FALSE(same<std::optional<int>, std::unique_ptr<int>>);
+  CHECK_FALSE(same<std::variant<int, float>, std::variant<float, int>>);
+  CHECK_FALSE(same<std::variant<int>, std::variant<int, int>>);
+  CHECK_FALSE(same<std::tuple<int, std::tuple<int>>, std::tuple<std::tuple<int, int>>>);
+  CHECK_FALSE(same<std::tuple<std::tuple<int>, int>, std::tuple<std::tuple<int, int>>>);
+  CHECK(same<std::vector<int>, std::deque<int>>);
+  using std::chrono::time_point;
+  CHECK(describable<time_point<std::chrono::system_clock>>);
+  CHECK_FALSE(describable<time_point<std::chrono::steady_clock>>);
+  using ms = std::chrono::duration<std::int64_t, std::milli>;
+  using us = std::chrono::duration<std::int64_t, std::micro>;
+  CHECK(same<ms, std::chrono::duration<long long, std::ratio<1, 1000>>>);
+  CHECK_FALSE(same<ms, us>);
+  CHECK_FALSE(same<ms, std::chrono::duration<double, std::milli>>);
+}
+
+TEST_CASE("structure: C arrays inside an aggregate") {
+  struct as_arrays {
+    std::array<int, 3> a;
+    std::array<std::array<std::string, 2>, 2> b;
+  };
+  CHECK(same<arrays, as_arrays>);
+}
+
+TEST_CASE("structure: recursive types are cut where they repeat") {
+  CHECK(same<node, other_node>);
+  CHECK_FALSE(same<node, chain>);
+  CHECK_FALSE(same<even, odd>);
+  CHECK(describable<even>);
+}
+
+TEST_CASE("structure: customized types are described by their text and parts") {
+  CHECK_FALSE(same<foreign, versioned>);
+  CHECK_FALSE(same<boxed<int>, boxed<float>>);
+  CHECK_FALSE(same<boxed<int>, std::optional<int>>);
+  CHECK(describable<own_and_named>);
+}
+
+TEST_CASE("structure: what cannot be described is told without an error") {
+  CHECK(describable<void>);
+  CHECK(describable<std::vector<std::map<int, boxed<node>>>>);
+  CHECK_FALSE(describable<unknown>);
+  CHECK_FALSE(describable<holds_unknown>);
+  CHECK_FALSE(describable<boxed<unknown>>);
+  CHECK_FALSE(describable<int*>);
+  CHECK_FALSE(describable<std::string_view>);
+  CHECK_FALSE(describable<own_encoding>);
+  CHECK_FALSE(describable<has_reference>);
+  CHECK_FALSE(describable<thirty_three>);
+}
+
+TEST_CASE("structure: a list of types is not one of its rearrangements") {
+  CHECK(structure_hash<int, float>() != structure_hash<float, int>());
+  CHECK(structure_hash<int>() != structure_hash<int, void>());
+  CHECK(structure_hash<void, int>() != structure_hash<int, void>());
+}
+
+// These numbers are part of the protocol: every compiler must find them, and no change to the
+// library may alter them without a new protocol version.
+TEST_CASE("structure: every compiler computes these very numbers") {
+  CHECK(structure_of<void>() == 0x29620a93u);
+  CHECK(structure_of<int>() == 0x11b1bbedu);
+  CHECK(structure_of<std::string>() == 0x36cf629du);
+  CHECK(structure_of<std::vector<double>>() == 0x1644ee9eu);
+  CHECK(structure_of<std::map<std::string, std::vector<std::uint8_t>>>() == 0x39c68974u);
+  CHECK(structure_of<std::variant<std::monostate, int, std::string>>() == 0x201ce2e9u);
+  CHECK(structure_of<std::chrono::duration<std::int64_t, std::nano>>() == 0x4da75adfu);
+  CHECK(structure_of<line>() == 0x134a5defu);
+  CHECK(structure_of<arrays>() == 0xb8ba4c39u);
+  CHECK(structure_of<node>() == 0x83dec8d2u);
+  CHECK(structure_of<even>() == 0x83c6c660u);
+  CHECK(structure_of<boxed<foreign>>() == 0x2451d682u);
+  CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
+}
+
+}  // namespace structures
