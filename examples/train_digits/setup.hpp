@@ -5,7 +5,6 @@
 #include "local.hpp"
 #include "records.hpp"
 #include "settings.hpp"
-
 #include <weft/weft.hpp>
 
 #include <ATen/Parallel.h>

@@ -6,7 +6,6 @@
 #include "options.hpp"
 #include "report.hpp"
 #include "setup.hpp"
-
 #include <weft/optim/distributed.hpp>
 #include <weft/weft.hpp>
 
@@ -74,6 +73,6 @@ int main(int argc, char** argv) {
   settings how;
   if (auto status = parse(argc, argv, how)) return *status;
   if (how.local) return run_local(how);
-  return weft::run<weft::unix_socket, weft::tcp>(
-      [how](weft::worker& me) { return serve(me, how); }, worker_options(how));
+  return weft::run<weft::unix_socket, weft::tcp>([how](weft::worker& me) { return serve(me, how); },
+                                                 worker_options(how));
 }

@@ -10,8 +10,9 @@
 #include <weft/services.hpp>
 #include <weft/transport/inproc.hpp>
 
-#include <ATen/Parallel.h>
 #include <asio/ip/udp.hpp>
+
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <functional>

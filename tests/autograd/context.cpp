@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Contexts: where they are known, when they are forgotten, and which coroutine is in which.
-#include <weft/autograd/context.hpp>
-
 #include "service_functions.hpp"
+#include <weft/autograd/context.hpp>
 
 #include <asio/detached.hpp>
 
@@ -125,24 +124,26 @@ TEST_CASE("autograd context: calls that outlive it leave nothing behind") {
 }
 
 TEST_CASE("autograd context: a late reply tells who joined below it") {
-  run_workers(3, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    gate door;
-    fragile::door = &door;
-    const at::Tensor x = leaf(1, {2});
-    weft::future<at::Tensor> late;
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
-      late = me.peer(1).start<&hold_below>(x);
-      CHECK(co_await eventually([&] { return door.arrived() == 1; }));
-      CHECK(service(all, 2).contexts() == 1);
-    });
-    // Worker 0 did not know of worker 2; worker 1 tells it, so it is free before the call ends.
-    CHECK(co_await all_forgotten(all));
-    door.open();
-    const at::Tensor y = co_await std::move(late);
-    CHECK(same(y.detach(), x.detach() * 2));
-    fragile::door = nullptr;
-    CHECK(co_await all_forgotten(all));
-  });
+  run_workers(3, over::tcp, with_io_threads(1),
+              [](workers& all, worker& me) -> asio::awaitable<void> {
+                gate door;
+                fragile::door = &door;
+                const at::Tensor x = leaf(1, {2});
+                weft::future<at::Tensor> late;
+                co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+                  late = me.peer(1).start<&hold_below>(x);
+                  CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+                  CHECK(service(all, 2).contexts() == 1);
+                });
+                // Worker 0 did not know of worker 2; worker 1 tells it, so it is free before the
+                // call ends.
+                CHECK(co_await all_forgotten(all));
+                door.open();
+                const at::Tensor y = co_await std::move(late);
+                CHECK(same(y.detach(), x.detach() * 2));
+                fragile::door = nullptr;
+                CHECK(co_await all_forgotten(all));
+              });
 }
 
 TEST_CASE("autograd context: what is used too late is gone, and says why") {
@@ -228,19 +229,18 @@ TEST_CASE("autograd context: recording is switched per coroutine") {
         co_await asio::post(asio::use_awaitable);
         co_await me.peer(1).call<&nothing>();
       }
-      co_return right && at::GradMode::is_enabled() == expected;
+      co_return right&& at::GradMode::is_enabled() == expected;
     };
     std::vector<weft::future<bool>> coroutines;
     for (int i = 0; i < 4; ++i) {
-      coroutines.push_back(
-          me.spawn(weft::with_grad_mode(me, weft::grad_mode::off, look(false))));
+      coroutines.push_back(me.spawn(weft::with_grad_mode(me, weft::grad_mode::off, look(false))));
       coroutines.push_back(me.spawn(look(true)));
     }
     for (auto& c : coroutines) CHECK(co_await std::move(c));
     const auto on_inside = [&]() -> asio::awaitable<bool> {
       const bool off = !at::GradMode::is_enabled();
       const bool on = co_await weft::with_grad_mode(me, weft::grad_mode::on, look(true));
-      co_return off && on && !at::GradMode::is_enabled();
+      co_return off&& on && !at::GradMode::is_enabled();
     };
     CHECK(co_await weft::with_grad_mode(me, weft::grad_mode::off, on_inside()));
     CHECK(at::GradMode::is_enabled());

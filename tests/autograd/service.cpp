@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Gradients over several workers that are those of one process.
-#include <weft/autograd/service.hpp>
-
 #include "service_functions.hpp"
+#include <weft/autograd/service.hpp>
 
 namespace autograd_tests {
 
@@ -259,29 +258,30 @@ TEST_CASE("autograd service: several roots, and gradients given for them") {
 }
 
 TEST_CASE("autograd service: passes over a retained graph add up, also at other workers") {
-  run_workers(2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    const auto there = me.peer(1).make<pair_of_parameters>(1);
-    const auto first = there.remote<&pair_of_parameters::first>();
-    const at::Tensor x = leaf(3, {2, 3});
-    const at::Tensor lx = twin(x), lw = leaf(1, {3, 3});
-    lx.matmul(lw).sum().backward();
-    constexpr int passes = 120;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      const at::Tensor loss = (co_await there.call<&pair_of_parameters::use_first>(x)).sum();
-      for (int i = 0; i < passes - 20; ++i) {
-        co_await ctx.backward(loss, {.retention = graph_retention::retain});
-      }
-      // And 20 at once.
-      std::vector<weft::future<void>> at_once;
-      for (int i = 0; i < 20; ++i) {
-        at_once.push_back(me.spawn(ctx.backward(loss, {.retention = graph_retention::retain})));
-      }
-      for (auto& f : at_once) co_await std::move(f);
-      CHECK(same((co_await ctx.gradients()).find(x), lx.grad() * passes));
-      CHECK(same(co_await first.call<&gradient_of>(), lw.grad() * passes));
-      CHECK(passes_everywhere(all) == 0);
-    });
-  });
+  run_workers(
+      2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+        const auto there = me.peer(1).make<pair_of_parameters>(1);
+        const auto first = there.remote<&pair_of_parameters::first>();
+        const at::Tensor x = leaf(3, {2, 3});
+        const at::Tensor lx = twin(x), lw = leaf(1, {3, 3});
+        lx.matmul(lw).sum().backward();
+        constexpr int passes = 120;
+        co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor loss = (co_await there.call<&pair_of_parameters::use_first>(x)).sum();
+          for (int i = 0; i < passes - 20; ++i) {
+            co_await ctx.backward(loss, {.retention = graph_retention::retain});
+          }
+          // And 20 at once.
+          std::vector<weft::future<void>> at_once;
+          for (int i = 0; i < 20; ++i) {
+            at_once.push_back(me.spawn(ctx.backward(loss, {.retention = graph_retention::retain})));
+          }
+          for (auto& f : at_once) co_await std::move(f);
+          CHECK(same((co_await ctx.gradients()).find(x), lx.grad() * passes));
+          CHECK(same(co_await first.call<&gradient_of>(), lw.grad() * passes));
+          CHECK(passes_everywhere(all) == 0);
+        });
+      });
 }
 
 asio::awaitable<at::Tensor> bounce(worker& me, at::Tensor x, at::Tensor by, int hops) {
@@ -399,12 +399,13 @@ TEST_CASE("autograd service: chains of a thousand calls to oneself, and of hundr
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2}), one = at::ones({2});
     for (const auto& [rank, length] : {std::pair{0u, 1000}, std::pair{1u, 300}}) {
-      co_await weft::autograd::scope(me, [&, r = rank, n = length](context ctx) -> asio::awaitable<void> {
-        at::Tensor x = a;
-        for (int i = 0; i < n; ++i) x = co_await me.peer(r).call<&add>(x, one);
-        co_await ctx.backward(x.sum());
-        CHECK(same((co_await ctx.gradients()).find(a), at::ones({2})));
-      });
+      co_await weft::autograd::scope(
+          me, [&, r = rank, n = length](context ctx) -> asio::awaitable<void> {
+            at::Tensor x = a;
+            for (int i = 0; i < n; ++i) x = co_await me.peer(r).call<&add>(x, one);
+            co_await ctx.backward(x.sum());
+            CHECK(same((co_await ctx.gradients()).find(a), at::ones({2})));
+          });
     }
     CHECK(co_await all_forgotten(all));
   });
@@ -525,8 +526,7 @@ TEST_CASE("autograd service: contexts of several trainers on one parameter stay 
                   const auto weight = me.share(leaf(9, {3}));
                   std::vector<weft::future<void>> trainers;
                   for (const std::uint32_t r : {1u, 2u, 3u}) {
-                    trainers.push_back(
-                        me.peer(r).start<&train>(weight, static_cast<int>(r), 30));
+                    trainers.push_back(me.peer(r).start<&train>(weight, static_cast<int>(r), 30));
                   }
                   for (auto& t : trainers) co_await std::move(t);
                   CHECK(co_await all_forgotten(all));
@@ -541,20 +541,22 @@ asio::awaitable<void> begin_a_pass(worker& me, at::Tensor x, rref<at::Tensor> we
 }
 
 TEST_CASE("autograd service: a function can begin a pass of its own in the caller's context") {
-  run_workers(3, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    const at::Tensor w = leaf(1, {3}), x = leaf(2, {3});
-    const auto weight = me.share(w);
-    for (int i = 0; i < 20; ++i) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-        // The end of these passes comes from workers 1 and 2, the reply may overtake it.
-        co_await me.peer(1).call<&begin_a_pass>(x, weight);
-        co_await me.peer(2).call<&begin_a_pass>(x, weight);
-        co_await ctx.backward((w * x).sum());
-        CHECK(same((co_await ctx.gradients()).find(w), x.detach() * 3));
-      });
-    }
-    CHECK(co_await all_forgotten(all));
-  });
+  run_workers(3, over::tcp, with_io_threads(1),
+              [](workers& all, worker& me) -> asio::awaitable<void> {
+                const at::Tensor w = leaf(1, {3}), x = leaf(2, {3});
+                const auto weight = me.share(w);
+                for (int i = 0; i < 20; ++i) {
+                  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+                    // The end of these passes comes from workers 1 and 2, the reply may overtake
+                    // it.
+                    co_await me.peer(1).call<&begin_a_pass>(x, weight);
+                    co_await me.peer(2).call<&begin_a_pass>(x, weight);
+                    co_await ctx.backward((w * x).sum());
+                    CHECK(same((co_await ctx.gradients()).find(w), x.detach() * 3));
+                  });
+                }
+                CHECK(co_await all_forgotten(all));
+              });
 }
 
 TEST_CASE("autograd service: a message may carry hundreds of tensors with grad") {

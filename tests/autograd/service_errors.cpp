@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Backward passes that fail: what the caller hears, and that nothing of them is left.
-#include <weft/autograd/service.hpp>
-
 #include "service_functions.hpp"
+#include <weft/autograd/service.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
@@ -27,8 +26,8 @@ TEST_CASE("autograd errors: roots that cannot be are refused with a sentence") {
     co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
       const auto refused = [&](std::vector<at::Tensor> roots, std::vector<at::Tensor> gradients,
                                const char* text) -> asio::awaitable<void> {
-        const auto e = co_await thrown_by(
-            ctx.backward(std::move(roots), {.gradients = std::move(gradients)}));
+        const auto e =
+            co_await thrown_by(ctx.backward(std::move(roots), {.gradients = std::move(gradients)}));
         CAPTURE(e.message());
         CAPTURE(text);
         CHECK(e == errc::invalid_argument);
@@ -126,8 +125,8 @@ TEST_CASE("autograd errors: a second pass over a released graph says so, and whe
 TEST_CASE("autograd errors: a failed call in a context leaves a clean end") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3, 2}), b = leaf(2, {7});
-    const auto e = co_await thrown_by(
-        weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    const auto e =
+        co_await thrown_by(weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
           static_cast<void>(co_await me.peer(1).call<&matmul>(a, b));
         }));
     CHECK(e == errc::remote_exception);
@@ -136,79 +135,82 @@ TEST_CASE("autograd errors: a failed call in a context leaves a clean end") {
 }
 
 TEST_CASE("autograd errors: the deadline of a pass ends it everywhere") {
-  run_workers(2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    const fragile_settings restore;
-    gate door;
-    fragile::door = &door;
-    const at::Tensor a = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
-      const auto e = co_await thrown_by(
-          ctx.backward(loss, {.retention = graph_retention::retain, .limit = 30ms}));
-      CHECK(e == errc::timed_out);
-      CHECK((co_await ctx.gradients()).empty());
-      CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
-      door.open();
-      co_await ctx.backward(loss);
-      CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
-    });
-    CHECK(co_await all_forgotten(all));
-  });
+  run_workers(2, over::tcp, with_io_threads(1),
+              [](workers& all, worker& me) -> asio::awaitable<void> {
+                const fragile_settings restore;
+                gate door;
+                fragile::door = &door;
+                const at::Tensor a = leaf(1, {3});
+                co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+                  const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
+                  const auto e = co_await thrown_by(
+                      ctx.backward(loss, {.retention = graph_retention::retain, .limit = 30ms}));
+                  CHECK(e == errc::timed_out);
+                  CHECK((co_await ctx.gradients()).empty());
+                  CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
+                  door.open();
+                  co_await ctx.backward(loss);
+                  CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
+                });
+                CHECK(co_await all_forgotten(all));
+              });
 }
 
 TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
-  run_workers(2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    const fragile_settings restore;
-    gate door;
-    fragile::door = &door;
-    const at::Tensor a = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
-      {
-        auto dropped = me.spawn(ctx.backward(loss, {.retention = graph_retention::retain}));
-        CHECK(co_await eventually([&] { return door.arrived() == 1; }));
-      }
-      CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
-      // By Asio's means, which deliver an error.
-      asio::cancellation_signal stop;
-      weft::error heard;
-      auto watch = [](asio::awaitable<void> work, weft::error& out) -> asio::awaitable<void> {
-        out = co_await thrown_by(std::move(work));
-      };
-      asio::co_spawn(me.get_executor(),
-                     watch(ctx.backward(loss, {.retention = graph_retention::retain}), heard),
-                     asio::bind_cancellation_slot(stop.slot(), [](std::exception_ptr) {}));
-      CHECK(co_await eventually([&] { return service(all, 1).passes() == 1; }));
-      stop.emit(asio::cancellation_type::terminal);
-      CHECK(co_await eventually([&] { return bool(heard); }));
-      CHECK(heard == errc::cancelled);
-      CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
-      door.open();
-      co_await ctx.backward(loss);
-      CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
-    });
-    CHECK(co_await all_forgotten(all));
-  });
+  run_workers(
+      2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+        const fragile_settings restore;
+        gate door;
+        fragile::door = &door;
+        const at::Tensor a = leaf(1, {3});
+        co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
+          {
+            auto dropped = me.spawn(ctx.backward(loss, {.retention = graph_retention::retain}));
+            CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+          }
+          CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
+          // By Asio's means, which deliver an error.
+          asio::cancellation_signal stop;
+          weft::error heard;
+          auto watch = [](asio::awaitable<void> work, weft::error& out) -> asio::awaitable<void> {
+            out = co_await thrown_by(std::move(work));
+          };
+          asio::co_spawn(me.get_executor(),
+                         watch(ctx.backward(loss, {.retention = graph_retention::retain}), heard),
+                         asio::bind_cancellation_slot(stop.slot(), [](std::exception_ptr) {}));
+          CHECK(co_await eventually([&] { return service(all, 1).passes() == 1; }));
+          stop.emit(asio::cancellation_type::terminal);
+          CHECK(co_await eventually([&] { return bool(heard); }));
+          CHECK(heard == errc::cancelled);
+          CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
+          door.open();
+          co_await ctx.backward(loss);
+          CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
+        });
+        CHECK(co_await all_forgotten(all));
+      });
 }
 
 TEST_CASE("autograd errors: a pass that is under way when its context ends hears of that") {
-  run_workers(2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-    const fragile_settings restore;
-    gate door;
-    fragile::door = &door;
-    const at::Tensor a = leaf(1, {3});
-    weft::future<weft::error> pass;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
-      pass = me.spawn(thrown_by(ctx.backward(loss)));
-      CHECK(co_await eventually([&] { return door.arrived() == 1; }));
-    });
-    const auto e = co_await std::move(pass);
-    CHECK(e == errc::autograd_context_gone);
-    CHECK(contains(e, "released"));
-    CHECK(co_await all_forgotten(all));
-    door.open();
-  });
+  run_workers(2, over::tcp, with_io_threads(1),
+              [](workers& all, worker& me) -> asio::awaitable<void> {
+                const fragile_settings restore;
+                gate door;
+                fragile::door = &door;
+                const at::Tensor a = leaf(1, {3});
+                weft::future<weft::error> pass;
+                co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+                  const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
+                  pass = me.spawn(thrown_by(ctx.backward(loss)));
+                  CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+                });
+                const auto e = co_await std::move(pass);
+                CHECK(e == errc::autograd_context_gone);
+                CHECK(contains(e, "released"));
+                CHECK(co_await all_forgotten(all));
+                door.open();
+              });
 }
 
 /// Releases its context, on a pool thread, in the middle of a pass.

@@ -2,8 +2,6 @@
 // What the tests of distributed autograd call on other workers, and how they look at the result.
 #pragma once
 
-#include <rref/workers.hpp>
-
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/core/task_group.hpp>
@@ -15,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <rref/workers.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -93,7 +92,8 @@ inline at::Tensor keep(const at::Tensor& t) { return t; }
 /// Two parameters of another worker.
 class pair_of_parameters {
  public:
-  explicit pair_of_parameters(int seed) : first_(leaf(seed, {3, 3})), second_(leaf(seed + 1, {3, 3})) {}
+  explicit pair_of_parameters(int seed)
+      : first_(leaf(seed, {3, 3})), second_(leaf(seed + 1, {3, 3})) {}
   at::Tensor first() { return first_; }
   at::Tensor second() { return second_; }
   at::Tensor use_first(const at::Tensor& x) { return x.matmul(first_); }

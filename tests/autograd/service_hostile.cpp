@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Frames and sections that no correct worker sends: a typed error or a closed link, never a crash,
 // never a gradient that changed, and others are served on.
-#include <weft/autograd/service.hpp>
-
 #include "service_functions.hpp"
-
+#include <weft/autograd/service.hpp>
 #include <weft/rpc/session.hpp>
 
 #include <asio/ip/tcp.hpp>
@@ -161,32 +159,32 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
       if (!result) CHECK(result.error() == errc::protocol_error);
     };
     const auto assault = [&](stage at, std::uint32_t initiator, std::size_t which) {
-      return weft::autograd::scope(me, [&, at, initiator, which](context ctx)
-                                           -> asio::awaitable<void> {
-        auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
-        weft::future<weft::error> pass;
-        if (at != stage::no_pass) {
-          const at::Tensor y = at::ones({2});
-          record_receive(std::vector{y}, {1, 5});
-          pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
-          CHECK(v.service().passes() == 1);
-          if (at == stage::running) {
-            CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 0, 1}, ack_message{0, {1}}}))));
-          }
-        }
-        for (const std::uint32_t number : {1u, 3u}) {
-          const auto good = encode(messages_of({ctx.id(), initiator, number}, 1)[which]);
-          for (const std::uint32_t from : {1u, 2u}) {
-            for (const bytes_t& bad : damaged(good)) throw_at(from, bad, {});
-          }
-        }
-        CHECK(v.service().contexts() == 1);
-        if (at == stage::no_pass) {
-          co_await ctx.backward((a * a).sum());
-          const auto gradients = co_await ctx.gradients();
-          CHECK(same(gradients.find(a), a.detach() * 2));
-        }
-      });
+      return weft::autograd::scope(
+          me, [&, at, initiator, which](context ctx) -> asio::awaitable<void> {
+            auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
+            weft::future<weft::error> pass;
+            if (at != stage::no_pass) {
+              const at::Tensor y = at::ones({2});
+              record_receive(std::vector{y}, {1, 5});
+              pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
+              CHECK(v.service().passes() == 1);
+              if (at == stage::running) {
+                CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 0, 1}, ack_message{0, {1}}}))));
+              }
+            }
+            for (const std::uint32_t number : {1u, 3u}) {
+              const auto good = encode(messages_of({ctx.id(), initiator, number}, 1)[which]);
+              for (const std::uint32_t from : {1u, 2u}) {
+                for (const bytes_t& bad : damaged(good)) throw_at(from, bad, {});
+              }
+            }
+            CHECK(v.service().contexts() == 1);
+            if (at == stage::no_pass) {
+              co_await ctx.backward((a * a).sum());
+              const auto gradients = co_await ctx.gradients();
+              CHECK(same(gradients.find(a), a.detach() * 2));
+            }
+          });
     };
     for (const stage at : {stage::no_pass, stage::planned, stage::running}) {
       for (const std::uint32_t initiator : {0u, 1u, 2u}) {
@@ -240,6 +238,56 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
   });
 }
 
+TEST_CASE("autograd service: gradients wait for the outcome of a pass that has run here") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {2});
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(a);
+      const auto say = [&](std::uint32_t number, control_body body,
+                           const std::vector<at::Tensor>& tensors = {}) {
+        CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 1, number}, std::move(body)}), tensors)));
+      };
+      const auto settled = [&] {
+        const std::lock_guard lock(ctx.state()->mutex);
+        return ctx.state()->settling();
+      };
+      const auto pass_up_to_done = [&](std::uint32_t number) {
+        say(number, need_message{0, graph_retention::retain, {1}});
+        say(number, go_message{});
+        say(number, grad_message{1, 1, {1}}, {at::ones({2})});
+        return eventually(settled);
+      };
+      for (const bool good : {true, false}) {
+        const std::uint32_t number = good ? 1 : 2;
+        CHECK(co_await pass_up_to_done(number));
+        auto first = me.spawn(ctx.gradients());
+        auto second = me.spawn(ctx.gradients());
+        for (int i = 0; i < 10; ++i) co_await asio::post(asio::use_awaitable);
+        CHECK_FALSE(first.ready());
+        CHECK_FALSE(second.ready());
+        if (good) {
+          say(number, end_message{});
+        } else {
+          say(number, abort_message{1, abort_reason::failed, "no"});
+        }
+        CHECK(same((co_await std::move(first)).find(a), at::ones({2})));
+        CHECK(same((co_await std::move(second)).find(a), at::ones({2})));
+      }
+      // Not for ever, and not beyond the context.
+      CHECK(co_await pass_up_to_done(3));
+      const auto soon = weft::make_ref<weft::scope>();
+      soon->deadline = me.time().now() + 20ms;
+      auto patient = me.spawn(thrown_by(ctx.gradients()));
+      CHECK(co_await weft::with_scope(me.context(), weft::ref<const weft::scope>(soon),
+                                      thrown_by(ctx.gradients())) == errc::timed_out);
+      CHECK_FALSE(patient.ready());
+      v.service().release(*ctx.state());
+      CHECK(co_await std::move(patient) == errc::autograd_context_gone);
+    });
+  });
+}
+
 TEST_CASE("autograd hostile: a need for what is not there is answered, so that nobody waits") {
   run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2});
@@ -289,9 +337,8 @@ TEST_CASE("autograd hostile: gradients that do not fit the message are a failure
         // Worker 0 waits for the gradient of its own message 1, which worker 1 holds back.
         CHECK(co_await eventually([&] { return door.arrived() == 1; }));
         const auto id = ctx.state()->last_pass;
-        const auto taken =
-            deliver(all, 1, 0,
-                    frame_of(encode({{ctx.id(), 0, id}, grad_message{1, 1, {1}}}), tensors));
+        const auto taken = deliver(
+            all, 1, 0, frame_of(encode({{ctx.id(), 0, id}, grad_message{1, 1, {1}}}), tensors));
         const bool shape = tensors.size() == 1;
         CHECK(bool(taken) == shape);
         if (!taken) CHECK(taken.error() == errc::protocol_error);
@@ -321,7 +368,8 @@ weft::error end_after(over how, const std::function<weft::frame(context_id)>& ma
       weft::link& link = all.at(1).to(0);
       if (link.append(make(ctx.id()))) link.flush();
       // Either that closes the link, or it is as if nothing was sent.
-      const bool lost = co_await eventually([&] { return me.to(1).now() == weft::link::state::down; });
+      const bool lost =
+          co_await eventually([&] { return me.to(1).now() == weft::link::state::down; });
       CHECK(lost);
       co_await me.peer(2).call<&nothing>(weft::within(5s));
     });
@@ -375,9 +423,9 @@ TEST_CASE("autograd hostile: damaged sections are refused by a type") {
     co_await me.peer(1).call<&nothing>();
     using kinds = weft::frame_kind;
     for (const kinds kind : {kinds::request, kinds::reply, kinds::failure}) {
-      const bytes_t good = section_of(make_context_id(0, 5), 3, kind == kinds::request
-                                                                    ? std::vector<std::uint32_t>{}
-                                                                    : std::vector{0u, 1u});
+      const bytes_t good =
+          section_of(make_context_id(0, 5), 3,
+                     kind == kinds::request ? std::vector<std::uint32_t>{} : std::vector{0u, 1u});
       CHECK(arrive(all, 0, 1, kind, good));
       for (std::size_t n = 0; n < good.size(); ++n) {
         const auto result =

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Random graphs over one to four workers, by real calls: gradients equal those of one process.
-#include <weft/autograd/service.hpp>
-
 #include "service_functions.hpp"
+#include <weft/autograd/service.hpp>
 
 #include <random>
 
@@ -74,18 +73,32 @@ asio::awaitable<std::vector<at::Tensor>> interpret(const graph_spec& graph, std:
   for (const step_spec& s : program.steps) {
     const at::Tensor a = values[s.left], b = values[s.right];
     switch (s.what) {
-      case kind::add: values.push_back(a + b); break;
-      case kind::sub: values.push_back(a - b); break;
-      case kind::mul: values.push_back(a * b.remainder(2)); break;
-      case kind::matmul: values.push_back(a.matmul(b.remainder(2).detach())); break;
-      case kind::twice: values.push_back(a * 2); break;
-      case kind::narrow_sum: values.push_back(a + b.narrow(0, 0, 1)); break;
-      case kind::stack_sum: values.push_back(at::stack({a, b}).sum(0)); break;
-      case kind::call: {
-        const auto results = co_await call(s.worker, s.program, std::vector{a, b, a});
-        values.insert(values.end(), results.begin(), results.end());
-        break;
-      }
+    case kind::add:
+      values.push_back(a + b);
+      break;
+    case kind::sub:
+      values.push_back(a - b);
+      break;
+    case kind::mul:
+      values.push_back(a * b.remainder(2));
+      break;
+    case kind::matmul:
+      values.push_back(a.matmul(b.remainder(2).detach()));
+      break;
+    case kind::twice:
+      values.push_back(a * 2);
+      break;
+    case kind::narrow_sum:
+      values.push_back(a + b.narrow(0, 0, 1));
+      break;
+    case kind::stack_sum:
+      values.push_back(at::stack({a, b}).sum(0));
+      break;
+    case kind::call: {
+      const auto results = co_await call(s.worker, s.program, std::vector{a, b, a});
+      values.insert(values.end(), results.begin(), results.end());
+      break;
+    }
     }
   }
   co_return std::vector{values[program.results[0]], values[program.results[1]]};
@@ -109,8 +122,8 @@ asio::awaitable<std::vector<at::Tensor>> evaluate_here(graph_spec graph, std::ui
                         std::vector<at::Tensor> with) -> asio::awaitable<std::vector<at::Tensor>> {
     return evaluate_here(graph, to, program, std::move(with), kind);
   };
-  co_return co_await interpret(graph, which, std::move(values),
-                               store_of(4).of(worker, which, kind), call);
+  co_return co_await interpret(graph, which, std::move(values), store_of(4).of(worker, which, kind),
+                               call);
 }
 
 /// The gradient here of this worker's parameter for a program.
@@ -145,61 +158,65 @@ graph_spec random_graph(std::mt19937& random, std::uint32_t world) {
   return graph;
 }
 
-void check_random(std::uint32_t world, over how, unsigned io_threads, std::uint32_t seed, int graphs) {
+void check_random(std::uint32_t world, over how, unsigned io_threads, std::uint32_t seed,
+                  int graphs) {
   run_workers(world, how, with_io_threads(io_threads),
               [&](workers& all, worker& me) -> asio::awaitable<void> {
-    std::mt19937 random(seed);
-    for (int g = 0; g < graphs; ++g) {
-      CAPTURE(g);
-      const graph_spec graph = random_graph(random, world);
-      const int kind = g % 2;  // small integers, floats
-      for (std::uint32_t w = 0; w < 5; ++w) store_of(w) = parameter_store();
-      std::vector<at::Tensor> here, there;
-      for (std::uint32_t i = 0; i < arguments; ++i) {
-        there.push_back(parameter_store::make(static_cast<int>(i) + 50, kind)
-                            .set_requires_grad(i == 0 || random() % 3 != 0));
-        here.push_back(twin(there.back()));
-      }
-      const bool both = random() % 2 == 0;
-      const auto expected = co_await evaluate_here(graph, 0, 0, here, kind);
-      at::Tensor loss = expected[0].sum();
-      if (both) loss = loss + expected[1].sum();
-      if (!loss.requires_grad()) continue;
-      const int passes = 1 + static_cast<int>(random() % 2);
-      for (int i = 0; i < passes; ++i) loss.backward({}, /*retain_graph=*/true);
+                std::mt19937 random(seed);
+                for (int g = 0; g < graphs; ++g) {
+                  CAPTURE(g);
+                  const graph_spec graph = random_graph(random, world);
+                  const int kind = g % 2;  // small integers, floats
+                  for (std::uint32_t w = 0; w < 5; ++w) store_of(w) = parameter_store();
+                  std::vector<at::Tensor> here, there;
+                  for (std::uint32_t i = 0; i < arguments; ++i) {
+                    there.push_back(parameter_store::make(static_cast<int>(i) + 50, kind)
+                                        .set_requires_grad(i == 0 || random() % 3 != 0));
+                    here.push_back(twin(there.back()));
+                  }
+                  const bool both = random() % 2 == 0;
+                  const auto expected = co_await evaluate_here(graph, 0, 0, here, kind);
+                  at::Tensor loss = expected[0].sum();
+                  if (both) loss = loss + expected[1].sum();
+                  if (!loss.requires_grad()) continue;
+                  const int passes = 1 + static_cast<int>(random() % 2);
+                  for (int i = 0; i < passes; ++i) loss.backward({}, /*retain_graph=*/true);
 
-      const auto agree = [&](const at::Tensor& got, const at::Tensor& wanted) {
-        if (!wanted.defined() || !got.defined()) return wanted.defined() == got.defined();
-        return kind == 0 ? same(got, wanted) : at::allclose(got, wanted, 1e-5, 1e-5);
-      };
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-        const auto results = co_await evaluate(me, graph, 0, there, kind);
-        CHECK(agree(results[0].detach(), expected[0].detach()));
-        std::vector<at::Tensor> roots;
-        if (results[0].requires_grad()) roots.push_back(results[0].sum());
-        if (both && results[1].requires_grad()) roots.push_back(results[1].sum());
-        for (int i = 0; i < passes; ++i) {
-          co_await ctx.backward(roots, {.retention = i + 1 < passes ? graph_retention::retain
-                                                                    : graph_retention::release});
-        }
-        const auto gradients = co_await ctx.gradients();
-        for (std::uint32_t i = 0; i < arguments; ++i) {
-          CHECK(agree(gradients.find(there[i]), here[i].grad()));
-        }
-        std::size_t compared = 0;
-        for (std::uint32_t w = 0; w < world; ++w) {
-          const auto used = store_of(w).all();
-          for (const auto& [key, parameter] : used) {
-            const at::Tensor got = co_await me.peer(w).call<&stored_gradient>(key.second, kind);
-            CHECK(agree(got, store_of(4).of(w, key.second, kind).grad()));
-            ++compared;
-          }
-        }
-        CHECK(compared == store_of(4).all().size());
-      });
-    }
-    CHECK(co_await all_forgotten(all));
-  });
+                  const auto agree = [&](const at::Tensor& got, const at::Tensor& wanted) {
+                    if (!wanted.defined() || !got.defined())
+                      return wanted.defined() == got.defined();
+                    return kind == 0 ? same(got, wanted) : at::allclose(got, wanted, 1e-5, 1e-5);
+                  };
+                  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+                    const auto results = co_await evaluate(me, graph, 0, there, kind);
+                    CHECK(agree(results[0].detach(), expected[0].detach()));
+                    std::vector<at::Tensor> roots;
+                    if (results[0].requires_grad()) roots.push_back(results[0].sum());
+                    if (both && results[1].requires_grad()) roots.push_back(results[1].sum());
+                    for (int i = 0; i < passes; ++i) {
+                      co_await ctx.backward(roots, {.retention = i + 1 < passes
+                                                                     ? graph_retention::retain
+                                                                     : graph_retention::release});
+                    }
+                    const auto gradients = co_await ctx.gradients();
+                    for (std::uint32_t i = 0; i < arguments; ++i) {
+                      CHECK(agree(gradients.find(there[i]), here[i].grad()));
+                    }
+                    std::size_t compared = 0;
+                    for (std::uint32_t w = 0; w < world; ++w) {
+                      const auto used = store_of(w).all();
+                      for (const auto& [key, parameter] : used) {
+                        const at::Tensor got =
+                            co_await me.peer(w).call<&stored_gradient>(key.second, kind);
+                        CHECK(agree(got, store_of(4).of(w, key.second, kind).grad()));
+                        ++compared;
+                      }
+                    }
+                    CHECK(compared == store_of(4).all().size());
+                  });
+                }
+                CHECK(co_await all_forgotten(all));
+              });
 }
 
 TEST_CASE("autograd random: graphs over one to four workers") {

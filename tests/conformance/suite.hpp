@@ -140,6 +140,7 @@ void many_writers() {
   auto [client, server] = r.connect();
   constexpr std::uint64_t writers = 4, each = 500;
   std::vector<std::thread> threads;
+  threads.reserve(writers);
   for (std::uint64_t w = 0; w < writers; ++w) {
     threads.emplace_back([c = client, w] {
       for (std::uint64_t i = 0; i < each; ++i) c->send(make_frame(w * each + i, 50 + i));
@@ -251,6 +252,7 @@ void many_connections() {
   auto [silent, listening] = r.connect();  // says nothing, costs nobody anything
   auto mute = start(r.server_io(), listening->read_for_ever());
   std::vector<std::pair<end<T>*, end<T>*>> pairs;
+  pairs.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) pairs.push_back(r.connect());
   for (std::uint64_t i = 0; i < count; ++i) pairs[i].first->send(make_frame(i, i, {i}));
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -275,7 +277,7 @@ void bad_bytes() {
     client->send_bytes(bytes);
     client->await_written();
     client->close();
-    const error e = failure_of(r.server_io(), server->read_for_ever());
+    error e = failure_of(r.server_io(), server->read_for_ever());
     CHECK(server->received.size() == 1);
     CHECK(server->allocated == 0);
     return e;

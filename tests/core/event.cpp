@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/event.hpp>
 
-#include <core/loop.hpp>
-
 #include <asio/bind_executor.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <core/loop.hpp>
 #include <memory>
 #include <thread>
 #include <vector>

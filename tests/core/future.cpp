@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/future.hpp>
 
-#include <core/loop.hpp>
-
 #include <asio/this_coro.hpp>
 #include <doctest/doctest.h>
 
+#include <core/loop.hpp>
 #include <memory>
 #include <optional>
 #include <stdexcept>

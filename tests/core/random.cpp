@@ -11,8 +11,7 @@ using weft::id128;
 
 TEST_CASE("id128: text is 32 hexadecimal digits, high word first") {
   CHECK(id128{}.text() == std::string(32, '0'));
-  CHECK(id128{0x0123456789abcdef, 0xfedcba9876543210}.text() ==
-        "0123456789abcdeffedcba9876543210");
+  CHECK(id128{0x0123456789abcdef, 0xfedcba9876543210}.text() == "0123456789abcdeffedcba9876543210");
 }
 
 TEST_CASE("id128: parse reads what text wrote") {

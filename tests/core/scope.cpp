@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/core/scope.hpp>
-
-#include <core/loop.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
+#include <weft/core/scope.hpp>
 
 #include <asio/bind_executor.hpp>
 #include <asio/post.hpp>
@@ -12,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/loop.hpp>
 #include <memory>
 #include <stdexcept>
 #include <string>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/task_group.hpp>
 
-#include <core/loop.hpp>
-
 #include <doctest/doctest.h>
 
+#include <core/loop.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -96,8 +95,7 @@ TEST_CASE("task group: further errors stand in the text of the first") {
   settle(io);
   now->set();
   settle(io);
-  CHECK(t.what() ==
-        "peer died: one (and 2 more failed: peer died: two; peer died: three)");
+  CHECK(t.what() == "peer died: one (and 2 more failed: peer died: two; peer died: three)");
 }
 
 TEST_CASE("task group: an error waits for children that cannot be cancelled") {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/time.hpp>
 
-#include <core/loop.hpp>
-#include <core/manual_clock.hpp>
-
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/loop.hpp>
+#include <core/manual_clock.hpp>
 #include <functional>
 #include <string>
 #include <vector>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Real processes, started by weft, by torchrun and by mpirun; killed, interrupted, orphaned.
-#include <process/child.hpp>
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <process/child.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -116,8 +116,21 @@ TEST_CASE("launch: a worker that is killed from outside while others wait for it
 }
 
 #ifdef WEFT_TORCHRUN
+/// torchrun.py by the Python that torchrun belongs to.
+std::vector<std::string> torchrun(const std::string& deed) {
+  const auto python = std::filesystem::path(WEFT_TORCHRUN).parent_path() / "python3";
+  return {python.string(),
+          WEFT_SOURCE_DIR "/tests/process/torchrun.py",
+          WEFT_TEST_PROGRAMS "/stand_ins",
+          "--no-python",
+          "--nproc-per-node",
+          "3",
+          party,
+          deed};
+}
+
 TEST_CASE("torchrun: starts, meets and ends well") {
-  child run({WEFT_TORCHRUN, "--no-python", "--nproc-per-node", "3", party, "greet"});
+  child run(torchrun("greet"));
   CHECK(run.wait() == 0);
   INFO(run.output());
   for (const char* rank : {"0", "1", "2"}) {
@@ -126,7 +139,7 @@ TEST_CASE("torchrun: starts, meets and ends well") {
 }
 
 TEST_CASE("torchrun: a main that throws fails the run and says why") {
-  child run({WEFT_TORCHRUN, "--no-python", "--nproc-per-node", "3", party, "throw"});
+  child run(torchrun("throw"));
   CHECK(run.wait() != 0);
   INFO(run.output());
   CHECK(run.said("the data are gone"));

@@ -28,9 +28,12 @@ enum class over : std::uint8_t { inproc, tcp, unix_socket };
 
 inline const char* name_of(over how) {
   switch (how) {
-    case over::inproc: return "inproc";
-    case over::tcp: return "tcp";
-    case over::unix_socket: return "unix";
+  case over::inproc:
+    return "inproc";
+  case over::tcp:
+    return "tcp";
+  case over::unix_socket:
+    return "unix";
   }
   return "?";
 }
@@ -75,8 +78,7 @@ class cluster {
  public:
   using main_function = std::function<asio::awaitable<void>(worker&)>;
 
-  cluster(std::uint32_t real, over how, options o = with_io_threads(0),
-          std::uint32_t strangers = 0)
+  cluster(std::uint32_t real, over how, options o = with_io_threads(0), std::uint32_t strangers = 0)
       : guard_("a cluster over " + std::string(name_of(how))) {
     const auto hub = std::make_shared<inproc::hub>();
     members_.token = {0x746f6b656e, 0x1234};
@@ -127,12 +129,14 @@ class cluster {
   [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
 
  private:
-  static std::unique_ptr<network> make_network(over how,
-                                               const std::shared_ptr<inproc::hub>& hub) {
+  static std::unique_ptr<network> make_network(over how, const std::shared_ptr<inproc::hub>& hub) {
     switch (how) {
-      case over::inproc: return std::make_unique<network_of<inproc>>(inproc(hub));
-      case over::tcp: return std::make_unique<network_of<tcp>>();
-      case over::unix_socket: return std::make_unique<network_of<unix_socket>>();
+    case over::inproc:
+      return std::make_unique<network_of<inproc>>(inproc(hub));
+    case over::tcp:
+      return std::make_unique<network_of<tcp>>();
+    case over::unix_socket:
+      return std::make_unique<network_of<unix_socket>>();
     }
     return nullptr;
   }

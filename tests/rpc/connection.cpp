@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/connection.hpp>
-
-#include <rpc/cluster.hpp>
-
 #include <weft/rpc/peer.hpp>
 
 #include <memory>
+#include <rpc/cluster.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -58,10 +56,8 @@ TEST_CASE("network: the lower rank's first transport that reaches the other is t
   CHECK(choose(std::make_unique<two>(), std::make_unique<two>()) == pair{"unix", "unix"});
   CHECK(choose(std::make_unique<owt>(), std::make_unique<two>()) == pair{"tcp", "tcp"});
   CHECK(choose(std::make_unique<two>(), std::make_unique<owt>()) == pair{"unix", "unix"});
-  CHECK(choose(std::make_unique<network_of<tcp>>(), std::make_unique<two>()) ==
-        pair{"tcp", "tcp"});
-  CHECK(choose(std::make_unique<two>(), std::make_unique<network_of<tcp>>()) ==
-        pair{"tcp", "tcp"});
+  CHECK(choose(std::make_unique<network_of<tcp>>(), std::make_unique<two>()) == pair{"tcp", "tcp"});
+  CHECK(choose(std::make_unique<two>(), std::make_unique<network_of<tcp>>()) == pair{"tcp", "tcp"});
 }
 
 TEST_CASE("network: a transport that does not reach the other is passed over") {

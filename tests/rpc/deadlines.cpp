@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // Deadlines and cancellation: every wait ends, the other side hears of it, the link stays usable.
-#include <rpc/cluster.hpp>
-
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
@@ -11,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <rpc/cluster.hpp>
 #include <string>
 
 namespace call_deadlines {
@@ -123,8 +122,7 @@ TEST_CASE("deadline: a nested wait ends with the outer call, all the way down") 
   everywhere(3, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     waiting = cancelled = 0;
-    const auto e =
-        co_await failure_of(me.peer(1).call<&wait_below>(within(30ms), as_expected));
+    const auto e = co_await failure_of(me.peer(1).call<&wait_below>(within(30ms), as_expected));
     CHECK(e == errc::timed_out);
     co_await until_cancelled(me, 2, 1);
   });
@@ -184,9 +182,9 @@ TEST_CASE("cancellation: cancelling the caller's coroutine cancels the callee's"
         ending = e.error() == errc::cancelled ? "cancelled" : e.what();
       }
     };
-    asio::co_spawn(me.context(), caller(me.peer(1)),
-                   asio::bind_cancellation_slot(stop.slot(),
-                                                [over](std::exception_ptr) { over->set(); }));
+    asio::co_spawn(
+        me.context(), caller(me.peer(1)),
+        asio::bind_cancellation_slot(stop.slot(), [over](std::exception_ptr) { over->set(); }));
     while (waiting == 0) co_await me.peer(1).call<&nothing>();
     stop.emit(asio::cancellation_type::terminal);
     co_await event::async_wait(over, asio::use_awaitable);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // Calls that fail: each with a typed error that names its cause, and the worker lives on.
-#include <rpc/cluster.hpp>
-#include <rpc/raw_peer.hpp>
-
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <atomic>
+#include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -37,13 +36,13 @@ asio::awaitable<int> throws_strange_later() {
   throw strange{};
 }
 void throws_in_void() { throw std::runtime_error("void, too"); }
-asio::awaitable<int> fails_below(worker& me) {
-  co_return co_await me.peer(0).call<&throws_std>(1);
-}
+asio::awaitable<int> fails_below(worker& me) { co_return co_await me.peer(0).call<&throws_std>(1); }
 asio::awaitable<int> fails_two_below(worker& me) {
   co_return co_await me.peer(1 - me.rank()).call<&fails_below>();
 }
-int throws_generic() { throw std::system_error(std::make_error_code(std::errc::no_space_on_device)); }
+int throws_generic() {
+  throw std::system_error(std::make_error_code(std::errc::no_space_on_device));
+}
 
 asio::awaitable<void> check_remote(worker& me, weft::error e, std::string function) {
   CHECK(e == errc::remote_exception);
@@ -119,8 +118,8 @@ asio::awaitable<weft::error> call_raw(worker& me, std::uint32_t to, std::uint64_
   weft::message m;
   weft::codec<int>::encode(m.payload(), 1);
   weft::codec<int>::encode(m.payload(), 2);
-  weft::detail::outgoing_call c{weft::ref<weft::link>(&me.to(to)), function, signature, "by hand",
-                                {}};
+  weft::detail::outgoing_call c{
+      weft::ref<weft::link>(&me.to(to)), function, signature, "by hand", {}};
   const auto result = co_await weft::detail::round_trip(c, m);
   co_return result.failure;
 }
@@ -139,8 +138,7 @@ TEST_CASE("call: an unknown function, and one with another signature") {
     CHECK(differing.ran() == execution::not_executed);
     CHECK(differing.detail().text.find("failing_calls::add") != std::string::npos);
     CHECK(differing.detail().text.find(std::to_string(known::signature)) != std::string::npos);
-    CHECK(differing.detail().text.find(std::to_string(known::signature + 1)) !=
-          std::string::npos);
+    CHECK(differing.detail().text.find(std::to_string(known::signature + 1)) != std::string::npos);
     CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
   });
 }
@@ -149,8 +147,8 @@ asio::awaitable<weft::error> send_bad_arguments(worker& me, std::uint32_t to) {
   weft::message m;
   weft::codec<std::string>::encode(m.payload(), "not two numbers");
   using known = weft::function<&add>;
-  weft::detail::outgoing_call c{weft::ref<weft::link>(&me.to(to)), known::id, known::signature,
-                                "add", {}};
+  weft::detail::outgoing_call c{
+      weft::ref<weft::link>(&me.to(to)), known::id, known::signature, "add", {}};
   const auto result = co_await weft::detail::round_trip(c, m);
   co_return result.failure;
 }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Peers that say what they like, over plain TCP, to a worker that must neither crash, nor hang, nor
 // stop serving the others.
-#include <rpc/cluster.hpp>
-#include <rpc/raw_peer.hpp>
-
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
@@ -13,6 +10,8 @@
 #include <functional>
 #include <future>
 #include <optional>
+#include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -77,8 +76,8 @@ class scene {
       auto call = [](worker& me) -> asio::awaitable<std::uint64_t> {
         co_return co_await me.peer(1 - me.rank()).call<&twice_later>(21u);
       };
-      auto done = asio::co_spawn(workers_.at(from).context(), call(workers_.at(from)),
-                                 asio::use_future);
+      auto done =
+          asio::co_spawn(workers_.at(from).context(), call(workers_.at(from)), asio::use_future);
       CHECK(done.get() == 42);
     }
   }
@@ -304,7 +303,8 @@ TEST_CASE("hostile: every length 0, one less, one more, and the largest") {
   for (const field& f : fields) {
     std::uint64_t value = 0;
     std::memcpy(&value, good.data() + f.at, f.size);
-    const std::uint64_t most = f.size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * f.size) - 1;
+    const std::uint64_t most =
+        f.size == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * f.size) - 1;
     for (const std::uint64_t wrong :
          {std::uint64_t{0}, value - 1, value + 1, most, most - 1, most / 2, most / 2 + 1,
           std::uint64_t{weft::default_limits.payload}, std::uint64_t{weft::default_limits.table}}) {
@@ -404,7 +404,8 @@ TEST_CASE("hostile: garbage instead of a hello closes the connection") {
     CHECK(p.read_all().empty());
   }
   raw_peer http = s.connect();
-  const std::string text = "GET / HTTP/1.1\r\nHost: weft\r\nUser-Agent: a browser that got lost\r\n\r\n";
+  const std::string text =
+      "GET / HTTP/1.1\r\nHost: weft\r\nUser-Agent: a browser that got lost\r\n\r\n";
   http.send(std::as_bytes(std::span(text)));
   CHECK(http.read_all().empty());
   s.ping();
@@ -570,8 +571,7 @@ TEST_CASE("hostile: answers to our hello") {
     };
   };
   CHECK(call_and_answer(welcome([](auto& g) { g.version = 2; })) == errc::version_mismatch);
-  CHECK(call_and_answer(welcome([](auto& g) { g.features = {"zip"}; })) ==
-        errc::version_mismatch);
+  CHECK(call_and_answer(welcome([](auto& g) { g.features = {"zip"}; })) == errc::version_mismatch);
   CHECK(call_and_answer(welcome([](auto& g) { g.incarnation = weft::id128{5, 5}.text(); })) ==
         errc::wrong_peer);
   CHECK(call_and_answer(welcome([](auto& g) { g.rank = 0; })) == errc::wrong_peer);

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Calls that succeed: every style, injection, and way to wait.
-#include <weft/rpc/peer.hpp>
-
-#include <rpc/cluster.hpp>
-
 #include <weft/core/task_group.hpp>
+#include <weft/rpc/peer.hpp>
 
 #include <asio/this_coro.hpp>
 
@@ -13,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <rpc/cluster.hpp>
 #include <string>
 #include <thread>
 #include <vector>

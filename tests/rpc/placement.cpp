@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/placement.hpp>
-
 #include <weft/rpc/options.hpp>
+#include <weft/rpc/placement.hpp>
 
 #include <doctest/doctest.h>
 
@@ -50,10 +49,8 @@ std::optional<weft::placement> under(const std::map<std::string, std::string>& s
 TEST_CASE("placement: none without a launcher") { CHECK_FALSE(under({})); }
 
 TEST_CASE("placement: every launcher's variables") {
-  const auto torchrun = under({{"RANK", "2"},
-                               {"WORLD_SIZE", "8"},
-                               {"LOCAL_WORLD_SIZE", "4"},
-                               {"MASTER_ADDR", "host"}});
+  const auto torchrun = under(
+      {{"RANK", "2"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "host"}});
   REQUIRE(torchrun);
   CHECK(torchrun->rank == 2);
   CHECK(torchrun->size == 8);

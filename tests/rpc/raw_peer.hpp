@@ -5,13 +5,6 @@
 #include <weft/rpc/session.hpp>
 #include <weft/wire/frame.hpp>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -20,6 +13,13 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace weft::testing {
 

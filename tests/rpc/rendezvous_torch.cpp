@@ -2,11 +2,10 @@
 #include <weft/rpc/rendezvous.hpp>
 
 #include <doctest/doctest.h>
+
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -16,6 +15,8 @@
 #include <thread>
 #include <variant>
 #include <vector>
+
+#include <unistd.h>
 
 namespace meetings {
 
@@ -40,16 +41,15 @@ std::vector<std::variant<membership, weft::error>> meet(const std::vector<store_
                                                         weft::duration deadline = 60s) {
   std::vector<std::future<std::variant<membership, weft::error>>> all;
   for (std::uint32_t r = 0; r < names.size(); ++r) {
-    all.push_back(std::async(
-        std::launch::async, [&, r]() -> std::variant<membership, weft::error> {
-          weft::random_source random = weft::system_random();
-          try {
-            return weft::rendezvous(*stores[stores.size() == 1 ? 0 : r], r, size,
-                                    called(names[r]), deadline, random);
-          } catch (const weft::rpc_error& e) {
-            return e.error();
-          }
-        }));
+    all.push_back(std::async(std::launch::async, [&, r]() -> std::variant<membership, weft::error> {
+      weft::random_source random = weft::system_random();
+      try {
+        return weft::rendezvous(*stores[stores.size() == 1 ? 0 : r], r, size, called(names[r]),
+                                deadline, random);
+      } catch (const weft::rpc_error& e) {
+        return e.error();
+      }
+    }));
   }
   std::vector<std::variant<membership, weft::error>> out;
   for (auto& f : all) out.push_back(f.get());
@@ -86,8 +86,8 @@ TEST_CASE("rendezvous: everybody learns the same of everybody, in memory") {
 }
 
 TEST_CASE("rendezvous: through a file") {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("weft-test-" + std::to_string(::getpid()));
+  const auto path =
+      std::filesystem::temp_directory_path() / ("weft-test-" + std::to_string(::getpid()));
   std::filesystem::remove(path);
   std::vector<store_ptr> stores;
   for (int i = 0; i < 3; ++i) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // How a run ends: well, by a main that throws, by a lost worker.
-#include <rpc/cluster.hpp>
-
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/this_coro.hpp>
 
 #include <atomic>
+#include <rpc/cluster.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -71,7 +70,6 @@ void check_failing_main(std::uint32_t who, over how, unsigned io_threads) {
     } catch (const weft::rpc_error& e) {
       ++ended;
       if (e.error() == errc::peer_died) ++died;
-      INFO(e.what());
       CHECK(std::string(e.what()).find("worker" + std::to_string(who)) != std::string::npos);
       throw;
     }

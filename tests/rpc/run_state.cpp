@@ -135,6 +135,31 @@ TEST_CASE("run state: only the first failure counts") {
   CHECK(w.inflight.empty());
 }
 
+TEST_CASE("run state: who fails because another is lost leaves the verdict to rank 0") {
+  world w(4);
+  // Worker 3 has failed, and worker 2 sees the closed connection before it hears of that.
+  w.act(3, w.workers[3].main_failed(3, "no disk left"));
+  w.act(2, w.workers[2].main_failed(3, "the peer closed the connection"));
+  CHECK_FALSE(w.ended[2]);
+  w.deliver_all();
+  for (std::uint32_t r = 0; r < 4; ++r) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 3);
+    CHECK(w.workers[r].failure()->second == "no disk left");
+  }
+}
+
+TEST_CASE("run state: a loss that only one worker sees ends the run, too") {
+  world w(4);
+  w.act(2, w.workers[2].main_failed(3, "the link broke"));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 1u, 2u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 3);
+  }
+  CHECK(w.lost[0] == std::vector<std::uint32_t>{3});  // its link is closed: so it hears of it
+}
+
 TEST_CASE("run state: nothing is said after a good end") {
   world w(2);
   w.act(0, w.workers[0].main_returned());

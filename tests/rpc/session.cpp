@@ -100,7 +100,8 @@ TEST_CASE("session: a refusal never repeats more than a little of what a strange
 }
 
 TEST_CASE("session: what is no greeting is a protocol error that says why") {
-  const std::string good = R"({"weft":1,"features":[],"token":"","rank":0,"to":1,"incarnation":""})";
+  const std::string good =
+      R"({"weft":1,"features":[],"token":"","rank":0,"to":1,"incarnation":""})";
   CHECK(read_greeting(with_text(good)));
   const char* bad[] = {
       "",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/table.hpp>
-
 #include <weft/rpc/invocation.hpp>
+#include <weft/rpc/table.hpp>
 
 #include <doctest/doctest.h>
 

@@ -44,7 +44,8 @@ class counting_stream {
   }
   std::size_t write_some_nonblocking(weft::const_buffer_list buffers, std::error_code& ec) {
     ++journal_->writes;
-    if ((ec = journal_->fail_with)) return 0;
+    ec = journal_->fail_with;
+    if (ec) return 0;
     next_.non_blocking(true);
     std::vector<std::byte> flat(std::min(asio::buffer_size(buffers), journal_->most_per_write));
     asio::buffer_copy(asio::buffer(flat), buffers);

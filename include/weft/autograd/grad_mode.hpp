@@ -11,6 +11,7 @@
 #include <asio/post.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
+
 #include <c10/core/AutogradState.h>
 
 #include <exception>

@@ -163,8 +163,8 @@ class autograd_service final : public service {
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors);
-  [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>> admit(
-      context_state& c, const autograd::control& what, after& todo);
+  [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
+  admit(context_state& c, const autograd::control& what, after& todo);
 
   // passes
   void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,

@@ -61,15 +61,15 @@ class error;
 struct error_detail : ref_counted {
   origin from = origin::local;
   execution ran = execution::not_sent;
-  std::string text;              ///< the cause in words
-  std::string peer;              ///< name of the other worker, empty if none
-  std::uint64_t incarnation = 0; ///< of the peer
-  std::string function;          ///< qualified name, empty if none
+  std::string text;               ///< the cause in words
+  std::string peer;               ///< name of the other worker, empty if none
+  std::uint64_t incarnation = 0;  ///< of the peer
+  std::string function;           ///< qualified name, empty if none
   std::chrono::microseconds deadline{0};
   std::chrono::microseconds elapsed{0};
-  std::string remote_type;       ///< type of a remote exception
+  std::string remote_type;  ///< type of a remote exception
   std::error_code cause_code;
-  ref<const error_detail> cause; ///< what led to it, if `cause_code` is set
+  ref<const error_detail> cause;  ///< what led to it, if `cause_code` is set
 };
 
 [[nodiscard]] const std::error_category& category() noexcept;
@@ -91,9 +91,7 @@ class error {
   [[nodiscard]] const error_detail& detail() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(code_); }
   [[nodiscard]] const ref<const error_detail>& shared_detail() const noexcept { return detail_; }
-  [[nodiscard]] bool operator==(errc code) const noexcept {
-    return code_ == make_error_code(code);
-  }
+  [[nodiscard]] bool operator==(errc code) const noexcept { return code_ == make_error_code(code); }
   [[nodiscard]] execution ran() const noexcept { return detail().ran; }
   [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
   /// A sentence with function, peer, cause and how far the call got.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A started result: `co_await std::move(f)` once, or `co_await f.get()` as often as T can be copied.
+// A started result: `co_await std::move(f)` once, or `co_await f.get()` as often as T can be
+// copied.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -80,6 +81,8 @@ class [[nodiscard]] future {
         token, std::exchange(state_, nullptr));
   }
 
+  /// Cancels the work; how it ends is still this future's result.
+  void request_stop() const { stop(state_); }
   /// Lets the work run without an owner; its errors are dropped with its result.
   void detach() && { state_ = nullptr; }
 
@@ -110,9 +113,8 @@ class [[nodiscard]] future {
         finish(std::move(h), std::move(state), failure);
       }
     };
-    event::async_wait(state->done,
-                      asio::bind_cancellation_slot(
-                          slot, asio::bind_executor(executor, std::move(then))));
+    event::async_wait(state->done, asio::bind_cancellation_slot(
+                                       slot, asio::bind_executor(executor, std::move(then))));
   }
   template <class Handler>
   static void finish(Handler handler, ref<detail::future_state<T>> state,
@@ -126,10 +128,9 @@ class [[nodiscard]] future {
     }
   }
 
-  void cancel() noexcept {
-    if (!state_) return;
-    auto state = std::exchange(state_, nullptr);
-    if (state->done->is_set()) return;
+  void cancel() noexcept { stop(std::exchange(state_, nullptr)); }
+  static void stop(ref<detail::future_state<T>> state) noexcept {
+    if (!state || state->done->is_set()) return;
     auto executor = state->executor;
     asio::dispatch(executor, [state = std::move(state)] {
       state->stop.emit(asio::cancellation_type::terminal);
@@ -143,8 +144,7 @@ class [[nodiscard]] future {
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
   auto state = make_ref<detail::future_state<T>>(executor);
-  auto run = [](asio::awaitable<T> w,
-                ref<detail::future_state<T>> s) -> asio::awaitable<void> {
+  auto run = [](asio::awaitable<T> w, ref<detail::future_state<T>> s) -> asio::awaitable<void> {
     try {
       if constexpr (std::is_void_v<T>) {
         co_await std::move(w);

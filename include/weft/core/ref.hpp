@@ -24,9 +24,7 @@ class ref_counted {
   [[nodiscard]] std::uint32_t use_count() const noexcept {
     return count_.load(std::memory_order_acquire);
   }
-  [[nodiscard]] bool unique() const noexcept {
-    return count_.load(std::memory_order_acquire) == 1;
-  }
+  [[nodiscard]] bool unique() const noexcept { return count_.load(std::memory_order_acquire) == 1; }
 
  private:
   mutable std::atomic<std::uint32_t> count_{0};

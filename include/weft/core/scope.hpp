@@ -68,21 +68,40 @@ inline thread_local const scope* current_scope = nullptr;
 class scope_guard {
  public:
   explicit scope_guard(const scope* installed) noexcept
-      : installed_(installed), before_(std::exchange(current_scope, installed)) {
-    if (installed_ && installed_->mode) installed_->mode->enter(saved_);
+      : installed_(installed),
+        before_(std::exchange(current_scope, installed)),
+        outer_(std::exchange(innermost, this)) {
+    // One coroutine may resume another inside its own resumption: the outer mode is not the
+    // inner's.
+    if (outer_) outer_->leave();
+    enter();
   }
   scope_guard(const scope_guard&) = delete;
   scope_guard& operator=(const scope_guard&) = delete;
   ~scope_guard() {
-    if (installed_ && installed_->mode) installed_->mode->leave(saved_);
+    leave();
+    if (outer_) outer_->enter();
+    innermost = outer_;
     current_scope = before_;
   }
 
  private:
+  void enter() noexcept {
+    if (installed_ && installed_->mode) installed_->mode->enter(saved_);
+  }
+  void leave() noexcept {
+    if (installed_ && installed_->mode) installed_->mode->leave(saved_);
+  }
+
+  static thread_local scope_guard* innermost;
+
   const scope* installed_;
   const scope* before_;
+  scope_guard* outer_;
   thread_mode::saved saved_;
 };
+inline thread_local scope_guard* scope_guard::innermost = nullptr;
+
 }  // namespace detail
 
 /// The running coroutine's scope, or null outside of any.

@@ -109,8 +109,7 @@ class task_group {
   }
 
   /// `group` is touched only while `stopped` is not set, so never after its end.
-  static asio::awaitable<void> watch(task_group* group, ref<state> s,
-                                     asio::awaitable<void> child) {
+  static asio::awaitable<void> watch(task_group* group, ref<state> s, asio::awaitable<void> child) {
     try {
       co_await std::move(child);
     } catch (...) {

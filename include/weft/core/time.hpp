@@ -83,7 +83,8 @@ class timed {
 /// looks from the back. All members run on the context's thread.
 class timer_list {
  public:
-  timer_list(clock& time, asio::io_context& context) : clock_(time), timer_(time.make_timer(context)) {
+  timer_list(clock& time, asio::io_context& context)
+      : clock_(time), timer_(time.make_timer(context)) {
     ring_.previous_ = ring_.next_ = &ring_;
   }
   timer_list(const timer_list&) = delete;

@@ -116,9 +116,8 @@ class network_of final : public network {
   void each(Visit&& visit) {
     std::apply([&](auto&... t) { (visit(t), ...); }, transports_);
   }
-  std::optional<asio::awaitable<connection_ptr>> open(std::string_view name,
-                                                      const std::string& endpoint,
-                                                      asio::io_context& io) {
+  std::optional<asio::awaitable<connection_ptr>>
+  open(std::string_view name, const std::string& endpoint, asio::io_context& io) {
     std::optional<asio::awaitable<connection_ptr>> out;
     each([&](auto& t) {
       if (!out && t.name == name && t.reaches(endpoint)) out.emplace(open_with(t, endpoint, io));
@@ -131,9 +130,9 @@ class network_of final : public network {
     co_return erase(co_await t.connect(io, std::move(endpoint)), T::name);
   }
   template <class T>
-  static asio::awaitable<void> accept_loop(
-      T& t, std::function<asio::io_context&()> pick,
-      std::function<void(connection_ptr, asio::io_context&)> accepted) {
+  static asio::awaitable<void>
+  accept_loop(T& t, std::function<asio::io_context&()> pick,
+              std::function<void(connection_ptr, asio::io_context&)> accepted) {
     for (;;) {
       asio::io_context& io = pick();
       try {

@@ -7,6 +7,7 @@ namespace weft {
 class worker;
 class peer;
 class caller;
+class link;
 
 template <class T>
 class rref;

@@ -6,6 +6,7 @@
 
 #include <weft/core/scope.hpp>
 #include <weft/rpc/fwd.hpp>
+#include <weft/rpc/link.hpp>
 #include <weft/rpc/service.hpp>
 #include <weft/rpc/table.hpp>
 #include <weft/wire/codec.hpp>
@@ -79,10 +80,10 @@ class invocation final : public scope {
   message out;
   caller who;
   const function_entry* function = nullptr;
-  error failure;                     ///< set: a failure is sent instead of `out`
+  error failure;  ///< set: a failure is sent instead of `out`
   /// Cancels the coroutine that serves it, while one does; worker's thread only.
   cancellable* runner = nullptr;
-  invocation* previous = nullptr;    ///< in the link's list of running coroutines
+  invocation* previous = nullptr;  ///< in the link's list of running coroutines
   invocation* next = nullptr;
 
   [[nodiscard]] link& from() const noexcept { return *from_; }

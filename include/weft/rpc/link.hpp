@@ -15,7 +15,6 @@
 #include <weft/core/scope.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/fwd.hpp>
-#include <weft/rpc/invocation.hpp>
 #include <weft/rpc/slots.hpp>
 
 #include <asio/async_result.hpp>

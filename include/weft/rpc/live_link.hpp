@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// The link itself: outbox, writing, reading. A template only so that its bodies are compiled where a
-// worker is made and nowhere else. Bodies: impl/live_link.hpp, impl/live_link_read.hpp.
+// The link itself: outbox, writing, reading. A template only so that its bodies are compiled where
+// a worker is made and nowhere else. Bodies: impl/live_link.hpp, impl/live_link_read.hpp.
 #pragma once
 
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/connection.hpp>
+#include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/transport/frame_sink.hpp>
@@ -84,6 +85,10 @@ class live_link final : public link, public frame_sink {
   void break_promise();
   /// Takes over a connection on `io` whose handshake is done, with frames that came right behind.
   void install(connection_ptr connection, asio::io_context& io, std::vector<frame> first);
+  /// Ends every waiting call; the link stays.
+  void fail_calls(const error& reason) {
+    slots_.fail_all(reason.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+  }
   /// Closes without reporting a loss (end of a run).
   void close();
 
@@ -122,19 +127,19 @@ class live_link final : public link, public frame_sink {
   mutable std::mutex mutex_;  // guards the next group
   state state_ = state::idle;
   cursor outbox_;
-  bool writing_ = false;  // write_rest is under way
+  bool writing_ = false;         // write_rest is under way
   const cork* dirty_ = nullptr;  // in that cork's list
   connection_ptr connection_;
   error reason_;
   bool promised_ = false;
 
-  const ref<memory_budget> budget_;   // of received tensors
-  std::vector<frame> arrived_;        // I/O thread
-  bool partial_ = false;              // I/O thread: a frame has begun
-  std::uint64_t progress_ = 0;        // I/O thread
-  std::unique_ptr<timer> stall_;      // I/O thread
+  const ref<memory_budget> budget_;  // of received tensors
+  std::vector<frame> arrived_;       // I/O thread
+  bool partial_ = false;             // I/O thread: a frame has begun
+  std::uint64_t progress_ = 0;       // I/O thread
+  std::unique_ptr<timer> stall_;     // I/O thread
 
-  ref<event> room_;                   // worker's thread, as is the rest
+  ref<event> room_;  // worker's thread, as is the rest
   invocation* serving_ = nullptr;
 };
 

@@ -57,10 +57,10 @@ class live_worker final : public worker {
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
   void hand_over(ref<live_link<T>> from, frame f);
   void hand_over(ref<invocation> call);
-  void serve(ref<invocation> call);                            // worker's thread
-  void connect(live_link<T>& to);                              // worker's thread
-  void control(live_link<T>& from, incoming_message& m);       // worker's thread
-  void lost(live_link<T>& peer, const error& reason);          // worker's thread
+  void serve(ref<invocation> call);                       // worker's thread
+  void connect(live_link<T>& to);                         // worker's thread
+  void control(live_link<T>& from, incoming_message& m);  // worker's thread
+  void lost(live_link<T>& peer, const error& reason);     // worker's thread
   void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
     frames_sent.fetch_add(frames, std::memory_order_relaxed);
     bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
@@ -79,7 +79,7 @@ class live_worker final : public worker {
   void drain();
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> greet(connection_ptr connection, asio::io_context& io);
-  asio::awaitable<void> dial(ref<live_link<T>> to);
+  asio::awaitable<void> dial(ref<live_link<T>> to, asio::io_context& io);
   void send_control(std::uint32_t rank, const run_message& m);
   void act(const run_state::actions& todo);
   void trim_buffers();

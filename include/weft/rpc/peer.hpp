@@ -3,8 +3,8 @@
 #pragma once
 
 #include <weft/core/future.hpp>
-#include <weft/rpc/call_options.hpp>
 #include <weft/rpc/call_check.hpp>
+#include <weft/rpc/call_options.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/worker.hpp>

@@ -12,12 +12,11 @@
 #include <weft/rpc/placement.hpp>
 
 #include <nlohmann/json.hpp>
+
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -26,6 +25,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace weft {
 
@@ -87,8 +88,7 @@ template <class = void>
                         (host ? " at " + *host : std::string()) + ": " + e.what());
   }
   store->setTimeout(timeout);
-  const std::string attempt =
-      detail::environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  const std::string attempt = detail::environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
   return c10::make_intrusive<c10d::PrefixStore>("weft/" + attempt, store);
 }
 
@@ -133,9 +133,8 @@ template <class = void>
 /// Blocks until every worker has registered. Throws rpc_error: rendezvous_failed (whose text lists
 /// who is missing at the deadline), duplicate_name (both ranks).
 template <class = void>
-[[nodiscard]] membership rendezvous(c10d::Store& store, std::uint32_t rank,
-                                           std::uint32_t size, member self, duration deadline,
-                                           random_source& random) {
+[[nodiscard]] membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32_t size,
+                                    member self, duration deadline, random_source& random) {
   using std::chrono::milliseconds;
   const auto until = std::chrono::duration_cast<milliseconds>(deadline);
   if (self.incarnation == id128{}) self.incarnation = random_id(random);
@@ -158,10 +157,10 @@ template <class = void>
         }
       }
       throw rpc_error(errc::rendezvous_failed,
-                      missing.empty() ? std::string("the store failed: ") + e.what()
-                                      : "after " + std::to_string(until.count()) +
-                                            " ms these ranks of " + std::to_string(size) +
-                                            " are missing: " + missing);
+                      missing.empty()
+                          ? std::string("the store failed: ") + e.what()
+                          : "after " + std::to_string(until.count()) + " ms these ranks of " +
+                                std::to_string(size) + " are missing: " + missing);
     }
     const auto token = id128::parse(detail::from_store(store.get("token")));
     if (!token) throw rpc_error(errc::rendezvous_failed, "the job token in the store is no token");

@@ -31,7 +31,7 @@ struct run_message {
 class run_state {
  public:
   struct actions {
-    std::vector<std::pair<std::uint32_t, run_message>> send;  ///< to rank
+    std::vector<std::pair<std::uint32_t, run_message>> send;    ///< to rank
     std::optional<std::pair<std::uint32_t, std::string>> lose;  ///< that worker is gone
     bool end = false;                                           ///< leave `run` now
   };
@@ -45,14 +45,17 @@ class run_state {
     if (!over_) out.send.push_back({0, {run_message::kind::finished, rank_, {}}});
     return out;
   }
-  /// This worker's main threw; `blamed` is this worker, or the lost one whose loss it threw.
+  /// This worker's main threw; `blamed` is this worker, or the lost one whose loss it threw. Then
+  /// rank 0 decides: it may know a better reason.
   actions main_failed(std::uint32_t blamed, std::string why) {
     if (over_) return {};
-    failure_ = {blamed, why};
-    if (rank_ == 0) return broadcast_loss(blamed, std::move(why));
+    if (rank_ == 0) return fail(blamed, std::move(why));
     actions out;
-    over_ = true;
-    out.end = true;
+    if (blamed == rank_) {
+      failure_ = {blamed, why};
+      over_ = true;
+      out.end = true;
+    }
     out.send.push_back({0, {run_message::kind::failed, blamed, std::move(why)}});
     return out;
   }
@@ -61,29 +64,29 @@ class run_state {
     using kind = run_message::kind;
     if (m.rank >= done_.size()) return std::nullopt;
     switch (m.what) {
-      case kind::finished:
-        if (rank_ != 0 || m.rank != from) return std::nullopt;
-        return on_finished(from);
-      case kind::failed:
-        if (rank_ != 0) return std::nullopt;
-        return over_ ? actions{} : fail(m.rank, m.why);
-      case kind::lost: {
-        if (from != 0 || rank_ == 0) return std::nullopt;
-        if (over_) return actions{};
-        over_ = true;
-        failure_ = {m.rank, m.why};
-        actions out;
-        out.lose = {m.rank, m.why};
-        out.end = true;
-        return out;
-      }
-      case kind::ended: {
-        if (from != 0 || rank_ == 0) return std::nullopt;
-        actions out;
-        out.end = !over_;
-        over_ = true;
-        return out;
-      }
+    case kind::finished:
+      if (rank_ != 0 || m.rank != from) return std::nullopt;
+      return on_finished(from);
+    case kind::failed:
+      if (rank_ != 0) return std::nullopt;
+      return over_ ? actions{} : fail(m.rank, m.why);
+    case kind::lost: {
+      if (from != 0 || rank_ == 0) return std::nullopt;
+      if (over_) return actions{};
+      over_ = true;
+      failure_ = {m.rank, m.why};
+      actions out;
+      out.lose = {m.rank, m.why};
+      out.end = true;
+      return out;
+    }
+    case kind::ended: {
+      if (from != 0 || rank_ == 0) return std::nullopt;
+      actions out;
+      out.end = !over_;
+      over_ = true;
+      return out;
+    }
     }
     return std::nullopt;
   }

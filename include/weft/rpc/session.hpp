@@ -44,9 +44,9 @@ template <class = void>
 
 template <class = void>
 [[nodiscard]] frame greeting_frame(frame_kind kind, const greeting& g) {
-  const nlohmann::json json = {{"weft", g.version}, {"features", g.features}, {"token", g.token},
-                               {"rank", g.rank},    {"to", g.to},
-                               {"incarnation", g.incarnation}};
+  const nlohmann::json json = {{"weft", g.version}, {"features", g.features},
+                               {"token", g.token},  {"rank", g.rank},
+                               {"to", g.to},        {"incarnation", g.incarnation}};
   const std::string text = json.dump();
   message m;
   m.payload().raw(text.data(), text.size());
@@ -108,8 +108,8 @@ template <class = void>
 [[nodiscard]] error read_refusal(const frame& f) {
   parts record;
   try {
-    const auto end = (f.header.flags & flag_padded) != 0 ? reader::tail::zeros
-                                                         : reader::tail::exact;
+    const auto end =
+        (f.header.flags & flag_padded) != 0 ? reader::tail::zeros : reader::tail::exact;
     reader r(f.payload(), record, default_limits, end);
     error why = codec<error>::decode(r);
     r.finish();
@@ -124,8 +124,7 @@ template <class = void>
 /// unauthenticated, wrong_peer. `secret`: whether the token must be shown (in a hello).
 enum class shows_token : std::uint8_t { yes, no };
 template <class = void>
-[[nodiscard]] expected<void> judge(const membership& all, const greeting& g,
-                                          shows_token token) {
+[[nodiscard]] expected<void> judge(const membership& all, const greeting& g, shows_token token) {
   auto refuse = [](errc code, std::string text) {
     return tl::unexpected(error(code, std::move(text), execution::not_sent, origin::transport));
   };
@@ -135,9 +134,9 @@ template <class = void>
                                               std::to_string(wire_version));
   }
   if (!g.features.empty()) {
-    return refuse(errc::version_mismatch,
-                  "the peer asks for the feature '" + g.features.front().substr(0, 64) +
-                      "', which this worker does not have");
+    return refuse(errc::version_mismatch, "the peer asks for the feature '" +
+                                              g.features.front().substr(0, 64) +
+                                              "', which this worker does not have");
   }
   if (token == shows_token::yes) {
     const auto shown = id128::parse(g.token);

@@ -50,7 +50,9 @@ class reply_slots {
   reply_slots& operator=(const reply_slots&) = delete;
   ~reply_slots() {
     for (slot& s : slots_) {
-      if (s.waiting) s.drop();
+      if (!s.waiting) continue;
+      if (s.listed()) deadlines_.remove(s);
+      s.drop();
     }
   }
 
@@ -116,8 +118,8 @@ class reply_slots {
     }
     void drop() noexcept { std::exchange(waiting, nullptr)->destroy(); }
     void expired() override {
-      owner.give_up(id(), error(errc::timed_out, "no reply by the deadline",
-                                execution::maybe_executed));
+      owner.give_up(id(),
+                    error(errc::timed_out, "no reply by the deadline", execution::maybe_executed));
     }
 
     reply_slots& owner;

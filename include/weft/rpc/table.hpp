@@ -23,8 +23,8 @@ struct function_entry {
   std::uint64_t id = 0;
   std::uint32_t signature = 0;
   run_style style = run_style::pool;
-  void (*run)(invocation&) = nullptr;                        ///< pool and light
-  asio::awaitable<void> (*start)(invocation&) = nullptr;     ///< coroutine
+  void (*run)(invocation&) = nullptr;                     ///< pool and light
+  asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;
 };
 
@@ -76,10 +76,10 @@ class function_table {
     const auto near = std::find_if(functions_.begin(), functions_.end(),
                                    [id](const function_entry* f) { return f->id == id; });
     if (near == functions_.end()) {
-      return tl::unexpected(error(errc::unknown_function,
-                                  "this program does not contain a function with id " +
-                                      std::to_string(id),
-                                  execution::not_executed, origin::remote_runtime));
+      return tl::unexpected(
+          error(errc::unknown_function,
+                "this program does not contain a function with id " + std::to_string(id),
+                execution::not_executed, origin::remote_runtime));
     }
     return tl::unexpected(error(errc::signature_mismatch,
                                 "'" + std::string((*near)->name) + "' has signature " +

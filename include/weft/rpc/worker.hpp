@@ -31,10 +31,10 @@ class network;
 
 /// What a worker did so far. Counts and bytes since its start.
 struct worker_stats {
-  std::uint64_t calls = 0;           ///< requests sent, posts included
-  std::uint64_t served = 0;          ///< requests received
-  std::uint64_t posts_failed = 0;    ///< one-way calls that failed here
-  std::uint64_t late_replies = 0;    ///< replies that nobody waited for
+  std::uint64_t calls = 0;         ///< requests sent, posts included
+  std::uint64_t served = 0;        ///< requests received
+  std::uint64_t posts_failed = 0;  ///< one-way calls that failed here
+  std::uint64_t late_replies = 0;  ///< replies that nobody waited for
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
   std::uint64_t bytes_sent = 0;

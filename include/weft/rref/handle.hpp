@@ -20,7 +20,8 @@ class reference_keeper : public ref_counted {
 class reference final : public ref_counted {
  public:
   /// Takes over one local reference of the ledger.
-  reference(ref<reference_keeper> keeper, const rref_id& id) : keeper_(std::move(keeper)), id_(id) {}
+  reference(ref<reference_keeper> keeper, const rref_id& id)
+      : keeper_(std::move(keeper)), id_(id) {}
   /// Born broken: holds nothing.
   reference(const rref_id& id, error why) : id_(id), broken_(std::move(why)) {}
   ~reference() override {

@@ -20,8 +20,8 @@ template <class T, class... Args>
 rref<T> peer::make(Args&&... args) const {
   static_assert(detail::check_make<T, Args...>());
   using made = detail::exposed<constructor<T, std::decay_t<Args>...>>;
-  return rref<T>(*me_, detail::remote_call<made>(*me_, rank_, nullptr,
-                                                 std::forward<Args>(args)...));
+  return rref<T>(*me_,
+                 detail::remote_call<made>(*me_, rank_, nullptr, std::forward<Args>(args)...));
 }
 
 }  // namespace weft

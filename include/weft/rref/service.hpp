@@ -48,7 +48,8 @@ class rref_service : public service {
   // ── for rref<T>; any thread ──
 
   /// A value of this worker.
-  [[nodiscard]] virtual ref<detail::reference> share(std::shared_ptr<void> value, const void* type) = 0;
+  [[nodiscard]] virtual ref<detail::reference> share(std::shared_ptr<void> value,
+                                                     const void* type) = 0;
   struct created {
     ref<detail::reference> reference;
     rref_protocol::creation what;
@@ -60,7 +61,8 @@ class rref_service : public service {
   /// Why it cannot be used; success if it can.
   [[nodiscard]] virtual error state_of(const detail::reference& r) const = 0;
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
-  [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r, const void* type) const = 0;
+  [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r,
+                                                    const void* type) const = 0;
   /// For leak reports and tests.
   [[nodiscard]] virtual rref_protocol::ledger_counters counters() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;
@@ -79,11 +81,13 @@ class live_rref_service final : public rref_service {
   explicit live_rref_service(worker& me);
   ~live_rref_service() override;
 
-  [[nodiscard]] ref<detail::reference> share(std::shared_ptr<void> value, const void* type) override;
+  [[nodiscard]] ref<detail::reference> share(std::shared_ptr<void> value,
+                                             const void* type) override;
   [[nodiscard]] std::optional<created> create(std::uint32_t owner) override;
   void never_sent(const rref_id& id) override;
   [[nodiscard]] error state_of(const detail::reference& r) const override;
-  [[nodiscard]] std::shared_ptr<void> local(const detail::reference& r, const void* type) const override;
+  [[nodiscard]] std::shared_ptr<void> local(const detail::reference& r,
+                                            const void* type) const override;
   [[nodiscard]] rref_protocol::ledger_counters counters() const override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool idle() const override;

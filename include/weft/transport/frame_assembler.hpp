@@ -28,7 +28,7 @@ namespace weft {
 class frame_assembler {
  public:
   /// Bytes of the buffer for small frames, once a read has filled the first, smaller one.
-  static constexpr std::size_t buffer_size = 64 * 1024;
+  static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
 
   /// Names the memory for the next bytes, in order; returns how many pieces of `out` are used, at
   /// least one. Valid until `arrived`. Requires out.size() >= 2.
@@ -46,7 +46,7 @@ class frame_assembler {
  private:
   enum class stage : std::uint8_t { header, head, blobs };
   static constexpr std::size_t first_buffer_size = 1024;
-  static constexpr std::size_t head_step = 64 * 1024;
+  static constexpr std::size_t head_step = std::size_t{64} * 1024;
 
   [[nodiscard]] std::size_t head_size() const noexcept {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;

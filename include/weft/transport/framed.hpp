@@ -38,7 +38,7 @@ class framed {
 
   [[nodiscard]] written try_write(cursor& batch) noexcept;
   [[nodiscard]] asio::awaitable<void> writable();
-  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink);
+  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) { return read_into(&sink); }
   void close() noexcept;
   [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
 
@@ -61,6 +61,7 @@ class framed {
   };
 
   written hand_over(cursor& batch);
+  asio::awaitable<void> read_into(frame_sink* sink);
   void end(status how) noexcept;
   void check() const;
   [[noreturn]] void fail(const std::error_code& ec) const;
@@ -129,11 +130,11 @@ asio::awaitable<void> framed<Stream>::writable() {
 }
 
 template <class Stream>
-asio::awaitable<void> framed<Stream>::read(frame_sink& sink) {
+asio::awaitable<void> framed<Stream>::read_into(frame_sink* sink) {
   state& s = *state_;
   for (;;) {
     if (s.now.load(std::memory_order_relaxed) == status::closed) check();
-    const std::size_t pieces = s.assembler.room(s.room, sink.bounds());
+    const std::size_t pieces = s.assembler.room(s.room, sink->bounds());
     std::error_code ec;
     std::size_t count = 0;
     if (pieces == 1) {
@@ -147,7 +148,7 @@ asio::awaitable<void> framed<Stream>::read(frame_sink& sink) {
       check();  // what ended here tells more than the aborted wait
       fail(ec);
     }
-    auto delivered = s.assembler.arrived(count, sink);
+    auto delivered = s.assembler.arrived(count, *sink);
     if (!delivered) throw rpc_error(std::move(delivered).error());
     if (*delivered > 0) co_return;
   }

@@ -43,10 +43,10 @@ class inproc {
   [[nodiscard]] bool reaches(std::string_view endpoint) const;
   [[nodiscard]] asio::awaitable<connection_type> connect(asio::io_context& io,
                                                          std::string endpoint) {
-    return connect_to(hub_, io, std::move(endpoint));
+    return connect_to(hub_, io.get_executor(), std::move(endpoint));
   }
   [[nodiscard]] asio::awaitable<connection_type> accept(asio::io_context& io) {
-    return accept_from(listener_, io);
+    return accept_from(listener_, io.get_executor());
   }
   void close() noexcept;
 
@@ -59,12 +59,13 @@ class inproc {
   }
 
  private:
+  using executor_type = asio::io_context::executor_type;
   struct listener;
 
   [[nodiscard]] static asio::awaitable<connection_type>
-  connect_to(std::shared_ptr<hub> in, asio::io_context& io, std::string endpoint);
+  connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoint);
   [[nodiscard]] static asio::awaitable<connection_type> accept_from(ref<listener> from,
-                                                                    asio::io_context& io);
+                                                                    executor_type io);
 
   std::shared_ptr<hub> hub_;
   ref<listener> listener_;
@@ -132,7 +133,7 @@ inline void inproc::close() noexcept {
 }
 
 inline asio::awaitable<inproc::connection_type>
-inproc::connect_to(std::shared_ptr<hub> in, asio::io_context& io, std::string endpoint) {
+inproc::connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoint) {
   ref<listener> to;
   std::uint64_t number = 0;
   const auto digits = endpoint.rfind(':') + 1;
@@ -150,7 +151,7 @@ inproc::connect_to(std::shared_ptr<hub> in, asio::io_context& io, std::string en
     if (!to->closed) {
       to->backlog.insert(to->backlog.begin(), {there, here});
       to->arrival->wake();
-      co_return connection_type(io, std::move(here), std::move(there));
+      co_return connection_type(io.context(), std::move(here), std::move(there));
     }
   }
   throw rpc_error(error(errc::peer_died, "cannot connect to " + endpoint + ": nobody listens",
@@ -158,7 +159,7 @@ inproc::connect_to(std::shared_ptr<hub> in, asio::io_context& io, std::string en
 }
 
 inline asio::awaitable<inproc::connection_type> inproc::accept_from(ref<listener> from,
-                                                                    asio::io_context& io) {
+                                                                    executor_type io) {
   if (!from) throw rpc_error(errc::closed, "inproc: accept before listen");
   for (;;) {
     {
@@ -167,7 +168,7 @@ inline asio::awaitable<inproc::connection_type> inproc::accept_from(ref<listener
       if (!from->backlog.empty()) {
         auto [in, out] = std::move(from->backlog.back());
         from->backlog.pop_back();
-        co_return connection_type(io, std::move(in), std::move(out));
+        co_return connection_type(io.context(), std::move(in), std::move(out));
       }
     }
     co_await from->arrival->wait();

@@ -50,19 +50,19 @@ class tcp {
 
   [[nodiscard]] asio::awaitable<connection_type> connect(asio::io_context& io,
                                                          std::string endpoint) {
-    co_return connection_type(co_await connect_stream(io, std::move(endpoint)));
+    return detail::framed_from(connect_stream(io, std::move(endpoint)));
   }
   [[nodiscard]] asio::awaitable<connection_type> accept(asio::io_context& io) {
-    co_return connection_type(co_await accept_stream(io));
+    return detail::framed_from(accept_stream(io));
   }
 
   /// As connect and accept, before framing: for transports that put a layer upon this one.
   [[nodiscard]] asio::awaitable<stream_type> connect_stream(asio::io_context& io,
                                                             std::string endpoint) const {
-    return connect_to(io, std::move(endpoint));
+    return connect_to(io.get_executor(), std::move(endpoint));
   }
   [[nodiscard]] asio::awaitable<stream_type> accept_stream(asio::io_context& io) const {
-    return accept_from(listener_, io);
+    return accept_from(listener_, io.get_executor());
   }
 
   void close() noexcept {
@@ -70,6 +70,7 @@ class tcp {
   }
 
  private:
+  using executor_type = asio::io_context::executor_type;
   using listener = detail::stream_listener<asio::ip::tcp>;
 
   [[nodiscard]] static std::optional<asio::ip::tcp::endpoint> parse(std::string_view text) {
@@ -81,8 +82,9 @@ class tcp {
       host = host.substr(1, host.size() - 2);
     }
     std::uint16_t number = 0;
-    const auto end = port.data() + port.size();
-    const auto [stop, problem] = std::from_chars(port.data(), end, number);
+    const char* const begin = port.data();
+    const char* const end = begin + port.size();
+    const auto [stop, problem] = std::from_chars(begin, end, number);
     std::error_code ec;
     const auto address = asio::ip::make_address(host, ec);
     if (problem != std::errc{} || stop != end || number == 0 || ec) return std::nullopt;
@@ -95,7 +97,7 @@ class tcp {
     return s;
   }
 
-  [[nodiscard]] static asio::awaitable<stream_type> connect_to(asio::io_context& io,
+  [[nodiscard]] static asio::awaitable<stream_type> connect_to(executor_type io,
                                                                std::string endpoint) {
     const auto to = parse(endpoint);
     if (!to) throw rpc_error(errc::invalid_argument, "no TCP endpoint: " + endpoint);
@@ -109,7 +111,7 @@ class tcp {
   }
 
   [[nodiscard]] static asio::awaitable<stream_type> accept_from(ref<listener> from,
-                                                                asio::io_context& io) {
+                                                                executor_type io) {
     if (!from) throw rpc_error(errc::closed, "tcp: accept before listen");
     stream_type s = co_await listener::accept(std::move(from), io);
     co_return without_delay(std::move(s));

@@ -41,22 +41,20 @@ class unix_socket {
 
   [[nodiscard]] asio::awaitable<connection_type> connect(asio::io_context& io,
                                                          std::string endpoint) {
-    co_return connection_type(co_await connect_stream(io, std::move(endpoint)));
+    return detail::framed_from(connect_stream(io, std::move(endpoint)));
   }
   [[nodiscard]] asio::awaitable<connection_type> accept(asio::io_context& io) {
-    co_return connection_type(co_await accept_stream(io));
+    return detail::framed_from(accept_stream(io));
   }
 
   /// As connect and accept, before framing: for transports that put a layer upon this one.
   [[nodiscard]] asio::awaitable<stream_type> connect_stream(asio::io_context& io,
                                                             std::string endpoint) const {
-    if (!reaches(endpoint)) {
-      throw rpc_error(errc::invalid_argument, "no Unix socket of this user here: " + endpoint);
-    }
-    return connect_to(io, endpoint.substr(prefix_.size()));
+    const std::size_t name_at = reaches(endpoint) ? prefix_.size() : std::string::npos;
+    return connect_to(io.get_executor(), std::move(endpoint), name_at);
   }
   [[nodiscard]] asio::awaitable<stream_type> accept_stream(asio::io_context& io) const {
-    return accept_from(listener_, io);
+    return accept_from(listener_, io.get_executor());
   }
 
   void close() noexcept {
@@ -64,6 +62,7 @@ class unix_socket {
   }
 
  private:
+  using executor_type = asio::io_context::executor_type;
   using listener = detail::stream_listener<asio::local::stream_protocol>;
   static constexpr std::size_t longest_name = 100;  // of the 107 that the kernel has
 
@@ -78,18 +77,23 @@ class unix_socket {
            other.uid == ::geteuid();
   }
 
-  [[nodiscard]] static asio::awaitable<stream_type> connect_to(asio::io_context& io,
-                                                               std::string unique) {
+  /// `name_at`: where the name begins in `endpoint`, npos if it is none of ours.
+  [[nodiscard]] static asio::awaitable<stream_type>
+  connect_to(executor_type io, std::string endpoint, std::size_t name_at) {
+    if (name_at == std::string::npos) {
+      throw rpc_error(errc::invalid_argument, "no Unix socket of this user here: " + endpoint);
+    }
     stream_type s(io);
     std::error_code ec;
-    co_await s.async_connect(address(unique), asio::redirect_error(asio::use_awaitable, ec));
+    co_await s.async_connect(address(std::string_view(endpoint).substr(name_at)),
+                             asio::redirect_error(asio::use_awaitable, ec));
     if (!ec && !same_user(s)) ec = asio::error::access_denied;
-    if (ec) throw detail::cannot_connect("the Unix socket " + unique, ec);
+    if (ec) throw detail::cannot_connect(endpoint, ec);
     co_return s;
   }
 
   [[nodiscard]] static asio::awaitable<stream_type> accept_from(ref<listener> from,
-                                                                asio::io_context& io) {
+                                                                executor_type io) {
     if (!from) throw rpc_error(errc::closed, "unix_socket: accept before listen");
     for (;;) {
       stream_type s = co_await listener::accept(from, io);

@@ -43,16 +43,16 @@
 namespace weft {
 
 enum class frame_kind : std::uint8_t {
-  hello = 1,    ///< handshake: who connects
-  welcome = 2,  ///< handshake: accepted
-  refuse = 3,   ///< handshake: not accepted, payload is an error
-  request = 4,  ///< run a function
-  reply = 5,    ///< its result
-  failure = 6,  ///< its error
-  cancel = 7,   ///< the caller no longer waits
-  control = 8,  ///< membership: end of a run, lost workers (rpc/membership.hpp)
-  rref = 16,    ///< reference counting (rref/ledger.hpp)
-  autograd = 24 ///< backward passes (autograd/wave.hpp)
+  hello = 1,     ///< handshake: who connects
+  welcome = 2,   ///< handshake: accepted
+  refuse = 3,    ///< handshake: not accepted, payload is an error
+  request = 4,   ///< run a function
+  reply = 5,     ///< its result
+  failure = 6,   ///< its error
+  cancel = 7,    ///< the caller no longer waits
+  control = 8,   ///< membership: end of a run, lost workers (rpc/membership.hpp)
+  rref = 16,     ///< reference counting (rref/ledger.hpp)
+  autograd = 24  ///< backward passes (autograd/wave.hpp)
 };
 
 /// Kinds of sections in the table.
@@ -120,19 +120,20 @@ inline void encode_header(const frame_header& h, std::span<std::byte, header_siz
 
 /// Reads and checks a header against `limit`. Errors: version_mismatch, protocol_error,
 /// message_too_large.
-[[nodiscard]] inline expected<frame_header> decode_header(
-    std::span<const std::byte, header_size> in, const limits& limit) {
+[[nodiscard]] inline expected<frame_header>
+decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   using detail::load;
   const std::byte* p = in.data();
   auto refuse = [](errc code, std::string text) {
-    return tl::unexpected(error(code, std::move(text), execution::maybe_executed, origin::transport));
+    return tl::unexpected(
+        error(code, std::move(text), execution::maybe_executed, origin::transport));
   };
   if (load<std::uint32_t>(p) != frame_magic) {
     return refuse(errc::protocol_error, "the bytes are not a weft frame (wrong magic)");
   }
   if (const auto version = load<std::uint8_t>(p + 4); version != wire_version) {
-    return refuse(errc::version_mismatch, "the peer speaks wire version " +
-                                              std::to_string(version) + ", this worker 1");
+    return refuse(errc::version_mismatch,
+                  "the peer speaks wire version " + std::to_string(version) + ", this worker 1");
   }
   frame_header h;
   h.kind = load<frame_kind>(p + 5);
@@ -148,19 +149,20 @@ inline void encode_header(const frame_header& h, std::span<std::byte, header_siz
   h.table_bytes = load<std::uint32_t>(p + 52);
   h.payload_bytes = load<std::uint64_t>(p + 56);
   switch (h.kind) {
-    case frame_kind::hello:
-    case frame_kind::welcome:
-    case frame_kind::refuse:
-    case frame_kind::request:
-    case frame_kind::reply:
-    case frame_kind::failure:
-    case frame_kind::cancel:
-    case frame_kind::control:
-    case frame_kind::rref:
-    case frame_kind::autograd: break;
-    default:
-      return refuse(errc::protocol_error,
-                    "unknown frame kind " + std::to_string(static_cast<int>(h.kind)));
+  case frame_kind::hello:
+  case frame_kind::welcome:
+  case frame_kind::refuse:
+  case frame_kind::request:
+  case frame_kind::reply:
+  case frame_kind::failure:
+  case frame_kind::cancel:
+  case frame_kind::control:
+  case frame_kind::rref:
+  case frame_kind::autograd:
+    break;
+  default:
+    return refuse(errc::protocol_error,
+                  "unknown frame kind " + std::to_string(static_cast<int>(h.kind)));
   }
   if ((h.flags & ~known_flags) != 0) {
     return refuse(errc::protocol_error, "unknown frame flags " + std::to_string(h.flags));

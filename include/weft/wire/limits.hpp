@@ -9,14 +9,15 @@ namespace weft {
 
 /// All sizes in bytes. One set per worker; the defaults are in the README's table.
 struct limits {
-  std::size_t handshake = 4 * 1024;                     ///< whole frame before the handshake ends
-  std::size_t payload = 256u << 20;                     ///< payload of one frame
-  std::size_t table = 16u << 20;                        ///< tensor lengths and sections of one frame
-  std::uint16_t tensors = 16 * 1024;                    ///< tensor buffers of one frame
-  std::uint64_t frame_tensor_bytes = std::uint64_t{8} << 30;    ///< tensor memory of one frame
-  std::uint64_t link_tensor_bytes = std::uint64_t{16} << 30;    ///< ... received, not yet freed, per link
+  std::size_t handshake = 4 * 1024;   ///< whole frame before the handshake ends
+  std::size_t payload = 256u << 20;   ///< payload of one frame
+  std::size_t table = 16u << 20;      ///< tensor lengths and sections of one frame
+  std::uint16_t tensors = 16 * 1024;  ///< tensor buffers of one frame
+  std::uint64_t frame_tensor_bytes = std::uint64_t{8} << 30;  ///< tensor memory of one frame
+  std::uint64_t link_tensor_bytes = std::uint64_t{16}
+                                    << 30;  ///< ... received, not yet freed, per link
   std::uint64_t worker_tensor_bytes = std::uint64_t{64} << 30;  ///< ... per worker
-  int depth = 64;                                       ///< nesting of a value's type
+  int depth = 64;                                               ///< nesting of a value's type
 };
 
 inline constexpr limits default_limits{};

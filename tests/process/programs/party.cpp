@@ -4,13 +4,13 @@
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+
+#include <signal.h>
+#include <unistd.h>
 
 namespace party {
 

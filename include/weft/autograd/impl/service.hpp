@@ -4,9 +4,11 @@
 
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/autograd/service.hpp>
+#include <weft/rpc/invocation.hpp>
 #include <weft/wire/bytes.hpp>
 
 #include <asio/post.hpp>
+
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -30,13 +32,13 @@ inline constexpr std::uint8_t joined_frame = 8;
 }
 
 [[nodiscard]] inline tl::unexpected<error> broken_protocol(std::string text) {
-  return tl::unexpected(error(errc::protocol_error, std::move(text), execution::maybe_executed,
-                              origin::transport));
+  return tl::unexpected(
+      error(errc::protocol_error, std::move(text), execution::maybe_executed, origin::transport));
 }
 
 /// `count` ranks of 4 bytes each, all below `world`; nothing if the bytes are anything else.
-[[nodiscard]] inline std::optional<std::vector<std::uint32_t>> read_ranks(
-    std::span<const std::byte> in, std::uint32_t count, std::uint32_t world) {
+[[nodiscard]] inline std::optional<std::vector<std::uint32_t>>
+read_ranks(std::span<const std::byte> in, std::uint32_t count, std::uint32_t world) {
   if (count > world || in.size() != std::size_t{count} * 4) return std::nullopt;
   std::vector<std::uint32_t> out;
   for (std::size_t i = 0; i < count; ++i) {
@@ -70,9 +72,8 @@ autograd_service::join(autograd::context_id id) {
   const auto creator = autograd::creator_of(id);
   const std::lock_guard lock(mutex_);
   if (const auto at = contexts_.find(id); at != contexts_.end()) return at->second;
-  const bool possible =
-      creator < me_.world_size() && autograd::serial_of(id) != 0 &&
-      (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
+  const bool possible = creator < me_.world_size() && autograd::serial_of(id) != 0 &&
+                        (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
   if (!possible) {
     return autograd::detail::broken_protocol("an autograd context that cannot be");
   }
@@ -117,8 +118,8 @@ inline void autograd_service::forget(const ref<context_state>& state, const std:
     const std::lock_guard lock(state->mutex);
     if (state->released) return;
     state->released = true;
-    state->gone = error(errc::autograd_context_gone, "the autograd context " + why,
-                        execution::not_executed);
+    state->gone =
+        error(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
     const auto passes = state->passes;
     for (const auto& [id, pass] : passes) {
       act(*state, pass, pass->give_up(autograd::abort_reason::refused, "the context " + why), todo);
@@ -263,8 +264,7 @@ inline expected<void> autograd_service::arrive(link& from, incoming_message& m) 
   const auto id = detail::load<autograd::context_id>(p);
   const auto message = detail::load<autograd::message_id>(p + 8);
   const auto count = detail::load<std::uint32_t>(p + 16);
-  const auto joined =
-      autograd::detail::read_ranks(section->subspan(20), count, me_.world_size());
+  const auto joined = autograd::detail::read_ranks(section->subspan(20), count, me_.world_size());
   if (!joined) return broken_protocol("an autograd section that names no workers");
   const bool request = m.header().kind == frame_kind::request;
   ref<context_state> context;

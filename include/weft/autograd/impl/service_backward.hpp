@@ -180,11 +180,13 @@ inline rpc_error autograd_service::failure_of(const context_state& c,
     const std::lock_guard lock(c.mutex);
     if (c.released) return rpc_error(c.gone);
   }
-  if (why.reason == autograd::abort_reason::lost) text = "worker '" + who + "' was lost in backward";
-  const errc code = why.reason == autograd::abort_reason::lost ? errc::peer_died
-                                                               : errc::autograd_pass_aborted;
-  return rpc_error(error(code, std::move(text), execution::executed)
-                       .with([&](error_detail& d) { d.peer = who; }));
+  if (why.reason == autograd::abort_reason::lost)
+    text = "worker '" + who + "' was lost in backward";
+  const errc code =
+      why.reason == autograd::abort_reason::lost ? errc::peer_died : errc::autograd_pass_aborted;
+  return rpc_error(error(code, std::move(text), execution::executed).with([&](error_detail& d) {
+    d.peer = who;
+  }));
 }
 
 inline asio::awaitable<void> autograd_service::backward(ref<context_state> state,
@@ -233,8 +235,8 @@ inline asio::awaitable<void> autograd_service::backward(ref<context_state> state
   bool late = false;
   bool cancelled = false;
   {
-    const autograd::detail::alarm at_deadline(
-        me_.deadlines(), deadline, [&] { late = give_up("the deadline passed"); });
+    const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
+                                              [&] { late = give_up("the deadline passed"); });
     try {
       co_await event::async_wait(waiter->over, asio::use_awaitable);
     } catch (const std::system_error&) {
@@ -252,8 +254,8 @@ inline asio::awaitable<void> autograd_service::backward(ref<context_state> state
   if (waiter->failure) throw failure_of(*state, *waiter->failure);
 }
 
-inline asio::awaitable<autograd::gradient_map> autograd_service::gradients(
-    ref<context_state> state) {
+inline asio::awaitable<autograd::gradient_map>
+autograd_service::gradients(ref<context_state> state) {
   const time_point deadline = deadline_of(std::nullopt);
   bool late = false;
   for (;;) {
@@ -392,25 +394,27 @@ inline expected<void> autograd_service::control_arrived(link& from, const autogr
 
 /// The pass that a message is about, made if it is new; null if there is nothing to do. Under the
 /// context's lock.
-inline expected<std::shared_ptr<autograd::local_pass>> autograd_service::admit(
-    context_state& c, const autograd::control& what, after& todo) {
+inline expected<std::shared_ptr<autograd::local_pass>>
+autograd_service::admit(context_state& c, const autograd::control& what, after& todo) {
   using autograd::detail::broken_protocol;
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
   if (what.pass.initiator == me_.rank() && what.pass.number > c.last_pass) {
     return broken_protocol("an autograd frame of a pass that was not begun");
   }
   switch (c.ended.admit(what, me_.rank())) {
-    case autograd::admission::fresh: break;
-    case autograd::admission::stale: return nullptr;
-    case autograd::admission::refuse:
-      return broken_protocol("an autograd frame of an unknown pass");
+  case autograd::admission::fresh:
+    break;
+  case autograd::admission::stale:
+    return nullptr;
+  case autograd::admission::refuse:
+    return broken_protocol("an autograd frame of an unknown pass");
   }
   if (c.passes.size() >= most_passes) {
     return broken_protocol(std::to_string(most_passes) +
                            " passes are under way in one autograd context");
   }
-  auto pass = std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(),
-                                                     c.sends);
+  auto pass =
+      std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
   if (me_.to(what.pass.initiator).now() == link::state::down) {

@@ -9,34 +9,62 @@ namespace detail {
 
 inline const char* text_of(errc code) noexcept {
   switch (code) {
-    case errc::timed_out: return "timed out";
-    case errc::cancelled: return "cancelled";
-    case errc::peer_died: return "peer died";
-    case errc::unknown_peer: return "unknown peer";
-    case errc::unknown_function: return "unknown function";
-    case errc::signature_mismatch: return "signature mismatch";
-    case errc::remote_exception: return "remote exception";
-    case errc::message_too_large: return "message too large";
-    case errc::protocol_error: return "protocol error";
-    case errc::bad_arguments: return "bad arguments";
-    case errc::version_mismatch: return "version mismatch";
-    case errc::unauthenticated: return "unauthenticated";
-    case errc::wrong_peer: return "wrong peer";
-    case errc::duplicate_name: return "duplicate name";
-    case errc::rendezvous_failed: return "rendezvous failed";
-    case errc::shutting_down: return "shutting down";
-    case errc::resource_exhausted: return "resource exhausted";
-    case errc::too_many_calls: return "too many calls";
-    case errc::not_encodable: return "not encodable";
-    case errc::no_common_transport: return "no common transport";
-    case errc::closed: return "closed";
-    case errc::invalid_argument: return "invalid argument";
-    case errc::rref_owner_died: return "rref owner died";
-    case errc::rref_lost: return "rref lost";
-    case errc::rref_not_owner: return "rref not owner";
-    case errc::autograd_context_gone: return "autograd context gone";
-    case errc::autograd_pass_aborted: return "autograd pass aborted";
-    case errc::worker_failed: return "worker failed";
+  case errc::timed_out:
+    return "timed out";
+  case errc::cancelled:
+    return "cancelled";
+  case errc::peer_died:
+    return "peer died";
+  case errc::unknown_peer:
+    return "unknown peer";
+  case errc::unknown_function:
+    return "unknown function";
+  case errc::signature_mismatch:
+    return "signature mismatch";
+  case errc::remote_exception:
+    return "remote exception";
+  case errc::message_too_large:
+    return "message too large";
+  case errc::protocol_error:
+    return "protocol error";
+  case errc::bad_arguments:
+    return "bad arguments";
+  case errc::version_mismatch:
+    return "version mismatch";
+  case errc::unauthenticated:
+    return "unauthenticated";
+  case errc::wrong_peer:
+    return "wrong peer";
+  case errc::duplicate_name:
+    return "duplicate name";
+  case errc::rendezvous_failed:
+    return "rendezvous failed";
+  case errc::shutting_down:
+    return "shutting down";
+  case errc::resource_exhausted:
+    return "resource exhausted";
+  case errc::too_many_calls:
+    return "too many calls";
+  case errc::not_encodable:
+    return "not encodable";
+  case errc::no_common_transport:
+    return "no common transport";
+  case errc::closed:
+    return "closed";
+  case errc::invalid_argument:
+    return "invalid argument";
+  case errc::rref_owner_died:
+    return "rref owner died";
+  case errc::rref_lost:
+    return "rref lost";
+  case errc::rref_not_owner:
+    return "rref not owner";
+  case errc::autograd_context_gone:
+    return "autograd context gone";
+  case errc::autograd_pass_aborted:
+    return "autograd pass aborted";
+  case errc::worker_failed:
+    return "worker failed";
   }
   return "unknown error";
 }
@@ -51,10 +79,14 @@ class error_category final : public std::error_category {
 
 inline const char* text_of(execution ran) noexcept {
   switch (ran) {
-    case execution::not_sent: return "not sent";
-    case execution::not_executed: return "not executed";
-    case execution::maybe_executed: return "maybe executed";
-    case execution::executed: return "executed";
+  case execution::not_sent:
+    return "not sent";
+  case execution::not_executed:
+    return "not executed";
+  case execution::maybe_executed:
+    return "maybe executed";
+  case execution::executed:
+    return "executed";
   }
   return "?";
 }

@@ -2,15 +2,15 @@
 // Bodies of weft/rpc/invocation.hpp: running a function and replying.
 #pragma once
 
+#include <weft/core/event.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/wire/error_codec.hpp>
 
-#include <weft/core/event.hpp>
+#include <typeinfo>
 
 #include <cxxabi.h>
-#include <typeinfo>
 
 namespace weft::detail {
 

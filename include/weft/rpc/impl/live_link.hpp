@@ -206,8 +206,8 @@ asio::awaitable<expected<void>> live_link<T>::room(time_point deadline) {
     co_await event::async_wait(room, asio::use_awaitable);
     if (room == room_) room_ = make_ref<event>();
     if (full() && me_.time().now() >= deadline) {
-      co_return tl::unexpected(error(errc::timed_out, "the outbox was full until the deadline",
-                                     execution::not_sent));
+      co_return tl::unexpected(
+          error(errc::timed_out, "the outbox was full until the deadline", execution::not_sent));
     }
   }
   co_return expected<void>();
@@ -218,9 +218,10 @@ void live_link<T>::sent_request(message&& m, const frame_header& header) {
   me_.calls.fetch_add(1, std::memory_order_relaxed);
   if (auto sent = send(std::move(m), header); !sent) {
     // Not from within the initiation: a handler must never run inside it.
-    asio::post(me_.context(), [self = ref<live_link>(this), call = header.call, why = sent.error()] {
-      self->slots_.complete(call, {nullptr, why});
-    });
+    asio::post(me_.context(),
+               [self = ref<live_link>(this), call = header.call, why = sent.error()] {
+                 self->slots_.complete(call, {nullptr, why});
+               });
   }
 }
 
@@ -260,7 +261,7 @@ void live_link<T>::break_promise() {
 
 template <class T>
 void live_link<T>::install(connection_ptr connection, asio::io_context& io,
-                          std::vector<frame> first) {
+                           std::vector<frame> first) {
   {
     std::unique_lock lock(mutex_);
     if (state_ == state::up || state_ == state::down) {
@@ -282,7 +283,7 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& io,
     begin(ref<live_link>(this), std::move(connection), std::move(first));
   } else {
     asio::post(*io_, [begin, self = ref<live_link>(this), c = std::move(connection),
-                     f = std::move(first)]() mutable {
+                      f = std::move(first)]() mutable {
       begin(std::move(self), std::move(c), std::move(f));
     });
   }

@@ -2,26 +2,28 @@
 // Bodies of weft/rpc/live_link.hpp: reading, and where each frame goes.
 #pragma once
 
-#include <weft/rpc/impl/live_link.hpp>
 #include <weft/rpc/impl/invocation.hpp>
+#include <weft/rpc/impl/live_link.hpp>
 #include <weft/rpc/runner.hpp>
 
 namespace weft {
 namespace detail {
 
 template <class T>
-const limits& live_link<T>::bounds() const noexcept { return me_.settings().bounds; }
+const limits& live_link<T>::bounds() const noexcept {
+  return me_.settings().bounds;
+}
 
 template <class T>
 expected<blob> live_link<T>::allocate(std::size_t size) {
   if (!budget_->take(size)) {
-    return tl::unexpected(error(
-        errc::resource_exhausted,
-        std::to_string(size) + " bytes of tensors announced; held from this peer " +
-            std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
-            ", from all " + std::to_string(me_.memory()->used()) + " of " +
-            std::to_string(me_.memory()->limit()),
-        execution::not_executed, origin::remote_runtime));
+    return tl::unexpected(
+        error(errc::resource_exhausted,
+              std::to_string(size) + " bytes of tensors announced; held from this peer " +
+                  std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
+                  ", from all " + std::to_string(me_.memory()->used()) + " of " +
+                  std::to_string(me_.memory()->limit()),
+              execution::not_executed, origin::remote_runtime));
   }
   try {
     blob memory = me_.buffers().allocate(size);
@@ -92,9 +94,8 @@ template <class T>
 void live_link<T>::lose_soon(error reason) {
   // Behind everything that was handed over, so that the loss comes last.
   asio::post(me_.context(), [self = ref<live_link>(this), reason = std::move(reason)]() mutable {
-    asio::post(self->me_.context(), [self, r = std::move(reason)]() mutable {
-      self->lose(std::move(r));
-    });
+    asio::post(self->me_.context(),
+               [self, r = std::move(reason)]() mutable { self->lose(std::move(r)); });
   });
 }
 
@@ -120,32 +121,34 @@ void live_link<T>::watch_stalls() {
 template <class T>
 expected<void> live_link<T>::handle(frame&& f) {
   switch (f.header.kind) {
-    case frame_kind::request: return handle_request(std::move(f));
-    case frame_kind::reply:
-    case frame_kind::failure:
-    case frame_kind::cancel:
-    case frame_kind::control:
-      if (on_worker_thread_) {
-        handle_here(std::move(f));
-      } else {
-        me_.hand_over(ref<live_link>(this), std::move(f));
-      }
-      return {};
-    case frame_kind::rref:
-    case frame_kind::autograd: {
-      incoming_message m(std::move(f), bounds());
-      if (auto ok = m.check(); !ok) return ok;
-      expected<void> result = tl::unexpected(
-          error(errc::protocol_error, "a frame of a service that this worker does not have",
-                execution::maybe_executed, origin::transport));
-      me_.each_service([&](service& s) {
-        if (s.owns(m.header().kind)) result = s.frame(*this, m);
-      });
-      return result;
+  case frame_kind::request:
+    return handle_request(std::move(f));
+  case frame_kind::reply:
+  case frame_kind::failure:
+  case frame_kind::cancel:
+  case frame_kind::control:
+    if (on_worker_thread_) {
+      handle_here(std::move(f));
+    } else {
+      me_.hand_over(ref<live_link>(this), std::move(f));
     }
-    case frame_kind::hello:
-    case frame_kind::welcome:
-    case frame_kind::refuse: break;
+    return {};
+  case frame_kind::rref:
+  case frame_kind::autograd: {
+    incoming_message m(std::move(f), bounds());
+    if (auto ok = m.check(); !ok) return ok;
+    expected<void> result = tl::unexpected(
+        error(errc::protocol_error, "a frame of a service that this worker does not have",
+              execution::maybe_executed, origin::transport));
+    me_.each_service([&](service& s) {
+      if (s.owns(m.header().kind)) result = s.frame(*this, m);
+    });
+    return result;
+  }
+  case frame_kind::hello:
+  case frame_kind::welcome:
+  case frame_kind::refuse:
+    break;
   }
   return tl::unexpected(error(errc::protocol_error, "a handshake frame after the handshake",
                               execution::maybe_executed, origin::transport));
@@ -187,15 +190,19 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     return {};
   }
   switch (call->function->style) {
-    case run_style::light: serving<T>::run(*call); break;
-    case run_style::pool: run_plain(call); break;
-    case run_style::coroutine:
-      if (on_worker_thread_) {
-        start_coroutine(call);
-      } else {
-        me_.hand_over(call);
-      }
-      break;
+  case run_style::light:
+    serving<T>::run(*call);
+    break;
+  case run_style::pool:
+    run_plain(call);
+    break;
+  case run_style::coroutine:
+    if (on_worker_thread_) {
+      start_coroutine(call);
+    } else {
+      me_.hand_over(call);
+    }
+    break;
   }
   return {};
 }

@@ -22,8 +22,8 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
       run_(members_.rank, members_.size()) {
   for (std::uint32_t r = 0; r < members_.size(); ++r) {
     // A worker talks to itself without leaving its thread.
-    asio::io_context& io = env_.io.empty() || r == members_.rank ? env_.context
-                                                                 : *env_.io[r % env_.io.size()];
+    asio::io_context& io =
+        env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
     links_.push_back(make_ref<live_link<T>>(*this, r, io));
   }
 }
@@ -185,20 +185,20 @@ void live_worker<T>::connect(live_link<T>& to) {
     to.install(erase(loopback(env_.context), "self"), env_.context, {});
     return;
   }
-  asio::co_spawn(to.io(), dial(ref<live_link<T>>(&to)), [](std::exception_ptr) {});
+  asio::co_spawn(to.io(), dial(ref<live_link<T>>(&to), to.io()), [](std::exception_ptr) {});
 }
 
-/// On the link's I/O thread.
+/// On `io`, the link's: the link may move to another while this dials, with an accepted connection.
 template <class T>
-asio::awaitable<void> live_worker<T>::dial(ref<live_link<T>> to) {
+asio::awaitable<void> live_worker<T>::dial(ref<live_link<T>> to, asio::io_context& io) {
   error why;
   try {
-    connection_ptr connection = co_await env_.transports.connect(members_, to->rank(), to->io());
-    handshake_deadline deadline(*this, to->io(), connection);
+    connection_ptr connection = co_await env_.transports.connect(members_, to->rank(), io);
+    handshake_deadline deadline(*this, io, connection);
     handshake_sink<T> sink(*this, to.get());
     try {
-      co_await write_alone(
-          connection, greeting_frame(frame_kind::hello, introduce(members_, to->rank())));
+      co_await write_alone(connection,
+                           greeting_frame(frame_kind::hello, introduce(members_, to->rank())));
       while (sink.frames.empty()) co_await connection->read(sink);
     } catch (const rpc_error&) {
       if (!deadline.passed()) throw;
@@ -207,8 +207,8 @@ asio::awaitable<void> live_worker<T>::dial(ref<live_link<T>> to) {
     frame answer = std::move(sink.frames.front());
     sink.frames.erase(sink.frames.begin());
     if (answer.header.kind == frame_kind::welcome) {
-      auto install = [to, c = std::move(connection), f = std::move(sink.frames)]() mutable {
-        to->install(std::move(c), to->io(), std::move(f));
+      auto install = [to, &io, c = std::move(connection), f = std::move(sink.frames)]() mutable {
+        to->install(std::move(c), io, std::move(f));
       };
       asio::post(env_.context, std::move(install));
       co_return;
@@ -280,8 +280,8 @@ asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_
       connection->close();
       co_return;
     }
-    co_await write_alone(
-        connection, greeting_frame(frame_kind::welcome, introduce(members_, theirs.rank)));
+    co_await write_alone(connection,
+                         greeting_frame(frame_kind::welcome, introduce(members_, theirs.rank)));
   } catch (const rpc_error&) {
     connection->close();
     if (welcome) {
@@ -375,8 +375,8 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       me.act(me.run_.main_failed(me.rank(), "it threw something that is not a std::exception"));
     }
   };
-  future<void> running = start_on(scoped(env_.context, make_ref<scope>()),
-                                  body(*this, std::move(main_)));
+  future<void> running =
+      start_on(scoped(env_.context, make_ref<scope>()), body(*this, std::move(main_)));
   co_await event::async_wait(ended_, asio::use_awaitable);
   const time_point deadline = env_.time.now() + options_.shutdown_deadline;
   error result;
@@ -384,15 +384,30 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     const auto& [who, why] = *failure;
     result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
                  .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
-    // Rank 0 must hear of it, or it would wait for ever; the others it tells in a second.
-    const auto second = std::chrono::seconds(1);
-    co_await until(rank() != 0 ? deadline : std::min(deadline, env_.time.now() + second),
-                   [this] { return rank() != 0 ? sent(*links_[0]) : all_sent(); });
-    const time_point soon = std::min(deadline, env_.time.now() + second);
-    for (const ref<live_link<T>>& l : links_) {
-      if (rank() != 0 && l->rank() != rank()) l->lose(result);
+    auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
+    if (rank() == 0) {
+      co_await until(soon(), [this] { return all_sent(); });
+    } else {
+      // Rank 0 must hear of it, or it would wait for ever; and it before others, who would only
+      // see a closed connection. It answers the one that failed by closing the link.
+      co_await until(deadline, [this] { return sent(*links_[0]); });
+      if (who == rank()) {
+        co_await until(soon(), [this] { return links_[0]->now() == link::state::down; });
+      }
     }
-    co_await until(soon, [&running] { return running.ready(); });
+    const error ending(errc::peer_died,
+                       "the run ended: worker '" + members_.members[who].name + "': " + why);
+    for (const ref<live_link<T>>& l : links_) {
+      if (l->rank() == rank()) continue;
+      const error& reason = l->rank() == who ? result : ending;
+      if (rank() == 0) {
+        l->fail_calls(reason);
+      } else {
+        l->lose(reason);
+      }
+    }
+    running.request_stop();
+    co_await until(soon(), [&running] { return running.ready(); });
   } else {
     for (const auto& s : services_) {
       if (s) co_await s->stop(deadline);
@@ -404,7 +419,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     co_await until(std::min(deadline, env_.time.now() + std::chrono::seconds(5)), [this] {
       return std::all_of(links_.begin(), links_.end(), [this](const ref<live_link<T>>& l) {
         const auto now = l->now();
-        return l->rank() == rank() || now == link::state::down || now == link::state::idle;
+        return l->rank() == rank() || now != link::state::up;
       });
     });
   }
@@ -433,7 +448,8 @@ bool live_worker<T>::sent(const live_link<T>& l) {
 }
 template <class T>
 bool live_worker<T>::all_sent() const {
-  return std::all_of(links_.begin(), links_.end(), [](const ref<live_link<T>>& l) { return sent(*l); });
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const ref<live_link<T>>& l) { return sent(*l); });
 }
 
 /// Looks every millisecond; for the end of a run only.

@@ -99,7 +99,8 @@ inline asio::awaitable<call_result> round_trip(const outgoing_call& c, message& 
       co_return call_result{nullptr, describe(ok.error(), c, t)};
     }
   }
-  call_result r = co_await c.to->exchange(std::move(m), header_of(c, t), t.deadline, asio::deferred);
+  call_result r =
+      co_await c.to->exchange(std::move(m), header_of(c, t), t.deadline, asio::deferred);
   if (!r.reply) r.failure = describe(r.failure, c, t);
   co_return r;
 }
@@ -117,8 +118,7 @@ expected<R> decode_reply(incoming_message& reply) {
       return out;
     }
   } catch (const rpc_error& e) {
-    return tl::unexpected(
-        e.error().with([](error_detail& d) { d.ran = execution::executed; }));
+    return tl::unexpected(e.error().with([](error_detail& d) { d.ran = execution::executed; }));
   }
 }
 
@@ -134,8 +134,8 @@ struct split_call {
   template <class Given>
   static Parameters arguments(Given&& given) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return Parameters(std::tuple_element_t<I, Parameters>(
-          std::get<I>(std::forward<Given>(given)))...);
+      return Parameters(
+          std::tuple_element_t<I, Parameters>(std::get<I>(std::forward<Given>(given)))...);
     }(std::make_index_sequence<count>());
   }
   template <class Given>
@@ -156,8 +156,7 @@ asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare pre
   message m(c.to->self().settings().bounds);
   try {
     prepare(m);
-    encode_arguments<Arguments>(m, args,
-                                std::make_index_sequence<std::tuple_size_v<Arguments>>());
+    encode_arguments<Arguments>(m, args, std::make_index_sequence<std::tuple_size_v<Arguments>>());
   } catch (const rpc_error& e) {
     error described = describe(e.error(), c, time_of(c));
     if constexpr (as_value) {
@@ -229,8 +228,7 @@ void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
     prepare(m);
     const auto converted = split::arguments(std::move(given));
     encode_arguments<typename Fn::arguments>(
-        m, converted,
-        std::make_index_sequence<std::tuple_size_v<typename Fn::arguments>>());
+        m, converted, std::make_index_sequence<std::tuple_size_v<typename Fn::arguments>>());
   } catch (const rpc_error& e) {
     throw rpc_error(describe(e.error(), c, t));
   }

@@ -62,8 +62,7 @@ struct kept : Fn {
 
 /// Sends a request whose result stays at its owner; a failure is met by the reference's users.
 template <class Fn, class... Args>
-ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target,
-                           Args&&... args) {
+ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target, Args&&... args) {
   auto& service = me.use<rref_service>();
   auto made = service.create(owner);
   if (!made) {
@@ -128,10 +127,9 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
   return detail::start_call<typename function<M>::result>(
-      owner().to(),
-      detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
-          owner().to(), detail::prepare_reference{held_, std::nullopt},
-          std::forward<Args>(args)...)));
+      owner().to(), detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
+                        owner().to(), detail::prepare_reference{held_, std::nullopt},
+                        std::forward<Args>(args)...)));
 }
 
 template <class T>
@@ -143,15 +141,14 @@ auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result>
                 "weft: remote takes no as_expected; whoever uses the reference meets the error");
   if (!held_) detail::refuse_empty();
   using R = typename function<M>::result;
-  return rref<R>(*me_, detail::remote_call<detail::exposed<M>>(
-                           *me_, held_->id().owner, held_,
-                           std::forward<Args>(args)...));
+  return rref<R>(*me_, detail::remote_call<detail::exposed<M>>(*me_, held_->id().owner, held_,
+                                                               std::forward<Args>(args)...));
 }
 
 template <class T>
 rref<T> worker::share(T value) {
-  return rref<T>(*this, use<rref_service>().share(std::make_shared<T>(std::move(value)),
-                                                  type_key<T>));
+  return rref<T>(*this,
+                 use<rref_service>().share(std::make_shared<T>(std::move(value)), type_key<T>));
 }
 
 }  // namespace weft

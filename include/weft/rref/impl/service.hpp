@@ -50,16 +50,18 @@ class rref_core final : public reference_keeper {
     using rref_protocol::cause;
     const std::string text = "reference " + to_string(id) + ": ";
     switch (why) {
-      case cause::none: return {};
-      case cause::owner_died:
-        return error(errc::rref_owner_died, text + "the worker that held the object is gone");
-      case cause::creation_failed:
-        return error(errc::rref_lost, text + "the request that was to make it was never sent");
-      case cause::creator_died:
-        return error(errc::rref_lost, text + "its creator died before the request arrived");
-      case cause::too_many:
-        return error(errc::resource_exhausted, text + "its owner keeps no more promises");
-      case cause::lost: break;
+    case cause::none:
+      return {};
+    case cause::owner_died:
+      return error(errc::rref_owner_died, text + "the worker that held the object is gone");
+    case cause::creation_failed:
+      return error(errc::rref_lost, text + "the request that was to make it was never sent");
+    case cause::creator_died:
+      return error(errc::rref_lost, text + "its creator died before the request arrived");
+    case cause::too_many:
+      return error(errc::resource_exhausted, text + "its owner keeps no more promises");
+    case cause::lost:
+      break;
     }
     return error(errc::rref_lost, text + "the object was freed while the reference travelled");
   }
@@ -174,15 +176,14 @@ error live_rref_service<T>::state_of(const reference& r) const {
 }
 
 template <class T>
-std::shared_ptr<void> live_rref_service<T>::local(const reference& r,
-                                                 const void* type) const {
+std::shared_ptr<void> live_rref_service<T>::local(const reference& r, const void* type) const {
   if (r.broken()) throw rpc_error(r.broken());
   const std::lock_guard lock(core_->mutex);
   if (r.id().owner != core_->books.self()) {
-    throw rpc_error(errc::rref_not_owner,
-                    "reference " + to_string(r.id()) + " is held by worker '" +
-                        core_->me->members().members[r.id().owner].name +
-                        "'; local() is for the owner, use to_here()");
+    throw rpc_error(errc::rref_not_owner, "reference " + to_string(r.id()) +
+                                              " is held by worker '" +
+                                              core_->me->members().members[r.id().owner].name +
+                                              "'; local() is for the owner, use to_here()");
   }
   const auto at = core_->values.find(r.id());
   if (at == core_->values.end()) {
@@ -225,8 +226,8 @@ void live_rref_service<T>::attach(link& to, const frame_header&, message& m) {
   if (!handover) return;
   bytes section;
   const auto put = [&section](const void* data, std::size_t size) { section.append(data, size); };
-  const std::uint8_t flags = static_cast<std::uint8_t>((handover->target ? 1 : 0) |
-                                                       (handover->create ? 2 : 0));
+  const std::uint8_t flags =
+      static_cast<std::uint8_t>((handover->target ? 1 : 0) | (handover->create ? 2 : 0));
   put(&flags, 1);
   if (handover->target) {
     const error why = state_of(*handover->target);
@@ -296,8 +297,8 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
   if ((flags & 1) != 0) {
     if (in.size() < 20) return bad("that is too short");
     const std::byte* p = take(16);
-    target = rref_id{load<std::uint32_t>(p), load<std::uint32_t>(p + 4),
-                     load<std::uint64_t>(p + 8)};
+    target =
+        rref_id{load<std::uint32_t>(p), load<std::uint32_t>(p + 4), load<std::uint64_t>(p + 8)};
   }
   std::optional<rref_protocol::creation> create;
   if ((flags & 2) != 0) {
@@ -317,13 +318,12 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     const auto what = rref_protocol::decode_transfer(
         {take(rref_protocol::transfer_bytes), rref_protocol::transfer_bytes});
     if (!what) return bad("with a damaged transfer");
-    const auto result = core_->run(
-        [&](auto& b, auto& o) { return b.transfer_in(from.rank(), *what, o); });
+    const auto result =
+        core_->run([&](auto& b, auto& o) { return b.transfer_in(from.rank(), *what, o); });
     if (!result) return bad("with an impossible transfer");
     handover.references.push_back(
         result->held() ? make_ref<reference>(core_, what->id)
-                       : make_ref<reference>(what->id,
-                                                     core::why_broken(result->why, what->id)));
+                       : make_ref<reference>(what->id, core::why_broken(result->why, what->id)));
   }
   if (create) {
     const auto result = core_->run([&](auto& b, auto& o) {
@@ -355,8 +355,7 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     keeper.fail = [settle](error why) { settle(nullptr, nullptr, std::move(why)); };
   }
   if (target) {
-    const auto result =
-        core_->run([&](auto& b, auto&) { return b.acquire(from.rank(), *target); });
+    const auto result = core_->run([&](auto& b, auto&) { return b.acquire(from.rank(), *target); });
     if (!result) return bad("with an impossible target");
     auto& found = m.record().get<call_target>();
     if (!result->held()) {

@@ -131,22 +131,7 @@ class pipe_connection {
       co_await s.write_wait->wait();
     }
   }
-  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) {
-    state& s = *state_;
-    for (;;) {
-      check();
-      const auto got = s.in->take(s.arriving);
-      if (got == frame_pipe::taken::frames) break;
-      if (got == frame_pipe::taken::ended) throw peer_gone();
-      co_await s.read_wait->wait();
-    }
-    sink.progress();
-    while (!s.arriving.empty()) {
-      auto delivered = sink.frame_arrived(s.arriving.pop());
-      if (!delivered) throw rpc_error(std::move(delivered).error());
-      check();
-    }
-  }
+  [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) { return read_into(&sink); }
   void close() noexcept {
     state& s = *state_;
     if (s.closed.exchange(true)) return;
@@ -177,6 +162,22 @@ class pipe_connection {
     frame_queue arriving;  // taken, not yet delivered
   };
 
+  asio::awaitable<void> read_into(frame_sink* sink) {
+    state& s = *state_;
+    for (;;) {
+      check();
+      const auto got = s.in->take(s.arriving);
+      if (got == frame_pipe::taken::frames) break;
+      if (got == frame_pipe::taken::ended) throw peer_gone();
+      co_await s.read_wait->wait();
+    }
+    sink->progress();
+    while (!s.arriving.empty()) {
+      auto delivered = sink->frame_arrived(s.arriving.pop());
+      if (!delivered) throw rpc_error(std::move(delivered).error());
+      check();
+    }
+  }
   void check() const {
     if (!state_->closed.load(std::memory_order_relaxed)) return;
     throw rpc_error(

@@ -4,6 +4,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/ref.hpp>
+#include <weft/transport/framed.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/basic_socket_acceptor.hpp>
@@ -33,6 +34,12 @@ using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor
                          origin::transport));
 }
 
+/// What was opened as a stream, as a connection.
+template <class Stream>
+[[nodiscard]] asio::awaitable<framed<Stream>> framed_from(asio::awaitable<Stream> opening) {
+  co_return framed<Stream>(co_await std::move(opening));
+}
+
 template <class Protocol>
 class stream_listener : public ref_counted {
  public:
@@ -51,8 +58,8 @@ class stream_listener : public ref_counted {
   [[nodiscard]] const endpoint_type& endpoint() const noexcept { return endpoint_; }
 
   /// On the io_context of the acceptor. Waits out a lack of descriptors or memory.
-  [[nodiscard]] static asio::awaitable<socket_of<Protocol>> accept(ref<stream_listener> self,
-                                                                   asio::io_context& io) {
+  [[nodiscard]] static asio::awaitable<socket_of<Protocol>>
+  accept(ref<stream_listener> self, asio::io_context::executor_type io) {
     for (;;) {
       if (self->closed_) throw rpc_error(errc::closed, "the transport no longer listens");
       std::error_code ec;

@@ -1,2 +1,3 @@
 #include <weft/rpc/high.hpp>
+
 #include <ATen/ATen.h>

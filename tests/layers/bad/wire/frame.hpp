@@ -1,2 +1,3 @@
 #include <weft/core/low.hpp>
+
 #include <c10/core/Device.h>
