@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,13 +63,14 @@ class event : public ref_counted {
     void complete(asio::error_code ec) override {
       if (over.exchange(true)) return;
       leave();
-      asio::post(asio::append(std::move(handler), ec));
+      Handler mine = std::move(*handler);
+      handler.reset();
+      asio::post(asio::append(std::move(mine), ec));
     }
     void abandon() noexcept override {
-      if (over.exchange(true)) return;
-      const Handler destroyed = std::move(handler);
+      if (!over.exchange(true)) handler.reset();
     }
-    Handler handler;
+    std::optional<Handler> handler;
   };
 
   template <class Handler>

@@ -9,7 +9,6 @@
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/signal_set.hpp>
-#include <asio/steady_timer.hpp>
 
 #include <cerrno>
 #include <cstdint>
@@ -152,18 +151,15 @@ class supervisor {  // a template only so that it is compiled where it is used
     }
   }
   void force_after(duration d) {
-    force_.expires_after(d);
-    force_.async_wait([this](const asio::error_code& ec) {
-      if (ec) return;
-      stop(SIGKILL);
-    });
+    force_->arm(clock_.now() + d, [this] { stop(SIGKILL); });
   }
 
   launch_options options_;
   listening_socket store_;
   asio::io_context context_{1};
   asio::signal_set signals_{context_, SIGINT, SIGTERM, SIGCHLD};
-  asio::steady_timer force_{context_};
+  real_clock clock_;
+  std::unique_ptr<timer> force_ = clock_.make_timer(context_);
   std::vector<std::unique_ptr<child>> children_;
   std::size_t running_ = 0;
   std::string first_failure_;
@@ -289,7 +285,7 @@ void supervisor<T>::reap() {
   if (running_ == 0) {
     asio::error_code ignored;
     signals_.cancel(ignored);
-    force_.cancel();
+    force_->cancel();
   }
 }
 
