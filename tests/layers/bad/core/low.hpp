@@ -1,3 +1,2 @@
 #include <weft/rpc/high.hpp>
-
 #include <ATen/ATen.h>

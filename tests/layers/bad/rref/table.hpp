@@ -1,5 +1,6 @@
 struct table {
-  std::unordered_map<int, std::vector<int>> entries_;
+  std::unordered_map<int, std::vector<int>>
+      entries_;
   using index = std::unordered_set<int>;
   index names_;
   std::map<int, int> sorted_;

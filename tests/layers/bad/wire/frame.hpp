@@ -1,3 +1,2 @@
 #include <weft/core/low.hpp>
-
 #include <c10/core/Device.h>
