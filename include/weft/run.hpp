@@ -69,7 +69,10 @@ template <class = void>
   return std::max(1u, std::thread::hardware_concurrency() / std::max(1u, on_this_host));
 }
 
-template <class... Transports>
+// These take the type that compiles a whole worker as a parameter, so that it is compiled only
+// where `run` is called, not wherever this header is included.
+
+template <class Life, class... Transports>
 int run_here(const placement& where, worker_main main_, options o) {
   o.pool_threads = pool_size(o, where.on_this_host);
   if (!environment_text("OMP_NUM_THREADS")) {
@@ -88,8 +91,8 @@ int run_here(const placement& where, worker_main main_, options o) {
     // Kept to the end of the run: rank 0 serves it.
     store_ptr store;
     membership all;
-    runtime<rref_service, autograd_service> life(
-        std::make_unique<network_of<Transports...>>(make_transport<Transports>(address)...), o);
+    Life life(std::make_unique<network_of<Transports...>>(make_transport<Transports>(address)...),
+              o);
     self.addresses = life.addresses();
     if (where.size > 1) {
       store = open_store(where, o.rendezvous_deadline);
@@ -108,18 +111,17 @@ int run_here(const placement& where, worker_main main_, options o) {
 }
 
 /// All workers as threads of this process.
-template <class = void>
+template <class Life>
 [[nodiscard]] int run_threads(worker_main main_, options o) {
   const std::uint32_t size = std::max(1u, o.workers);
   o.pool_threads = pool_size(o, size);
-  using life = runtime<rref_service, autograd_service>;
   const auto hub = std::make_shared<inproc::hub>();
   random_source random = system_random();
   membership all;
   all.token = random_id(random);
-  std::vector<std::unique_ptr<life>> lives;
+  std::vector<std::unique_ptr<Life>> lives;
   for (std::uint32_t r = 0; r < size; ++r) {
-    lives.push_back(std::make_unique<life>(std::make_unique<network_of<inproc>>(inproc(hub)), o));
+    lives.push_back(std::make_unique<Life>(std::make_unique<network_of<inproc>>(inproc(hub)), o));
     all.members.push_back({o.name(r, size, "worker" + std::to_string(r)), o.role(r, size, ""),
                            random_id(random), lives.back()->addresses()});
   }
@@ -151,11 +153,12 @@ template <transport... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: run needs at least one transport: weft::run<weft::tcp>(main_)");
+  using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
-    return detail::run_threads(std::move(main_), std::move(o));
+    return detail::run_threads<life>(std::move(main_), std::move(o));
   } else {
     if (const auto where = placement_from_environment()) {
-      return detail::run_here<Transports...>(*where, std::move(main_), std::move(o));
+      return detail::run_here<life, Transports...>(*where, std::move(main_), std::move(o));
     }
     if (o.workers > 1) {
       launch_options launch;
@@ -166,7 +169,7 @@ template <transport... Transports>
       };
       return launch_local(std::move(launch));
     }
-    return detail::run_here<Transports...>(placement{}, std::move(main_), std::move(o));
+    return detail::run_here<life, Transports...>(placement{}, std::move(main_), std::move(o));
   }
 }
 

@@ -460,6 +460,19 @@ TEST_CASE("wave: a needed path that leaves a worker and comes back") {
   }
 }
 
+TEST_CASE("wave: a graph that leads back to the asker costs no ack of its own") {
+  history h(2);
+  const auto x = h.op(0, {});
+  const auto y = h.op(1, {h.transfer(0, {x}, 1)});
+  const auto loss = h.op(0, {h.transfer(1, {y}, 0)});
+  network net(std::move(h), 0, {loss}, 1);
+  net.begin_pass();
+  net.run();
+  net.check_success();
+  CHECK(net.messages_to(0) == 4);  // need, ack, grad, done
+  CHECK(net.messages_to(1) == 4);  // need, go, grad, end
+}
+
 TEST_CASE("wave: workers whose results are not used hear nothing") {
   history h(4);
   std::vector<node_index> results;
@@ -645,6 +658,8 @@ TEST_CASE("wave: what no correct worker sends is refused and changes nothing") {
   CHECK(a.refuses(0, need_message{1, graph_retention::release, {1}}));     // again
   CHECK(a.refuses(0, need_message{1, graph_retention::retain, {1}}));      // another mode
   CHECK(a.refuses(2, need_message{0, graph_retention::release, {2, 2}}));  // twice in one
+  // Without a reply, though this worker waits for no ack of the sender.
+  CHECK(a.refuses(2, need_message{0, graph_retention::release, {2}, need_reply::none}));
   CHECK(a.refuses(2, go_message{}));
   CHECK(a.refuses(2, end_message{}));
   CHECK(a.refuses(0, end_message{}));
@@ -689,6 +704,26 @@ TEST_CASE("wave: an ack that was not asked for is refused") {
   CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).empty());      // came twice
 }
 
+TEST_CASE("wave: an ack that overtakes the needs it counts does not end discovery") {
+  test_graph g;
+  const auto r = g.add({});
+  const auto leaf = g.add({});
+  g.nodes[r].receive = peer_message{1, 5};
+  g.sends[9] = {g.add({leaf}), 1};
+  wave w({7, 0, 1}, 0, 3);
+  w.step(begin{{r}}, g);
+  CHECK(w.step(arrived{1, ack_message{0, {1}, 1}}, g).empty());
+  CHECK(w.step(arrived{1, ack_message{0, {1}, 1}}, g).empty());  // came twice
+  CHECK(w.phase() == wave_phase::discover);
+  const need_message need{0, graph_retention::release, {9}, need_reply::none};
+  const auto out = w.step(arrived{1, need}, g);
+  REQUIRE(out.size() == 2);
+  CHECK(std::get<transmit>(out[0]).message.body == control_body(go_message{}));
+  CHECK(std::holds_alternative<launch>(out[1]));
+  CHECK(w.needed_nodes() == 3);
+  CHECK(w.step(arrived{1, need}, g).empty());  // came twice
+}
+
 TEST_CASE("wave: cancelled by the caller, the participants drop the pass") {
   history h(2);
   const auto p = h.op(1, {});
@@ -714,7 +749,8 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
   CHECK(!grad.has(9));
   const std::vector<control_body> bodies{need_message{3, graph_retention::retain, {1, ~0ULL, 5}},
                                          need_message{},
-                                         ack_message{4, {0, 7}},
+                                         need_message{0, {}, {2}, need_reply::none},
+                                         ack_message{4, {0, 7}, 9},
                                          go_message{},
                                          grad,
                                          done_message{},
@@ -742,12 +778,12 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
 
 TEST_CASE("messages: counts beyond the bytes, unknown values and long texts are refused") {
   auto bytes = encode({{1, 2, 3}, need_message{0, graph_retention::release, {1}}});
-  for (const std::size_t at : {0U, 21U}) {  // kind, retention
+  for (const std::size_t at : {0U, 21U, 22U}) {  // kind, retention, reply
     auto bad = bytes;
     bad[at] = std::byte{9};
     CHECK(!decode(bad).has_value());
   }
-  for (std::size_t i = 22; i < 26; ++i) bytes[i] = std::byte{0xFF};
+  for (std::size_t i = 23; i < 27; ++i) bytes[i] = std::byte{0xFF};
   CHECK(!decode(bytes).has_value());
   CHECK(!decode(encode({{1, 2, 3}, grad_message{1, 3, {0x08}}})).has_value());
 

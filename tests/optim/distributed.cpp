@@ -9,8 +9,15 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace optim_tests {
 namespace {
+
+using namespace weft::autograd;
 
 /// Layers at two workers and a parameter of the trainer, trained for some steps, end up as in one
 /// process, bit for bit.
@@ -141,6 +148,53 @@ TEST_CASE(
       co_await optimizer.step(ctx);
     });
     CHECK(at::equal(co_await weight.to_here(), start_of(1) - 2));
+  });
+}
+
+/// A pass of `state` at worker 0, begun by worker 1, that has run here: only its `end` is missing.
+std::shared_ptr<local_pass> pass_that_ran(weft::autograd::detail::context_state& state, const at::Tensor& weight) {
+  const std::vector<at::Tensor> sent{weight * 2};
+  const std::lock_guard lock(state.mutex);
+  state.sends.add(record_send(sent, {1, ++state.last_message}));
+  const pass_id id{state.id, 1, 1};
+  auto pass = std::make_shared<local_pass>(id, 0, 2, state.sends);
+  state.passes.emplace(id, pass);
+  pass->arrive(1, need_message{0, graph_retention::release, {state.last_message}});
+  pass->arrive(1, go_message{});
+  pass->arrive(1, grad_message{state.last_message, 1, {1}}, {at::ones({3, 3})});
+  REQUIRE(pass->claim());
+  pass->run([](worker_rank, packed_gradients&&) {});
+  static_cast<void>(pass->completed());
+  return pass;
+}
+
+TEST_CASE("optim: a step waits for a pass that ran at the owner until it is known to be good") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const at::Tensor weight = start_of(0);
+    const auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
+        me, std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(1.0));
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      weft::autograd::detail::context_state& state = *ctx.state();
+      const auto pass = pass_that_ran(state, weight);
+      auto stepping = me.spawn(optimizer.step(ctx));
+      CHECK(co_await eventually([&] {
+        const std::lock_guard lock(state.mutex);
+        return state.pass_over != nullptr;
+      }));
+      CHECK_FALSE(stepping.ready());
+      CHECK(at::equal(weight, start_of(0)));
+      weft::ref<weft::event> over;
+      {
+        const std::lock_guard lock(state.mutex);
+        REQUIRE(pass->arrive(1, end_message{}).size() == 1);
+        state.gradients.merge(std::move(pass->gradients()));
+        state.passes.clear();
+        over = std::exchange(state.pass_over, nullptr);
+      }
+      over->set();
+      co_await std::move(stepping);
+      CHECK(at::equal(weight, start_of(0) - 2));
+    });
   });
 }
 

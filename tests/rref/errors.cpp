@@ -2,6 +2,9 @@
 // References that cannot be used, and what is said about it.
 #include "objects.hpp"
 #include <weft/rref/rref.hpp>
+#include <weft/wire/tensor.hpp>
+
+#include <ATen/ATen.h>
 
 #include <string>
 #include <vector>
@@ -12,6 +15,8 @@ struct cat {
   int lives = 9;
   int count() { return lives; }
 };
+at::Tensor multiply_misfits() { return at::matmul(at::ones({2, 3}), at::ones({2, 3})); }
+
 struct dog {
   std::string name = "rex";
   int count() { return static_cast<int>(name.size()); }
@@ -178,6 +183,16 @@ TEST_CASE("rref: what a lost user alone held is destroyed") {
     CHECK(record::of_all().destroyed == 0);
     co_await me.peer(2).call<&lose_link>(1u);
     CHECK(co_await eventually([] { return record::of_all().destroyed == 1; }));
+  });
+}
+
+TEST_CASE("rref: what libtorch throws arrives without its stack frames") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto e = co_await thrown_by(me.peer(1).call<&multiply_misfits>());
+    CHECK(e == weft::errc::remote_exception);
+    CHECK(e.detail().text.find("mat1 and mat2 shapes cannot be multiplied") != std::string::npos);
+    CHECK(e.detail().text.find("frame #") == std::string::npos);
+    CHECK(e.detail().text.find("Exception raised from") == std::string::npos);
   });
 }
 

@@ -59,15 +59,15 @@ enum class run_state {
 };
 
 /// One pass on one worker, made at `launch`. One thread at a time uses it, except for `stop`.
-/// Nodes run in the given thread-local state, with gradients off. Streams of devices other than the
-/// CPU are not followed yet.
+/// Nodes run in the given thread-local state, or else in that of the thread; with gradients off.
+/// Streams of devices other than the CPU are not followed yet.
 class local_executor {
  public:
   /// `graph` is as the walk left it and outlives the executor; `dependencies` and `needed` are the
   /// wave's; `self` is this worker: what goes to it stays inside.
   local_executor(const local_graph& graph, std::span<const std::uint32_t> dependencies,
                  std::size_t needed, graph_retention retention, worker_rank self,
-                 at::ThreadLocalState state = {});
+                 std::optional<at::ThreadLocalState> state = {});
 
   /// A gradient for a root. All roots are seeded before the first `run`.
   void seed(root r);
@@ -125,13 +125,14 @@ class local_executor {
   graph_retention retention_;
   worker_rank self_;
   gradient_map gradients_;
-  at::ThreadLocalState state_;
+  std::optional<at::ThreadLocalState> state_;
   std::optional<node_failure> failure_;
   std::atomic<bool> stop_{false};
 };
 
 /// A whole pass in the calling thread, for graphs without messages (or with messages of `self` to
 /// itself only). Adds to `into` if it succeeds; otherwise throws what the node threw.
+template <class = void>
 void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
                const send_table& sends = {}, worker_rank self = 0);
 

@@ -3,20 +3,13 @@
 // across co_await they would switch off other coroutines too, and be lost on resumption.
 #pragma once
 
-#include <weft/core/future.hpp>
 #include <weft/core/scope.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/awaitable.hpp>
-#include <asio/post.hpp>
-#include <asio/this_coro.hpp>
-#include <asio/use_awaitable.hpp>
 
 #include <c10/core/AutogradState.h>
 
-#include <exception>
-#include <optional>
-#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -60,26 +53,7 @@ template <class T>
   const auto outer = this_scope();
   ref<scope> inner = outer ? outer->copy() : make_ref<scope>();
   inner->mode = make_ref<detail::fixed_grad_mode>(mode);
-  std::exception_ptr failure;
-  std::optional<detail::stored<T>> value;
-  try {
-    auto child = with_scope(me.context(), ref<const scope>(std::move(inner)), std::move(work));
-    if constexpr (std::is_void_v<T>) {
-      co_await std::move(child);
-    } else {
-      value.emplace(co_await std::move(child));
-    }
-  } catch (...) {
-    failure = std::current_exception();  // thrown below, from outside of the inner scope
-  }
-  // The end of `work` may have resumed this coroutine from inside `work`'s scope, whose mode holds
-  // until that returns. So begin anew, also if cancelled.
-  const bool throws = co_await asio::this_coro::throw_if_cancelled();
-  co_await asio::this_coro::throw_if_cancelled(false);
-  co_await asio::post(asio::use_awaitable);
-  co_await asio::this_coro::throw_if_cancelled(throws);
-  if (failure) std::rethrow_exception(failure);
-  if constexpr (!std::is_void_v<T>) co_return std::move(*value);
+  co_return co_await with_scope(me.context(), ref<const scope>(std::move(inner)), std::move(work));
 }
 
 }  // namespace weft

@@ -5,8 +5,8 @@
 //
 // Wire form, little-endian, fixed width:
 //   kind u8 | context u64 | initiator u32 | number u32 | body
-//   need  0: sequence u32 | retention u8 | count u32 | count x message u64
-//   ack   1: sequence u32 | count u32 | count x worker u32
+//   need  0: sequence u32 | retention u8 | reply u8 | count u32 | count x message u64
+//   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32
 //   go    2: nothing
 //   grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits; the gradients that
 //            are present follow as tensors of the same frame, in slot order
@@ -54,17 +54,25 @@ enum class abort_reason : std::uint8_t {
   cancelled,  ///< the caller cancelled, or its deadline passed
 };
 
+/// How a need is acknowledged.
+enum class need_reply : std::uint8_t {
+  own,   ///< by an `ack_message` of its own
+  none,  ///< not at all: the receiver waits for an ack of the sender, which counts this need
+};
+
 /// "Your send nodes of these messages are needed." Sent by the forward receiver.
 struct need_message {
   std::uint32_t sequence = 0;  ///< counts per (pass, sender, receiver)
   graph_retention retention = graph_retention::release;
   std::vector<message_id> messages;
+  need_reply reply = need_reply::own;
   friend bool operator==(const need_message&, const need_message&) = default;
 };
 /// Answers one `need_message`; names the workers that joined below the answering one.
 struct ack_message {
   std::uint32_t sequence = 0;
   std::vector<worker_rank> workers;
+  std::uint32_t needs = 0;  ///< how many needs the sender has sent to the receiver so far
   friend bool operator==(const ack_message&, const ack_message&) = default;
 };
 /// Discovery is over everywhere: run. Sent by the initiator.
@@ -198,10 +206,12 @@ class byte_source {
 inline void encode_body(byte_sink& to, const need_message& m) {
   to.put(m.sequence);
   to.put(static_cast<std::uint8_t>(m.retention));
+  to.put(static_cast<std::uint8_t>(m.reply));
   to.put_all(m.messages);
 }
 inline void encode_body(byte_sink& to, const ack_message& m) {
   to.put(m.sequence);
+  to.put(m.needs);
   to.put_all(m.workers);
 }
 inline void encode_body(byte_sink&, const go_message&) {}
@@ -226,12 +236,14 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     need_message m;
     m.sequence = from.get<std::uint32_t>();
     m.retention = from.get_enum(graph_retention::retain);
+    m.reply = from.get_enum(need_reply::none);
     m.messages = from.get_all<message_id>();
     return m;
   }
   case 1: {
     ack_message m;
     m.sequence = from.get<std::uint32_t>();
+    m.needs = from.get<std::uint32_t>();
     m.workers = from.get_all<worker_rank>();
     return m;
   }

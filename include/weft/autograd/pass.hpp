@@ -61,26 +61,36 @@ inline std::optional<std::vector<at::Tensor>> unpack(const grad_message& message
   return gradients;
 }
 
-/// Destroy it without the lock: that may run destructors of users' nodes.
+/// Destroy it without the lock: that may run destructors of users' nodes. What steps the wave is a
+/// template so that it is compiled only where a worker is made.
 class local_pass {
  public:
-  /// `sends`, the context's, must outlive the pass. The nodes run in the thread-local state of the
-  /// thread that makes the pass. `retention` matters on the initiator.
+  /// `sends`, the context's, must outlive the pass. On the initiator, nodes run in the
+  /// thread-local state of the thread that makes the pass, and `retention` matters.
   local_pass(pass_id pass, worker_rank self, worker_rank world, const send_table& sends,
              graph_retention retention = graph_retention::release)
-      : self_(self), wave_(pass, self, world, retention), graph_(sends) {}
+      : self_(self), wave_(pass, self, world, retention), graph_(sends) {
+    if (wave_.is_initiator()) state_.emplace();
+  }
 
   // ── under the lock ──
+  template <class = void>
   outputs begin(std::vector<root> roots);
   /// `tensors`: of a frame with a `grad_message`, else empty.
+  template <class = void>
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
-  outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
+  template <class = void>
+  outputs lost(worker_rank peer) {
+    return absorb(wave_.step(autograd::lost{peer}, graph_));
+  }
+  template <class = void>
   outputs give_up(abort_reason reason, std::string text) {
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
   /// `completed`, in this order.
   bool claim();
+  template <class = void>
   outputs completed();
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
@@ -105,7 +115,7 @@ class local_pass {
   };
 
   worker_rank self_;
-  at::ThreadLocalState state_;
+  std::optional<at::ThreadLocalState> state_;
   wave wave_;
   local_graph graph_;
   std::optional<local_executor> executor_;  // from launch on
@@ -119,15 +129,17 @@ class local_pass {
   run_state last_ = run_state::waiting;
 };
 
-inline outputs local_pass::begin(std::vector<root> roots) {
+template <class>
+outputs local_pass::begin(std::vector<root> roots) {
   autograd::begin in;
   for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
   roots_ = std::move(roots);
   return absorb(wave_.step(in, graph_));
 }
 
-inline outputs local_pass::arrive(worker_rank from, const control_body& body,
-                                  std::vector<at::Tensor> tensors) {
+template <class>
+outputs local_pass::arrive(worker_rank from, const control_body& body,
+                           std::vector<at::Tensor> tensors) {
   if (over()) return {};
   const auto* grad = std::get_if<grad_message>(&body);
   if (grad == nullptr) {
@@ -190,7 +202,8 @@ void local_pass::run(Sink&& sink) {
   });
 }
 
-inline outputs local_pass::completed() {
+template <class>
+outputs local_pass::completed() {
   activity_ = activity::resting;
   switch (last_) {
   case run_state::drained:

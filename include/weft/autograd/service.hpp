@@ -31,6 +31,8 @@
 
 #include <asio/awaitable.hpp>
 
+#include <c10/util/Exception.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +46,6 @@
 #include <vector>
 
 namespace weft {
-
-class autograd_service;
 
 namespace autograd::detail {
 
@@ -92,33 +92,70 @@ struct context_state final : ref_counted {
 
 }  // namespace autograd::detail
 
-class autograd_service final : public service {
+namespace detail {
+template <class T = void>
+class live_autograd_service;
+}
+
+/// What contexts ask of their worker. Made by `detail::live_autograd_service`.
+class autograd_service : public service {
  public:
   static constexpr service_slot slot = service_slot::autograd;
+  using implementation = detail::live_autograd_service<>;
   using context_state = autograd::detail::context_state;
 
-  explicit autograd_service(worker& me) : me_(me) {}
-
   // ── for autograd::context; awaitables on the worker's thread ──
-  [[nodiscard]] ref<context_state> open();
+  [[nodiscard]] virtual ref<context_state> open() = 0;
   /// Tells every worker that joined, and forgets the context here. By its creator.
-  void release(context_state& state);
+  virtual void release(context_state& state) = 0;
+  [[nodiscard]] virtual asio::awaitable<void> backward(ref<context_state> state,
+                                                       std::vector<at::Tensor> roots,
+                                                       std::vector<at::Tensor> gradients,
+                                                       autograd::graph_retention retention,
+                                                       std::optional<duration> limit) = 0;
+  /// The gradients of this worker's leaves, with those of every pass whose `backward` has returned
+  /// before the caller was told so: waits for passes that ran here until their outcome is known.
+  /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline.
+  [[nodiscard]] virtual asio::awaitable<autograd::gradient_map>
+  gradients(ref<context_state> state) = 0;
+  /// The context of the running coroutine or function, if any; it may be released meanwhile.
+  [[nodiscard]] static ref<context_state> current() {
+    const auto here = this_scope();
+    if (!here || !here->autograd) return nullptr;
+    return ref<context_state>(
+        const_cast<context_state*>(static_cast<const context_state*>(here->autograd.get())));
+  }
+  /// For tests: contexts known here, and their passes under way.
+  [[nodiscard]] virtual std::size_t contexts() const = 0;
+  [[nodiscard]] virtual std::size_t passes() const = 0;
+  /// Frames sent: control messages, gradients, releases.
+  [[nodiscard]] virtual std::uint64_t frames() const noexcept = 0;
+
+  /// Bounds of what peers can make this worker keep.
+  static constexpr std::size_t most_contexts = 65536;
+  static constexpr std::size_t most_passes = 1024;  // under way, in one context
+};
+
+namespace detail {
+
+/// A template only so that its bodies are compiled where a worker is made and nowhere else.
+template <class T>
+class live_autograd_service final : public autograd_service {
+ public:
+  explicit live_autograd_service(worker& me) : me_(me) {}
+
+  [[nodiscard]] ref<context_state> open() override;
+  void release(context_state& state) override;
   [[nodiscard]] asio::awaitable<void> backward(ref<context_state> state,
                                                std::vector<at::Tensor> roots,
                                                std::vector<at::Tensor> gradients,
                                                autograd::graph_retention retention,
-                                               std::optional<duration> limit);
-  /// The gradients of this worker's leaves, with those of every pass whose `backward` has returned
-  /// before the caller was told so: waits for passes that ran here until their outcome is known.
-  /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline.
-  [[nodiscard]] asio::awaitable<autograd::gradient_map> gradients(ref<context_state> state);
-  /// The context of the running coroutine or function, if any; it may be released meanwhile.
-  [[nodiscard]] static ref<context_state> current();
-  /// For tests: contexts known here, and their passes under way.
-  [[nodiscard]] std::size_t contexts() const;
-  [[nodiscard]] std::size_t passes() const;
-  /// Frames sent: control messages, gradients, releases.
-  [[nodiscard]] std::uint64_t frames() const noexcept { return frames_; }
+                                               std::optional<duration> limit) override;
+  [[nodiscard]] asio::awaitable<autograd::gradient_map>
+  gradients(ref<context_state> state) override;
+  [[nodiscard]] std::size_t contexts() const override;
+  [[nodiscard]] std::size_t passes() const override;
+  [[nodiscard]] std::uint64_t frames() const noexcept override { return frames_; }
 
   // ── service ──
   [[nodiscard]] bool owns(frame_kind kind) const noexcept override {
@@ -128,10 +165,11 @@ class autograd_service final : public service {
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
-
-  /// Bounds of what peers can make this worker keep.
-  static constexpr std::size_t most_contexts = 65536;
-  static constexpr std::size_t most_passes = 1024;  // under way, in one context
+  /// libtorch's errors carry their stack frames in `what()`.
+  [[nodiscard]] std::optional<std::string> in_words(const std::exception& e) const override {
+    const auto* torch = dynamic_cast<const c10::Error*>(&e);
+    return torch ? std::optional<std::string>(torch->what_without_backtrace()) : std::nullopt;
+  }
 
  private:
   /// What a step leaves to be done without the lock.
@@ -182,6 +220,7 @@ class autograd_service final : public service {
   std::atomic<std::uint64_t> frames_{0};
 };
 
+}  // namespace detail
 }  // namespace weft
 
 #include <weft/autograd/impl/service.hpp>

@@ -7,12 +7,17 @@
 //
 //   initiator                    participant                     meaning
 //   begin ── need ──────────────► walk ── need ─► …              find what the roots reach
-//   ◄──────────────────── ack ───┘ (once nothing below it is open: Dijkstra and Scholten)
+//   ◄─────────── need for the asker, then ack ┘ (once nothing below it is open)
 //   launch ── go ───────────────► launch                         dependency counts are final
 //   ◄─────────── grad between forward receivers and senders ───► start
 //   ◄───────────────────── done ─┘ once everything needed ran
 //   commit ── end ──────────────► commit                         gradients become visible
 //   abort, from anyone: told to the initiator and along the needs; the pass is dropped everywhere
+//
+// Discovery ends as Dijkstra and Scholten's diffusing computations do, less one round trip where a
+// graph leads back to the worker that asked: such a need has no ack of its own. The asker is
+// engaged until it has the ack for what it asked, and that ack says how many needs it must have
+// seen.
 //
 // Message order between two workers is not assumed, and a message may arrive twice. Messages to
 // oneself are edges of the local walk: nothing is sent, and a chain of them costs no stack.
@@ -158,6 +163,7 @@ class wave {
   struct need_log {  // needs sent to one peer
     std::uint32_t next = 0;
     std::set<std::uint32_t> open;
+    std::map<std::uint32_t, ack_message> early;  // acks that overtook the needs that they count
   };
   struct engagement {
     worker_rank from = 0;
@@ -183,6 +189,7 @@ class wave {
   void on(worker_rank from, const grad_message& m, G&, outputs& out);
   template <graph G>
   void on(worker_rank from, const ack_message& m, G&, outputs& out);
+  void take_acks(worker_rank from, need_log& log);
   template <graph G>
   void on(worker_rank from, const go_message&, G&, outputs& out);
   template <graph G>
@@ -197,6 +204,7 @@ class wave {
   void walk(G& g, std::vector<node_index> stack, outputs& out);
   bool visit(node_index n);
   void maybe_settle(outputs& out);
+  void send_ack(engagement to, std::vector<worker_rank> workers, outputs& out) const;
   void run(outputs& out);
   void maybe_finish(outputs& out);
   void give_up(abort_message why, worker_rank heard_from, outputs& out);

@@ -161,8 +161,8 @@ class scope_executor {
 static_assert(sizeof(scope_executor<asio::io_context::executor_type>) <= 16);
 
 /// The executor of a coroutine that runs on `context` inside `installed`.
-[[nodiscard]] inline asio::any_io_executor scoped(asio::io_context& context,
-                                                  ref<const scope> installed) {
+template <class = void>
+[[nodiscard]] asio::any_io_executor scoped(asio::io_context& context, ref<const scope> installed) {
   return scope_executor<asio::io_context::executor_type>(context.get_executor(),
                                                          std::move(installed));
 }

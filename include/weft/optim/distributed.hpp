@@ -177,6 +177,7 @@ class distributed {
   static void expose() noexcept {
     weft::expose<detail::make_function<Optimizer>>();
     weft::expose<detail::step_function<Optimizer>>();
+    weft::expose<detail::settled_function<Optimizer>>();
   }
 
  private:
@@ -199,8 +200,7 @@ class distributed {
     const auto inside = scoped(ctx.self().context(), autograd::detail::scope_with(state));
     std::vector<future<expected<void>>> calls;
     for (const part& p : parts) {
-      calls.push_back(start_on(
-          inside, p.template call<detail::step_function<Optimizer>>(options..., as_expected)));
+      calls.push_back(start_on(inside, step_one(p, options...)));
     }
     std::vector<error> failures;
     for (auto& call : calls) {
@@ -208,6 +208,20 @@ class distributed {
       if (!stepped) failures.push_back(detail::as_noticed(stepped.error()));
     }
     detail::throw_together(failures);
+  }
+
+  /// The outcome of a pass can be later at an owner than at who began it.
+  template <class... Options>
+  static asio::awaitable<expected<void>> step_one(part p, Options... options) {
+    for (;;) {
+      const expected<bool> stepped =
+          co_await p.template call<detail::step_function<Optimizer>>(options..., as_expected);
+      if (!stepped) co_return tl::unexpected(stepped.error());
+      if (*stepped) co_return expected<void>();
+      auto settled =
+          co_await p.template call<detail::settled_function<Optimizer>>(options..., as_expected);
+      if (!settled) co_return settled;
+    }
   }
 
   std::vector<part> parts_;  // by the owner's rank

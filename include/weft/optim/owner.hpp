@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -51,18 +52,23 @@ class owner_optimizer {
         })) {}
 
   /// Applies the gradients that the running call's autograd context has for the parameters here.
-  /// On the compute pool. Steps of one object wait for each other.
-  void step() {
-    const auto context = autograd_service::current();
-    if (!context) {
-      throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
-                      execution::not_executed);
-    }
+  /// On the compute pool. Steps of one object wait for each other. False, and nothing was done, if
+  /// a pass that ran here may have succeeded without this worker knowing yet: await `settled`.
+  bool step() {
+    const auto context = context_of_call();
     const std::lock_guard one_at_a_time(*mutex_);
-    const given_gradients given(*optimizer_, parameters_, gradients_of(*context));
-    if (given.count() == 0) return;
+    const auto gradients = gradients_of(*context);
+    if (!gradients) return false;
+    const given_gradients given(*optimizer_, parameters_, *gradients);
+    if (given.count() == 0) return true;
     const at::AutoGradMode off(false);
     in_words([&] { optimizer_->step(); });
+    return true;
+  }
+
+  /// Returns when `step` knows what became of every pass that has run here.
+  asio::awaitable<void> settled(worker& me) {
+    co_await me.use<autograd_service>().gradients(context_of_call());
   }
 
  private:
@@ -91,12 +97,24 @@ class owner_optimizer {
     std::size_t count_ = 0;
   };
 
-  static autograd::gradient_map gradients_of(const autograd_service::context_state& context) {
+  static ref<autograd_service::context_state> context_of_call() {
+    auto context = autograd_service::current();
+    if (!context) {
+      throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
+                      execution::not_executed);
+    }
+    return context;
+  }
+
+  /// Nothing if a pass has yet to say whether it succeeded.
+  static std::optional<autograd::gradient_map>
+  gradients_of(const autograd_service::context_state& context) {
     const std::lock_guard lock(context.mutex);
     if (context.released) {
       throw rpc_error(errc::autograd_context_gone, "the autograd context was released",
                       execution::not_executed);
     }
+    if (context.settling()) return std::nullopt;
     return context.gradients;
   }
 
@@ -164,5 +182,9 @@ template <class Optimizer>
 inline constexpr auto step_function =
     named<joined("weft::optim::step/", optimizer_traits<Optimizer>::name),
           &owner_optimizer<Optimizer>::step>;
+template <class Optimizer>
+inline constexpr auto settled_function =
+    named<joined("weft::optim::settled/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::settled>;
 
 }  // namespace weft::optim::detail

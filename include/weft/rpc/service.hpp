@@ -14,8 +14,11 @@
 #include <asio/awaitable.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 namespace weft {
 
@@ -60,6 +63,11 @@ class service {
   /// The peer is lost, for ever. Called once, after everything that came from it.
   virtual void down(link& peer, const error& reason) {
     static_cast<void>(peer), static_cast<void>(reason);
+  }
+  /// An exception in words, for whom it is sent to; nothing if `what()` will do.
+  [[nodiscard]] virtual std::optional<std::string> in_words(const std::exception& e) const {
+    static_cast<void>(e);
+    return std::nullopt;
   }
   /// The run is over: let go of what is held elsewhere. Ends by `deadline`.
   virtual asio::awaitable<void> stop(time_point deadline) {

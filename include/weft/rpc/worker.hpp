@@ -110,6 +110,14 @@ class worker {
       if (s) visit(*s);
     }
   }
+  /// What an exception of a user's function says to others.
+  [[nodiscard]] std::string in_words(const std::exception& e) const {
+    for (const auto& s : services_) {
+      if (!s) continue;
+      if (auto words = s->in_words(e)) return *std::move(words);
+    }
+    return e.what();
+  }
   [[nodiscard]] timer_list& deadlines() noexcept { return deadlines_; }  // worker's thread
   std::atomic<std::uint64_t> calls{0}, served{0}, posts_failed{0}, late_replies{0};
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};

@@ -24,6 +24,10 @@ namespace weft {
 /// the reference travelled, after a crash), what making the object threw, and those of a call.
 template <class T>
 class rref {
+  static_assert(!std::is_void_v<T>,
+                "weft: a function that returns nothing leaves nothing to refer to; use call, start "
+                "or post instead of remote.");
+
  public:
   using value_type = T;
 

@@ -18,16 +18,14 @@ namespace weft::autograd {
 inline local_executor::local_executor(const local_graph& graph,
                                       std::span<const std::uint32_t> dependencies,
                                       std::size_t needed, graph_retention retention,
-                                      worker_rank self, at::ThreadLocalState state)
+                                      worker_rank self, std::optional<at::ThreadLocalState> state)
     : graph_(&graph),
       dependencies_(dependencies.begin(), dependencies.end()),
       buffers_(dependencies.size()),
       needed_(needed),
       retention_(retention),
       self_(self),
-      state_(std::move(state)) {
-  state_.set_grad_mode(false);
-}
+      state_(std::move(state)) {}
 
 inline void local_executor::add(node_index n, std::uint32_t slot, at::Tensor&& gradient) {
   buffers_[n].add(slot, std::move(gradient));
@@ -57,7 +55,9 @@ inline void local_executor::seed(node_index send, variable_list gradients) {
 
 template <class Sink>
 run_state local_executor::run(Sink&& sink) {
-  const at::ThreadLocalStateGuard guard(state_);
+  std::optional<at::ThreadLocalStateGuard> guard;
+  if (state_) guard.emplace(*state_);
+  const at::AutoGradMode off(false);
   while (!failure_) {
     if (stop_.load(std::memory_order_relaxed)) return run_state::stopped;
     if (ready_.empty()) {
@@ -170,8 +170,9 @@ inline void local_executor::fail(node_type& node, std::string text, std::excepti
   if (torch::autograd::AnomalyMode::is_enabled()) node.metadata()->print_stack(node.name());
 }
 
-inline void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
-                      const send_table& sends, worker_rank self) {
+template <class>
+void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+               const send_table& sends, worker_rank self) {
   local_graph nodes(sends);
   begin start_at;
   for (const root& r : roots) start_at.roots.push_back(nodes.index(r.edge.function));

@@ -50,9 +50,12 @@ read_ranks(std::span<const std::byte> in, std::uint32_t count, std::uint32_t wor
 
 }  // namespace autograd::detail
 
+namespace detail {
+
 // ── contexts ──
 
-inline ref<autograd_service::context_state> autograd_service::open() {
+template <class T>
+ref<autograd_service::context_state> live_autograd_service<T>::open() {
   const std::lock_guard lock(mutex_);
   const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
   auto state = make_ref<context_state>(id, me_.rank());
@@ -60,15 +63,17 @@ inline ref<autograd_service::context_state> autograd_service::open() {
   return state;
 }
 
-inline ref<autograd_service::context_state> autograd_service::find(autograd::context_id id) const {
+template <class T>
+ref<autograd_service::context_state> live_autograd_service<T>::find(autograd::context_id id) const {
   const std::lock_guard lock(mutex_);
   const auto at = contexts_.find(id);
   return at == contexts_.end() ? nullptr : at->second;
 }
 
 /// The context, made if it is new; null if it was released or its creator is lost.
-inline expected<ref<autograd_service::context_state>>
-autograd_service::join(autograd::context_id id) {
+template <class T>
+expected<ref<autograd_service::context_state>>
+live_autograd_service<T>::join(autograd::context_id id) {
   const auto creator = autograd::creator_of(id);
   const std::lock_guard lock(mutex_);
   if (const auto at = contexts_.find(id); at != contexts_.end()) return at->second;
@@ -90,7 +95,8 @@ autograd_service::join(autograd::context_id id) {
 }
 
 /// Why there is no such context here, as the rest of a sentence.
-inline std::string autograd_service::absence(autograd::context_id id) const {
+template <class T>
+std::string live_autograd_service<T>::absence(autograd::context_id id) const {
   const auto creator = autograd::creator_of(id);
   const std::lock_guard lock(mutex_);
   if (creator >= me_.world_size()) return "never existed";
@@ -104,7 +110,8 @@ inline std::string autograd_service::absence(autograd::context_id id) const {
   return "was never heard of there";
 }
 
-inline void autograd_service::forget(const ref<context_state>& state, const std::string& why) {
+template <class T>
+void live_autograd_service<T>::forget(const ref<context_state>& state, const std::string& why) {
   {
     const std::lock_guard all(mutex_);
     contexts_.erase(state->id);
@@ -141,7 +148,8 @@ inline void autograd_service::forget(const ref<context_state>& state, const std:
   }
 }
 
-inline void autograd_service::release(context_state& state) {
+template <class T>
+void live_autograd_service<T>::release(context_state& state) {
   const ref<context_state> keep(&state);
   forget(keep, "was released");
   std::set<autograd::worker_rank> joined;
@@ -152,7 +160,8 @@ inline void autograd_service::release(context_state& state) {
   for (const auto rank : joined) send_release(rank, state.id);
 }
 
-inline void autograd_service::send_release(std::uint32_t to, autograd::context_id id) {
+template <class T>
+void live_autograd_service<T>::send_release(std::uint32_t to, autograd::context_id id) {
   if (to == me_.rank()) return;
   std::byte what[9];
   detail::store(what, autograd::detail::release_frame);
@@ -161,8 +170,9 @@ inline void autograd_service::send_release(std::uint32_t to, autograd::context_i
 }
 
 /// To the creator, which did not hear of them by a reply.
-inline void autograd_service::send_joined(autograd::context_id id,
-                                          const std::vector<std::uint32_t>& joined) {
+template <class T>
+void live_autograd_service<T>::send_joined(autograd::context_id id,
+                                           const std::vector<std::uint32_t>& joined) {
   bytes what;
   const auto count = static_cast<std::uint32_t>(joined.size());
   what.append(&autograd::detail::joined_frame, 1);
@@ -174,8 +184,9 @@ inline void autograd_service::send_joined(autograd::context_id id,
 }
 
 /// Somebody says who joined a context that may be released here already.
-inline void autograd_service::add_joined(autograd::context_id id,
-                                         const std::vector<std::uint32_t>& joined) {
+template <class T>
+void live_autograd_service<T>::add_joined(autograd::context_id id,
+                                          const std::vector<std::uint32_t>& joined) {
   if (joined.empty()) return;
   if (const auto context = find(id)) {
     const std::lock_guard lock(context->mutex);
@@ -194,18 +205,14 @@ inline void autograd_service::add_joined(autograd::context_id id,
   }
 }
 
-inline ref<autograd_service::context_state> autograd_service::current() {
-  const auto here = this_scope();
-  if (!here || !here->autograd) return nullptr;
-  return ref<context_state>(
-      const_cast<context_state*>(static_cast<const context_state*>(here->autograd.get())));
-}
-
-inline std::size_t autograd_service::contexts() const {
+template <class T>
+std::size_t live_autograd_service<T>::contexts() const {
   const std::lock_guard lock(mutex_);
   return contexts_.size();
 }
-inline std::size_t autograd_service::passes() const {
+
+template <class T>
+std::size_t live_autograd_service<T>::passes() const {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
   for (const auto& [id, state] : contexts_) {
@@ -217,7 +224,8 @@ inline std::size_t autograd_service::passes() const {
 
 // ── forward ──
 
-inline void autograd_service::attach(link& to, const frame_header& header, message& m) {
+template <class T>
+void live_autograd_service<T>::attach(link& to, const frame_header& header, message& m) {
   const auto context = current();
   if (!context || (header.flags & flag_no_reply) != 0) return;
   const auto* table = m.record().find<tensor_table>();
@@ -255,7 +263,8 @@ inline void autograd_service::attach(link& to, const frame_header& header, messa
   m.section(section_kind::autograd, section.view());
 }
 
-inline expected<void> autograd_service::arrive(link& from, incoming_message& m) {
+template <class T>
+expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m) {
   const auto section = m.section(section_kind::autograd);
   if (!section) return {};
   using autograd::detail::broken_protocol;
@@ -294,4 +303,5 @@ inline expected<void> autograd_service::arrive(link& from, incoming_message& m) 
   return {};
 }
 
+}  // namespace detail
 }  // namespace weft

@@ -28,11 +28,14 @@ class alarm final : public timed {
 
 }  // namespace autograd::detail
 
+namespace detail {
+
 // ── sending ──
 
 /// Queues a frame without writing it. Any thread, also under a context's lock.
-inline error autograd_service::queue(std::uint32_t to, std::span<const std::byte> what,
-                                     const std::vector<at::Tensor>& tensors) {
+template <class T>
+error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byte> what,
+                                      const std::vector<at::Tensor>& tensors) {
   try {
     message m(me_.settings().bounds);
     m.payload().count(what.size());
@@ -61,8 +64,9 @@ inline error autograd_service::queue(std::uint32_t to, std::span<const std::byte
   return {};
 }
 
-inline void autograd_service::refuse(std::uint32_t to, const autograd::pass_id& pass,
-                                     std::string text) {
+template <class T>
+void live_autograd_service<T>::refuse(std::uint32_t to, const autograd::pass_id& pass,
+                                      std::string text) {
   if (to == me_.rank()) return;
   const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, std::move(text)};
   if (!queue(to, autograd::encode({pass, no}), {})) me_.to(to).flush();
@@ -71,9 +75,10 @@ inline void autograd_service::refuse(std::uint32_t to, const autograd::pass_id& 
 // ── steps ──
 
 /// Carries out a step's outputs. Under the context's lock.
-inline void autograd_service::act(context_state& c,
-                                  const std::shared_ptr<autograd::local_pass>& pass,
-                                  autograd::outputs out, after& todo) {
+template <class T>
+void live_autograd_service<T>::act(context_state& c,
+                                   const std::shared_ptr<autograd::local_pass>& pass,
+                                   autograd::outputs out, after& todo) {
   const autograd::pass_id id = pass->plan().pass();
   const auto wake = [&](std::optional<autograd::aborted> failure) {
     const auto w = c.waiters.find(id);
@@ -116,7 +121,8 @@ inline void autograd_service::act(context_state& c,
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
-inline void autograd_service::finish(const ref<context_state>& c, after todo) {
+template <class T>
+void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
   for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
   for (const ref<event>& e : todo.wake) e->set();
   for (auto& pass : todo.run) {
@@ -133,8 +139,9 @@ inline void autograd_service::finish(const ref<context_state>& c, after todo) {
 }
 
 /// On a pool thread.
-inline void autograd_service::run(const ref<context_state>& c,
-                                  const std::shared_ptr<autograd::local_pass>& pass) {
+template <class T>
+void live_autograd_service<T>::run(const ref<context_state>& c,
+                                   const std::shared_ptr<autograd::local_pass>& pass) {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
   try {
@@ -166,14 +173,16 @@ inline void autograd_service::run(const ref<context_state>& c,
 
 // ── the caller's side ──
 
-inline time_point autograd_service::deadline_of(std::optional<duration> limit) const {
+template <class T>
+time_point live_autograd_service<T>::deadline_of(std::optional<duration> limit) const {
   const time_point own = me_.time().now() + limit.value_or(me_.settings().call_deadline);
   const auto here = this_scope();
   return here && here->deadline ? std::min(own, *here->deadline) : own;
 }
 
-inline rpc_error autograd_service::failure_of(const context_state& c,
-                                              const autograd::aborted& why) const {
+template <class T>
+rpc_error live_autograd_service<T>::failure_of(const context_state& c,
+                                               const autograd::aborted& why) const {
   const std::string& who = name_of(why.origin);
   std::string text = "backward on worker '" + who + "': " + why.text;
   if (why.origin == me_.rank() && why.reason == autograd::abort_reason::refused) {
@@ -189,11 +198,12 @@ inline rpc_error autograd_service::failure_of(const context_state& c,
   }));
 }
 
-inline asio::awaitable<void> autograd_service::backward(ref<context_state> state,
-                                                        std::vector<at::Tensor> roots,
-                                                        std::vector<at::Tensor> gradients,
-                                                        autograd::graph_retention retention,
-                                                        std::optional<duration> limit) {
+template <class T>
+asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> state,
+                                                         std::vector<at::Tensor> roots,
+                                                         std::vector<at::Tensor> gradients,
+                                                         autograd::graph_retention retention,
+                                                         std::optional<duration> limit) {
   std::vector<autograd::root> from;
   try {
     from = autograd::roots_of(roots, gradients);
@@ -254,8 +264,9 @@ inline asio::awaitable<void> autograd_service::backward(ref<context_state> state
   if (waiter->failure) throw failure_of(*state, *waiter->failure);
 }
 
-inline asio::awaitable<autograd::gradient_map>
-autograd_service::gradients(ref<context_state> state) {
+template <class T>
+asio::awaitable<autograd::gradient_map>
+live_autograd_service<T>::gradients(ref<context_state> state) {
   const time_point deadline = deadline_of(std::nullopt);
   bool late = false;
   for (;;) {
@@ -284,7 +295,8 @@ autograd_service::gradients(ref<context_state> state) {
 
 // ── receiving ──
 
-inline expected<void> autograd_service::frame(link& from, incoming_message& m) {
+template <class T>
+expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) {
   using autograd::detail::broken_protocol;
   std::span<const std::byte> what;
   std::vector<at::Tensor> tensors;
@@ -323,8 +335,9 @@ inline expected<void> autograd_service::frame(link& from, incoming_message& m) {
   return control_arrived(from, *message, std::move(tensors));
 }
 
-inline expected<void> autograd_service::release_arrived(link& from,
-                                                        std::span<const std::byte> body) {
+template <class T>
+expected<void> live_autograd_service<T>::release_arrived(link& from,
+                                                         std::span<const std::byte> body) {
   using autograd::detail::broken_protocol;
   if (body.size() != 8) return broken_protocol("an autograd release of another length");
   const auto id = detail::load<autograd::context_id>(body.data());
@@ -340,7 +353,8 @@ inline expected<void> autograd_service::release_arrived(link& from,
   return {};
 }
 
-inline expected<void> autograd_service::joined_arrived(link&, std::span<const std::byte> body) {
+template <class T>
+expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const std::byte> body) {
   using autograd::detail::broken_protocol;
   if (body.size() < 12) return broken_protocol("an autograd frame that is too short");
   const auto id = detail::load<autograd::context_id>(body.data());
@@ -357,8 +371,9 @@ inline expected<void> autograd_service::joined_arrived(link&, std::span<const st
   return {};
 }
 
-inline expected<void> autograd_service::control_arrived(link& from, const autograd::control& what,
-                                                        std::vector<at::Tensor> tensors) {
+template <class T>
+expected<void> live_autograd_service<T>::control_arrived(link& from, const autograd::control& what,
+                                                         std::vector<at::Tensor> tensors) {
   const auto context = find(what.pass.context);
   after todo;
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
@@ -394,8 +409,9 @@ inline expected<void> autograd_service::control_arrived(link& from, const autogr
 
 /// The pass that a message is about, made if it is new; null if there is nothing to do. Under the
 /// context's lock.
-inline expected<std::shared_ptr<autograd::local_pass>>
-autograd_service::admit(context_state& c, const autograd::control& what, after& todo) {
+template <class T>
+expected<std::shared_ptr<autograd::local_pass>>
+live_autograd_service<T>::admit(context_state& c, const autograd::control& what, after& todo) {
   using autograd::detail::broken_protocol;
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
   if (what.pass.initiator == me_.rank() && what.pass.number > c.last_pass) {
@@ -424,7 +440,8 @@ autograd_service::admit(context_state& c, const autograd::control& what, after& 
   return pass;
 }
 
-inline void autograd_service::down(link& peer, const error&) {
+template <class T>
+void live_autograd_service<T>::down(link& peer, const error&) {
   std::map<autograd::context_id, ref<context_state>> all;
   {
     const std::lock_guard lock(mutex_);
@@ -445,4 +462,5 @@ inline void autograd_service::down(link& peer, const error&) {
   }
 }
 
+}  // namespace detail
 }  // namespace weft

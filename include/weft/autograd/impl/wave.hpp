@@ -66,6 +66,10 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     return refuse(from, "a need for a pass that has not begun", out);
   }
   if (m.messages.empty()) return refuse(from, "a need for nothing", out);
+  const auto log = asked_.find(from);
+  if (m.reply == need_reply::none && (log == asked_.end() || log->second.open.empty())) {
+    return refuse(from, "a need without reply to a worker that waits for no ack", out);
+  }
   if (phase_ != wave_phase::idle && m.retention != retention_) {
     return refuse(from, "two needs of one pass differ in retention", out);
   }
@@ -100,7 +104,8 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
   }
   walk(g, std::move(stack), out);
   if (over()) return;
-  if (!engages) send(from, ack_message{m.sequence, {self_}}, out);
+  if (!engages && m.reply == need_reply::own) send_ack({from, m.sequence}, {self_}, out);
+  if (log != asked_.end()) take_acks(from, log->second);
   maybe_settle(out);
 }
 
@@ -113,10 +118,26 @@ void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
   if (std::any_of(m.workers.begin(), m.workers.end(), [&](worker_rank w) { return w >= world_; })) {
     return refuse(from, "an ack that names an impossible worker", out);
   }
-  if (log->second.open.erase(m.sequence) == 0) return;  // came twice
-  --deficit_;
-  below_.insert(m.workers.begin(), m.workers.end());
+  if (!log->second.open.contains(m.sequence)) return;  // came twice
+  log->second.early.try_emplace(m.sequence, m);
+  take_acks(from, log->second);
   maybe_settle(out);
+}
+
+/// Counts the acks whose needs have all come.
+inline void wave::take_acks(worker_rank from, need_log& log) {
+  const auto came = asked_by_.find(from);
+  const std::size_t needs = came == asked_by_.end() ? 0 : came->second.size();
+  for (auto ack = log.early.begin(); ack != log.early.end();) {
+    if (ack->second.needs > needs) {
+      ++ack;
+      continue;
+    }
+    log.open.erase(ack->first);
+    --deficit_;
+    below_.insert(ack->second.workers.begin(), ack->second.workers.end());
+    ack = log.early.erase(ack);
+  }
 }
 
 template <graph G>
@@ -192,9 +213,13 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
   }
   for (auto& [peer, messages] : asks) {
     need_log& log = asked_[peer];
-    log.open.insert(log.next);
-    ++deficit_;
-    send(peer, need_message{log.next++, retention_, std::move(messages)}, out);
+    const bool back = parent_ && parent_->from == peer;
+    if (!back) {
+      log.open.insert(log.next);
+      ++deficit_;
+    }
+    const auto reply = back ? need_reply::none : need_reply::own;
+    send(peer, need_message{log.next++, retention_, std::move(messages), reply}, out);
   }
 }
 
@@ -219,10 +244,15 @@ inline void wave::maybe_settle(outputs& out) {
   }
   if (!parent_) return;
   below_.insert(self_);
-  ack_message ack{parent_->sequence, {below_.begin(), below_.end()}};
+  send_ack(*parent_, {below_.begin(), below_.end()}, out);
   below_.clear();
-  send(parent_->from, std::move(ack), out);
   parent_.reset();  // a later need engages this worker again
+}
+
+inline void wave::send_ack(engagement to, std::vector<worker_rank> workers, outputs& out) const {
+  const auto log = asked_.find(to.from);
+  const std::uint32_t needs = log == asked_.end() ? 0 : log->second.next;
+  send(to.from, ack_message{to.sequence, std::move(workers), needs}, out);
 }
 
 inline void wave::run(outputs& out) {

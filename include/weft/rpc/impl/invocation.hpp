@@ -140,7 +140,7 @@ void serving<T>::fail_from_exception(invocation& call) noexcept {
       remote(type_name_of(e), e.what());
     }
   } catch (const std::exception& e) {
-    remote(type_name_of(e), e.what());
+    remote(type_name_of(e), call.who.self().in_words(e));
   } catch (...) {
     remote("unknown", "an exception that is not a std::exception");
   }

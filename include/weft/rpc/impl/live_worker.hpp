@@ -370,7 +370,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       const bool blame = e.error() == errc::peer_died && dead;
       me.act(me.run_.main_failed(blame ? *dead : me.rank(), e.what()));
     } catch (const std::exception& e) {
-      me.act(me.run_.main_failed(me.rank(), e.what()));
+      me.act(me.run_.main_failed(me.rank(), me.in_words(e)));
     } catch (...) {
       me.act(me.run_.main_failed(me.rank(), "it threw something that is not a std::exception"));
     }
