@@ -5,10 +5,15 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <exception>
+#include <iostream>
+
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-int main() {
+namespace {
+
+int probe() {
   int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -22,6 +27,7 @@ int main() {
   options.port = ntohs(address.sin_port);
   options.isServer = true;
   options.waitWorkers = false;
+  options.useLibUV = false;
   options.masterListenFd = listener;
   c10d::TCPStore store("127.0.0.1", options);
   store.set("weft", std::vector<uint8_t>{1});
@@ -29,4 +35,17 @@ int main() {
   auto node = torch::autograd::impl::grad_accumulator(leaf);
   bool accumulates = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
   return accumulates && store.check({"weft"}) ? 0 : 1;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return probe();
+  } catch (const c10::Error& e) {
+    std::cout << e.what_without_backtrace() << '\n';
+  } catch (const std::exception& e) {
+    std::cout << e.what() << '\n';
+  }
+  return 1;
 }

@@ -74,26 +74,28 @@ class watchdog {
 
 /// `real` workers named "worker<rank>", of role "even" or "odd", and `strangers` members whose ends
 /// the test plays itself.
-class cluster {
+template <class... Services>
+class cluster_with {
  public:
   using main_function = std::function<asio::awaitable<void>(worker&)>;
 
-  cluster(std::uint32_t real, over how, options o = with_io_threads(0), std::uint32_t strangers = 0)
+  cluster_with(std::uint32_t real, over how, options o = with_io_threads(0),
+               std::uint32_t strangers = 0)
       : guard_("a cluster over " + std::string(name_of(how))) {
     const auto hub = std::make_shared<inproc::hub>();
     members_.token = {0x746f6b656e, 0x1234};
     for (std::uint32_t r = 0; r < real + strangers; ++r) {
       member m{"worker" + std::to_string(r), r % 2 == 0 ? "even" : "odd", {1, r}, {}};
       if (r < real) {
-        lives_.push_back(std::make_unique<runtime<>>(make_network(how, hub), o));
+        lives_.push_back(std::make_unique<runtime<Services...>>(make_network(how, hub), o));
         m.addresses = lives_.back()->addresses();
       }
       members_.members.push_back(std::move(m));
     }
   }
-  cluster(const cluster&) = delete;
-  cluster& operator=(const cluster&) = delete;
-  ~cluster() { static_cast<void>(join()); }
+  cluster_with(const cluster_with&) = delete;
+  cluster_with& operator=(const cluster_with&) = delete;
+  ~cluster_with() { static_cast<void>(join()); }
 
   /// To be changed before `start`.
   [[nodiscard]] membership& members() { return members_; }
@@ -125,6 +127,7 @@ class cluster {
     asio::post(at(0).context(), [this] { at(0).shutdown(error(errc::cancelled, "test is over")); });
   }
 
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lives_.size()); }
   /// Between `start` and the end of this object.
   [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
 
@@ -143,10 +146,11 @@ class cluster {
 
   watchdog guard_;
   membership members_;
-  std::vector<std::unique_ptr<runtime<>>> lives_;
+  std::vector<std::unique_ptr<runtime<Services...>>> lives_;
   std::vector<error> ends_;
   std::vector<std::thread> threads_;
 };
+using cluster = cluster_with<>;
 
 /// Runs `main_` on `size` workers and checks that the run ends well.
 inline void run_well(std::uint32_t size, over how, const options& o,

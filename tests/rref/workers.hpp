@@ -3,7 +3,6 @@
 #pragma once
 
 #include <weft/autograd/context.hpp>
-#include <weft/rpc/runtime.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/services.hpp>
 
@@ -13,11 +12,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <rpc/cluster.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,42 +58,16 @@ class gate {
 class workers {
  public:
   using main_function = std::function<asio::awaitable<void>(workers&, worker&)>;
-  using life = runtime<rref_service, autograd_service>;
 
-  workers(std::uint32_t size, over how, options o)
-      : guard_("workers over " + std::string(name_of(how))) {
-    if (o.pool_threads == 0) o.pool_threads = 2;
-    const auto hub = std::make_shared<inproc::hub>();
-    members_.token = {0x746f6b656e, 0x1234};
-    for (std::uint32_t r = 0; r < size; ++r) {
-      lives_.push_back(std::make_unique<life>(network_over(how, hub), o));
-      members_.members.push_back(
-          {"worker" + std::to_string(r), "", {1, r}, lives_.back()->addresses()});
-    }
-  }
-  workers(const workers&) = delete;
-  workers& operator=(const workers&) = delete;
+  workers(std::uint32_t size, over how, options o) : all_(size, how, with_pool(std::move(o))) {}
 
   /// Runs the test on worker 0; how each run ended.
   std::vector<error> run(const main_function& main_) {
-    for (std::uint32_t r = 0; r < size(); ++r) {
-      membership mine = members_;
-      mine.rank = r;
-      lives_[r]->join(std::move(mine));
-    }
-    std::vector<error> ends(size());
-    std::vector<std::thread> threads;
-    for (std::uint32_t r = 0; r < size(); ++r) {
-      threads.emplace_back([&, r] {
-        ends[r] = lives_[r]->run([&](worker& me) { return r == 0 ? main_(*this, me) : serve(); });
-      });
-    }
-    for (std::thread& t : threads) t.join();
-    return ends;
+    return all_.run([&](worker& me) { return me.rank() == 0 ? main_(*this, me) : serve(); });
   }
 
-  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lives_.size()); }
-  [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
+  [[nodiscard]] std::uint32_t size() const { return all_.size(); }
+  [[nodiscard]] worker& at(std::uint32_t rank) { return all_.at(rank); }
   [[nodiscard]] rref_service& rrefs(std::uint32_t rank) { return at(rank).use<rref_service>(); }
 
   /// No worker holds or owns a reference.
@@ -117,21 +88,12 @@ class workers {
 
  private:
   static asio::awaitable<void> serve() { co_return; }
-  static std::unique_ptr<network> network_over(over how, const std::shared_ptr<inproc::hub>& hub) {
-    switch (how) {
-    case over::inproc:
-      return std::make_unique<network_of<inproc>>(inproc(hub));
-    case over::tcp:
-      return std::make_unique<network_of<tcp>>();
-    case over::unix_socket:
-      return std::make_unique<network_of<unix_socket>>();
-    }
-    return nullptr;
+  static options with_pool(options o) {
+    if (o.pool_threads == 0) o.pool_threads = 2;
+    return o;
   }
 
-  watchdog guard_;
-  membership members_;
-  std::vector<std::unique_ptr<life>> lives_;
+  cluster_with<rref_service, autograd_service> all_;
 };
 
 /// Waits until `done()`; false if that takes too long.

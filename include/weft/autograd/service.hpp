@@ -27,11 +27,10 @@
 #include <weft/autograd/pass.hpp>
 #include <weft/autograd/released_contexts.hpp>
 #include <weft/rpc/worker.hpp>
+#include <weft/wire/detail/torch_error.hpp>
 #include <weft/wire/tensor.hpp>
 
 #include <asio/awaitable.hpp>
-
-#include <c10/util/Exception.h>
 
 #include <atomic>
 #include <cstddef>
@@ -165,10 +164,8 @@ class live_autograd_service final : public autograd_service {
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
-  /// libtorch's errors carry their stack frames in `what()`.
   [[nodiscard]] std::optional<std::string> in_words(const std::exception& e) const override {
-    const auto* torch = dynamic_cast<const c10::Error*>(&e);
-    return torch ? std::optional<std::string>(torch->what_without_backtrace()) : std::nullopt;
+    return words_of(e);
   }
 
  private:

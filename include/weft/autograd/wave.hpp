@@ -7,7 +7,8 @@
 //
 //   initiator                    participant                     meaning
 //   begin ── need ──────────────► walk ── need ─► …              find what the roots reach
-//   ◄─────────── need for the asker, then ack ┘ (once nothing below it is open)
+//   ◄── need, where it leads back ┤
+//   ◄───────────────────── ack ───┘ once nothing below it is open
 //   launch ── go ───────────────► launch                         dependency counts are final
 //   ◄─────────── grad between forward receivers and senders ───► start
 //   ◄───────────────────── done ─┘ once everything needed ran

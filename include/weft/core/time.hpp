@@ -69,7 +69,7 @@ class timed {
   [[nodiscard]] bool listed() const noexcept { return next_ != nullptr; }
 
  protected:
-  ~timed() = default;
+  virtual ~timed() = default;
   virtual void expired() = 0;
 
  private:

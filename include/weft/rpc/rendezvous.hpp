@@ -10,6 +10,7 @@
 #include <weft/core/time.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/rpc/placement.hpp>
+#include <weft/wire/detail/torch_error.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -55,6 +56,7 @@ template <class = void>
       o.port = static_cast<std::uint16_t>(*port);
       o.timeout = timeout;
       o.waitWorkers = false;
+      o.useLibUV = false;  // not every build of libtorch has it, and the keys are few
       const bool agent = detail::environment_text("TORCHELASTIC_USE_AGENT_STORE") == "True";
       o.isServer = where.rank == 0 && !agent;
       if (const auto fd = detail::environment_number("WEFT_STORE_FD"); fd && o.isServer) {
@@ -85,7 +87,7 @@ template <class = void>
   } catch (const std::exception& e) {
     throw rpc_error(errc::rendezvous_failed,
                     "rank " + std::to_string(where.rank) + " cannot reach the store" +
-                        (host ? " at " + *host : std::string()) + ": " + e.what());
+                        (host ? " at " + *host : std::string()) + ": " + detail::words_of(e));
   }
   store->setTimeout(timeout);
   const std::string attempt = detail::environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
@@ -158,7 +160,7 @@ template <class = void>
       }
       throw rpc_error(errc::rendezvous_failed,
                       missing.empty()
-                          ? std::string("the store failed: ") + e.what()
+                          ? "the store failed: " + detail::words_of(e)
                           : "after " + std::to_string(until.count()) + " ms these ranks of " +
                                 std::to_string(size) + " are missing: " + missing);
     }
@@ -171,7 +173,7 @@ template <class = void>
   } catch (const rpc_error&) {
     throw;
   } catch (const std::exception& e) {
-    throw rpc_error(errc::rendezvous_failed, std::string("the store failed: ") + e.what());
+    throw rpc_error(errc::rendezvous_failed, "the store failed: " + detail::words_of(e));
   }
   for (std::uint32_t a = 0; a < size; ++a) {
     for (std::uint32_t b = a + 1; b < size; ++b) {

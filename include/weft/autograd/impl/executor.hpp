@@ -4,9 +4,9 @@
 // Bodies of `local_executor`.
 
 #include <weft/autograd/executor.hpp>
+#include <weft/wire/detail/torch_error.hpp>
 
 #include <ATen/ops/isnan.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -95,10 +95,8 @@ inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) 
       add(next, edge.input_nr, std::move(results[i]));
       arrived(next);
     }
-  } catch (const c10::Error& e) {
-    fail(node, e.what_without_backtrace(), std::current_exception());
   } catch (const std::exception& e) {
-    fail(node, e.what(), std::current_exception());
+    fail(node, weft::detail::words_of(e), std::current_exception());
   } catch (...) {  // kept as the cause
     fail(node, "an exception of unknown type", std::current_exception());
   }

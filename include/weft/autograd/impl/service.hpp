@@ -6,6 +6,7 @@
 #include <weft/autograd/service.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/torch_error.hpp>
 
 #include <asio/post.hpp>
 
@@ -22,14 +23,6 @@ namespace autograd::detail {
 /// Values of `what` beside the control messages.
 inline constexpr std::uint8_t release_frame = 7;
 inline constexpr std::uint8_t joined_frame = 8;
-
-/// The text of an exception, of libtorch's without the list of its stack frames.
-[[nodiscard]] inline std::string text_of(const std::exception& e) {
-  if (const auto* torch = dynamic_cast<const c10::Error*>(&e)) {
-    return torch->what_without_backtrace();
-  }
-  return e.what();
-}
 
 [[nodiscard]] inline tl::unexpected<error> broken_protocol(std::string text) {
   return tl::unexpected(
@@ -297,7 +290,7 @@ expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m)
     try {
       autograd::record_receive(tensors, where);
     } catch (const std::exception& e) {
-      throw rpc_error(errc::bad_arguments, autograd::detail::text_of(e), execution::not_executed);
+      throw rpc_error(errc::bad_arguments, words_of(e), execution::not_executed);
     }
   };
   return {};

@@ -58,7 +58,7 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
   } catch (const rpc_error& e) {
     return e.error();
   } catch (const std::exception& e) {
-    return error(errc::not_encodable, autograd::detail::text_of(e));
+    return error(errc::not_encodable, words_of(e));
   }
   frames_.fetch_add(1, std::memory_order_relaxed);
   return {};
@@ -123,12 +123,13 @@ void live_autograd_service<T>::act(context_state& c,
 /// Without the lock; what `todo` holds is destroyed here.
 template <class T>
 void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
-  for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
-  for (const ref<event>& e : todo.wake) e->set();
+  // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
     asio::post(me_.pool(), [this, c, p = std::move(pass)] { run(c, p); });
   }
+  for (const ref<event>& e : todo.wake) e->set();
+  for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
   if (todo.violation) {
     asio::post(me_.context(), [l = ref<link>(&me_.to(todo.violation->from)),
                                why = std::move(todo.violation->text)] {
@@ -157,7 +158,7 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
       }
     });
   } catch (const std::exception& e) {
-    broken = autograd::detail::text_of(e);
+    broken = words_of(e);
   }
   after todo;
   {
@@ -208,7 +209,7 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   try {
     from = autograd::roots_of(roots, gradients);
   } catch (const std::exception& e) {  // a sentence of ours, or libtorch's
-    throw rpc_error(errc::invalid_argument, autograd::detail::text_of(e));
+    throw rpc_error(errc::invalid_argument, words_of(e));
   }
   const time_point deadline = deadline_of(limit);
   const auto waiter = make_ref<autograd::detail::pass_waiter>();
@@ -311,7 +312,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
     }
     r.finish();
   } catch (const std::exception& e) {
-    return broken_protocol("an autograd frame: " + autograd::detail::text_of(e));
+    return broken_protocol("an autograd frame: " + words_of(e));
   }
   if (!what.empty() && tensors.empty()) {
     const auto kind = static_cast<std::uint8_t>(what.front());

@@ -26,20 +26,20 @@ class rref_core final : public reference_keeper {
   /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest.
   template <class Step>
   auto run(Step&& step) {
-    after todo;
-    {
-      const std::lock_guard lock(mutex);
-      if constexpr (std::is_void_v<decltype(step(books, out))>) {
-        step(books, out);
-        todo = settle();
-      } else {
-        auto result = step(books, out);
-        todo = settle();
-        finish(std::move(todo));
-        return result;
-      }
+    std::unique_lock lock(mutex);
+    const auto leave = [&] {
+      after todo = settle();
+      lock.unlock();
+      finish(std::move(todo));
+    };
+    if constexpr (std::is_void_v<decltype(step(books, out))>) {
+      step(books, out);
+      leave();
+    } else {
+      auto result = step(books, out);
+      leave();
+      return result;
     }
-    finish(std::move(todo));
   }
 
   void drop(const rref_id& id) noexcept override {

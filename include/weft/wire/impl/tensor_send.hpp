@@ -123,9 +123,9 @@ inline void tensor_packer::describe(item& it) {
     it.data.reset();
     return;
   }
-  const std::uint64_t item = item_size(it.desc.dtype);
-  it.begin = static_cast<std::uint64_t>(t.storage_offset()) * item;
-  it.end = it.begin + shape.extent * item;
+  const std::uint64_t width = item_size(it.desc.dtype);
+  it.begin = static_cast<std::uint64_t>(t.storage_offset()) * width;
+  it.end = it.begin + shape.extent * width;
   if (!t.storage().data() || it.end > t.storage().nbytes()) {
     refuse_tensor(t, "a tensor whose memory is not there");
   }
