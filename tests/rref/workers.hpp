@@ -58,6 +58,7 @@ class gate {
 class workers {
  public:
   using main_function = std::function<asio::awaitable<void>(workers&, worker&)>;
+  using life = runtime<rref_service, autograd_service>;
 
   workers(std::uint32_t size, over how, options o) : all_(size, how, with_pool(std::move(o))) {}
 
