@@ -27,7 +27,7 @@
 #include <weft/autograd/pass.hpp>
 #include <weft/autograd/released_contexts.hpp>
 #include <weft/rpc/worker.hpp>
-#include <weft/wire/detail/torch_error.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 #include <weft/wire/tensor.hpp>
 
 #include <asio/awaitable.hpp>

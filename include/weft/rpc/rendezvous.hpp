@@ -10,7 +10,7 @@
 #include <weft/core/time.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/rpc/placement.hpp>
-#include <weft/wire/detail/torch_error.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 
 #include <nlohmann/json.hpp>
 

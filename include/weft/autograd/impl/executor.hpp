@@ -4,7 +4,7 @@
 // Bodies of `local_executor`.
 
 #include <weft/autograd/executor.hpp>
-#include <weft/wire/detail/torch_error.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 
 #include <ATen/ops/isnan.h>
 #include <torch/csrc/autograd/anomaly_mode.h>

@@ -6,7 +6,7 @@
 #include <weft/autograd/service.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/wire/bytes.hpp>
-#include <weft/wire/detail/torch_error.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 
 #include <asio/post.hpp>
 
