@@ -414,7 +414,7 @@ bytes_t section_of(context_id id, message_id message, const std::vector<std::uin
   std::memcpy(out.data(), &id, 8);
   std::memcpy(out.data() + 8, &message, 8);
   std::memcpy(out.data() + 16, &count, 4);
-  std::memcpy(out.data() + 20, ranks.data(), ranks.size() * 4);
+  if (!ranks.empty()) std::memcpy(out.data() + 20, ranks.data(), ranks.size() * 4);
   return out;
 }
 
