@@ -42,7 +42,9 @@ class probe {
  public:
   explicit probe(int value) : value_(value) { ++record::of_all().made; }
   probe(probe&& other) noexcept
-      : value_(other.value_), home_(other.home_), alive_(std::exchange(other.alive_, false)) {}
+      : value_(other.value_.load()),
+        home_(other.home_),
+        alive_(std::exchange(other.alive_, false)) {}
   probe& operator=(probe&&) = delete;
   ~probe() {
     if (!alive_) return;
@@ -54,12 +56,12 @@ class probe {
 
   int add(int x) { return value_ += x; }
   [[nodiscard]] int value() const { return value_; }
-  weft::light<int> peek() { return value_; }
+  weft::light<int> peek() { return value_.load(); }
   asio::awaitable<int> add_later(int x) {
     co_await asio::post(asio::use_awaitable);
     co_return value_ += x;
   }
-  std::string spell() { return std::to_string(value_); }
+  std::string spell() { return std::to_string(value_.load()); }
   int fail() { throw std::runtime_error("this probe is broken"); }
   int slow() {
     door().pass();
@@ -69,7 +71,7 @@ class probe {
   void stay(worker& me) { home_ = &me; }
 
  private:
-  int value_;
+  std::atomic<int> value_;  // calls may run on several threads of the pool
   worker* home_ = nullptr;
   bool alive_ = true;
 };

@@ -25,6 +25,14 @@ class gate {
  public:
   enum class state { closed, open };
   explicit gate(state now = state::closed) : open_(now == state::open) {}
+  gate(const gate&) = delete;
+  gate& operator=(const gate&) = delete;
+  ~gate() {
+    std::unique_lock hold(lock_);
+    open_ = true;
+    changed_.notify_all();
+    changed_.wait(hold, [this] { return inside_ == 0; });
+  }
   void open() {
     const std::lock_guard hold(lock_);
     open_ = true;
@@ -38,8 +46,11 @@ class gate {
   void pass() {
     std::unique_lock hold(lock_);
     ++arrived_;
+    ++inside_;
     changed_.notify_all();
     changed_.wait(hold, [this] { return open_; });
+    --inside_;
+    changed_.notify_all();
   }
   /// How many came to it since it was closed.
   [[nodiscard]] int arrived() {
@@ -52,6 +63,7 @@ class gate {
   std::condition_variable changed_;
   bool open_;
   int arrived_ = 0;
+  int inside_ = 0;
 };
 
 /// As `cluster`, with services. Worker 0's main is the test; the others serve.
