@@ -152,7 +152,8 @@ TEST_CASE(
 }
 
 /// A pass of `state` at worker 0, begun by worker 1, that has run here: only its `end` is missing.
-std::shared_ptr<local_pass> pass_that_ran(weft::autograd::detail::context_state& state, const at::Tensor& weight) {
+std::shared_ptr<local_pass> pass_that_ran(weft::autograd::detail::context_state& state,
+                                          const at::Tensor& weight) {
   const std::vector<at::Tensor> sent{weight * 2};
   const std::lock_guard lock(state.mutex);
   state.sends.add(record_send(sent, {1, ++state.last_message}));
