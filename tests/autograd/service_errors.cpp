@@ -16,6 +16,15 @@ struct fragile_settings {
   }
 };
 
+/// A closed gate in the fragile node, for as long as this lives.
+class fragile_door : public gate {
+ public:
+  fragile_door() { fragile::door = this; }
+
+ private:
+  const fragile_settings restore_;
+};
+
 bool contains(const weft::error& e, const char* text) {
   return e.message().find(text) != std::string::npos;
 }
@@ -137,9 +146,7 @@ TEST_CASE("autograd errors: a failed call in a context leaves a clean end") {
 TEST_CASE("autograd errors: the deadline of a pass ends it everywhere") {
   run_workers(2, over::tcp, with_io_threads(1),
               [](workers& all, worker& me) -> asio::awaitable<void> {
-                const fragile_settings restore;
-                gate door;
-                fragile::door = &door;
+                fragile_door door;
                 const at::Tensor a = leaf(1, {3});
                 co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
                   const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
@@ -159,9 +166,7 @@ TEST_CASE("autograd errors: the deadline of a pass ends it everywhere") {
 TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
   run_workers(
       2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
-        const fragile_settings restore;
-        gate door;
-        fragile::door = &door;
+        fragile_door door;
         const at::Tensor a = leaf(1, {3});
         co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
           const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
@@ -195,9 +200,7 @@ TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
 TEST_CASE("autograd errors: a pass that is under way when its context ends hears of that") {
   run_workers(2, over::tcp, with_io_threads(1),
               [](workers& all, worker& me) -> asio::awaitable<void> {
-                const fragile_settings restore;
-                gate door;
-                fragile::door = &door;
+                fragile_door door;
                 const at::Tensor a = leaf(1, {3});
                 weft::future<weft::error> pass;
                 co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
@@ -244,9 +247,7 @@ TEST_CASE("autograd errors: a context may be released from within backward") {
 
 /// The error of a pass during which `end(all)` is called, and how long it took.
 void check_loss(const std::function<void(workers&)>& end) {
-  const fragile_settings restore;
-  gate door;
-  fragile::door = &door;
+  fragile_door door;
   weft::error heard;
   std::optional<weft::error> late;  // of a second pass, once it is over
   workers all(3, over::tcp, with_io_threads(1));
