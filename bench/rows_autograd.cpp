@@ -67,13 +67,16 @@ asio::awaitable<void> step(weft::worker& me, figures& out) {
 void add_autograd_rows(std::vector<row>& rows) {
   constexpr auto where = placement::two_cores;
   const auto alone = make_run({.name = "local step", .where = where, .measure = local::step});
-  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
-    const auto name = "autograd.step." + name_of(over);
+  const auto add = [&](const std::string& name, link_kind over, unsigned io_threads) {
     const auto weft = make_run({.name = "weft " + name, .where = where, .measure = [=] {
-                                  return between(over, where, 1, step);
+                                  return between(over, where, io_threads, step);
                                 }});
     rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", alone, "p50", 1e-3}}});
+  };
+  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
+    add("autograd.step." + name_of(over), over, 0);
   }
+  add("autograd.step.tcp.io1", link_kind::tcp, 1);
 }
 
 }  // namespace bench

@@ -103,6 +103,17 @@ TEST_CASE("launch: when the launching process is killed, no orphan is left") {
   CHECK(eventually([&] { return all_gone(pids); }));
 }
 
+TEST_CASE("launch: a process that a worker leaves behind does not hold up the end") {
+  child run({party, "leave"});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  const std::string words = "[worker1] the last word, but for pid ";
+  REQUIRE(run.said(words));
+  const pid_t left = std::stoi(run.output().substr(run.output().find(words) + words.size(), 12));
+  CHECK(!is_gone(left));
+  ::kill(left, SIGKILL);
+}
+
 TEST_CASE("launch: a worker that is killed from outside while others wait for it") {
   child run({party, "return"});
   run.read_until("greeted all", 3);

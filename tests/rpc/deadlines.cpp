@@ -128,6 +128,34 @@ TEST_CASE("deadline: a nested wait ends with the outer call, all the way down") 
   });
 }
 
+std::atomic<bool> ran_out{false};
+/// Fails for want of time, not before the caller's is over.
+int run_out_of_time(worker& me) {
+  const auto deadline = weft::this_scope()->deadline.value();
+  while (me.time().now() < deadline) std::this_thread::yield();
+  ran_out = true;
+  throw weft::rpc_error(errc::timed_out, "a wait inside");
+}
+
+TEST_CASE("deadline: a function that ran out of its caller's time is a call that timed out") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    for (int round = 0; round < 5; ++round) {
+      ran_out = false;
+      auto reply = me.peer(1).start<&run_out_of_time>(within(5ms));
+      // This thread's timers do not run meanwhile. (The function may not even have begun in time.)
+      const auto enough = me.time().now() + 1s;
+      while (!ran_out && me.time().now() < enough) std::this_thread::yield();
+      try {
+        co_await std::move(reply);
+        FAIL("it has no result");
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::timed_out);
+      }
+    }
+  });
+}
+
 std::atomic<bool> let_go{false};
 /// Cannot be cancelled: the reply comes when nobody waits for it any more.
 int answer_late() {

@@ -10,6 +10,7 @@
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/signal_set.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -142,6 +143,7 @@ class supervisor {  // a template only so that it is compiled where it is used
  private:
   void start(std::uint32_t rank);
   void read(child& c);
+  void read_last(child& c);
   void print(child& c, std::string_view text);
   void watch_signals();
   void reap();
@@ -231,12 +233,30 @@ void supervisor<T>::read(child& c) {
   c.pipe->async_read_some(asio::buffer(c.buffer),
                           [this, &c](const asio::error_code& ec, std::size_t size) {
                             print(c, std::string_view(c.buffer, size));
-                            if (!ec) {
+                            if (!ec && running_ > 0) {
                               read(c);
-                            } else if (!c.partial.empty()) {
-                              options_.on_line(c.rank, std::exchange(c.partial, {}));
+                            } else {
+                              read_last(c);
                             }
                           });
+}
+
+/// What a worker left in its pipe when the last one ended. Not until the pipe is closed: a process
+/// that a worker started may hold it for as long as it likes.
+template <class T>
+void supervisor<T>::read_last(child& c) {
+  asio::error_code ec;
+  asio::posix::stream_descriptor::bytes_readable left;
+  c.pipe->io_control(left, ec);
+  for (std::size_t more = ec ? 0 : left.get(); more > 0;) {
+    const std::size_t size = std::min(more, sizeof c.buffer);
+    const std::size_t got = c.pipe->read_some(asio::buffer(c.buffer, size), ec);
+    print(c, std::string_view(c.buffer, got));
+    if (ec) break;
+    more -= got;
+  }
+  if (!c.partial.empty()) options_.on_line(c.rank, std::exchange(c.partial, {}));
+  c.pipe->close(ec);
 }
 
 template <class T>
@@ -286,6 +306,7 @@ void supervisor<T>::reap() {
     asio::error_code ignored;
     signals_.cancel(ignored);
     force_->cancel();
+    for (auto& c : children_) c->pipe->cancel(ignored);
   }
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/tensor_order.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
 #include <weft/wire/tensor_desc.hpp>
@@ -30,6 +31,7 @@ namespace weft {
 class tensor_blob_owner final : public blob_owner {
  public:
   explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
+  ~tensor_blob_owner() override { detail::before_drop(storage_); }
   [[nodiscard]] const void* kind() const noexcept override { return tag(); }
   [[nodiscard]] static const void* tag() noexcept { return &detail::part_key<tensor_blob_owner>; }
   [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }

@@ -36,10 +36,24 @@ asio::awaitable<void> greet_all(worker& me) {
             << std::flush;
 }
 
+/// A process that outlives this one and keeps its output open.
+void leave_a_child() {
+  std::cout << "the last word" << std::flush;
+  if (const pid_t left = ::fork(); left != 0) {
+    std::cout << ", but for pid " + std::to_string(left) << std::flush;
+    return;
+  }
+  ::alarm(600);  // should nobody end it
+  ::pause();
+  ::_exit(0);
+}
+
 asio::awaitable<void> main_(worker& me) {
   co_await greet_all(me);
   const std::uint32_t last = me.world_size() - 1;
   if (deed == "greet") co_return;
+  if (deed == "leave" && me.rank() == 1) leave_a_child();
+  if (deed == "leave") co_return;
   if (deed == "die" && me.rank() == last) ::raise(SIGKILL);
   if (deed == "die-first" && me.rank() == 0) ::raise(SIGKILL);
   if (deed == "exit" && me.rank() == last) ::_exit(7);

@@ -115,6 +115,14 @@ void serving<T>::fail_from_exception(invocation& call) noexcept {
     story->peer = call.who.self().name();
     failure = error(make_error_code(errc::remote_exception), ref<const error_detail>(story));
   };
+  // The caller's time is over, which its own timer may not have told it yet: what it gets must not
+  // depend on which of the two it hears first.
+  auto ran_out = [&] {
+    if (!call.deadline || call.who.self().time().now() < *call.deadline) return false;
+    failure = error(errc::timed_out, "the deadline passed while the function ran",
+                    execution::maybe_executed, origin::remote_runtime);
+    return true;
+  };
   try {
     throw;
   } catch (const rpc_error& e) {
@@ -125,7 +133,7 @@ void serving<T>::fail_from_exception(invocation& call) noexcept {
     if (ours && inner.detail().function.empty()) {
       failure = inner;  // found by weft around the function, not thrown by it
       if (result) failure = inner.with([](error_detail& d) { d.ran = execution::executed; });
-    } else {
+    } else if (inner != errc::timed_out || !ran_out()) {
       remote(type_name_of(e), inner.message());
       failure = failure.with([&](error_detail& d) {
         d.cause_code = inner.code();
@@ -133,11 +141,11 @@ void serving<T>::fail_from_exception(invocation& call) noexcept {
       });
     }
   } catch (const std::system_error& e) {
-    if (e.code() == asio::error::operation_aborted) {
+    if (e.code() != asio::error::operation_aborted) {
+      remote(type_name_of(e), e.what());
+    } else if (!ran_out()) {
       failure = error(errc::cancelled, "the function was cancelled", execution::maybe_executed,
                       origin::remote_runtime);
-    } else {
-      remote(type_name_of(e), e.what());
     }
   } catch (const std::exception& e) {
     remote(type_name_of(e), call.who.self().in_words(e));

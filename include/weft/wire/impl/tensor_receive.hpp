@@ -78,7 +78,10 @@ inline const tensor_unpacker::memory& tensor_unpacker::of(std::uint32_t buffer) 
   }
   c10::DataPtr data(
       b.data(), ref<blob_owner>(b.owner()).detach(),
-      [](void* owner) { static_cast<blob_owner*>(owner)->release(); },
+      [](void* owner) {
+        after_last_drop(owner);
+        static_cast<blob_owner*>(owner)->release();
+      },
       c10::Device(c10::DeviceType::CPU));
   m.storage = c10::Storage(c10::Storage::use_byte_size_t(), b.size(), std::move(data), allocator,
                            /*resizable=*/true);
