@@ -4,6 +4,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/detail/usable_cores.hpp>
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
@@ -22,7 +23,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -192,8 +192,7 @@ void supervisor<T>::start(std::uint32_t rank) {
   set("MASTER_PORT", std::to_string(store_.port()));
   set("WEFT_STORE_FD", std::to_string(store_.fd()));
   if (!std::getenv("OMP_NUM_THREADS")) {
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    set("OMP_NUM_THREADS", std::to_string(std::max(1u, cores / options_.workers)));
+    set("OMP_NUM_THREADS", std::to_string(std::max(1u, usable_cores() / options_.workers)));
   }
   std::vector<std::string> arguments = own_arguments();
   std::vector<char*> argv;

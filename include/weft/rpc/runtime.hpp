@@ -2,6 +2,7 @@
 // A worker with everything under it: threads, io_contexts, clock, network, services.
 #pragma once
 
+#include <weft/rpc/busy_poll.hpp>
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/live_worker.hpp>
 #include <weft/rpc/peer.hpp>
@@ -73,7 +74,8 @@ class runtime {
   error run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
     for (auto& io : io_) {
       guards_.emplace_back(asio::make_work_guard(*io));
-      threads_.emplace_back([&c = *io] { c.run(); });
+      threads_.emplace_back(
+          [this, &c = *io] { detail::run_polling(c, clock_, options_.busy_poll); });
     }
     error result;
     auto body = [](detail::live_worker<>& me, std::function<asio::awaitable<void>(weft::worker&)> f,
@@ -88,7 +90,7 @@ class runtime {
                      if (e) context_.stop();
                    });
     const auto guard = asio::make_work_guard(context_);
-    context_.run();
+    detail::run_polling(context_, clock_, options_.busy_poll);
     stop_threads();
     if (failure) std::rethrow_exception(failure);
     return result;
