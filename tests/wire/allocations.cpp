@@ -17,6 +17,16 @@ allocation_count& allocations() noexcept {
 }
 }  // namespace weft_test
 
+// ThreadSanitizer's runtime library defines these itself: there, nothing is counted.
+#if defined(__SANITIZE_THREAD__)
+#define COUNTED 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define COUNTED 0
+#endif
+#endif
+#ifndef COUNTED
+#define COUNTED 1
 void* operator new(std::size_t size) {
   auto& count = weft_test::allocations();
   ++count.calls;
@@ -27,6 +37,7 @@ void* operator new(std::size_t size) {
 }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#endif
 
 namespace {
 struct small {
