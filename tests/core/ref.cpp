@@ -13,7 +13,7 @@ using weft::make_ref;
 using weft::ref;
 
 struct counted : weft::ref_counted {
-  explicit counted(int& alive_) : alive(alive_) { ++alive; }
+  explicit counted(int& count) : alive(count) { ++alive; }
   ~counted() override { --alive; }
   int& alive;
 };

@@ -131,8 +131,8 @@ TEST_CASE("launch: a worker that is killed from outside while others wait for it
 std::vector<std::string> torchrun(const std::string& deed) {
   const auto python = std::filesystem::path(WEFT_TORCHRUN).parent_path() / "python3";
   return {python.string(),
-          WEFT_SOURCE_DIR "/tests/process/torchrun.py",
-          WEFT_TEST_PROGRAMS "/stand_ins",
+          std::string(WEFT_SOURCE_DIR) + "/tests/process/torchrun.py",
+          std::string(WEFT_TEST_PROGRAMS) + "/stand_ins",
           "--no-python",
           "--nproc-per-node",
           "3",

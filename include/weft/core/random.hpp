@@ -37,7 +37,7 @@ struct id128 {
       if (c >= '0' && c <= '9') {
         digit = static_cast<std::uint64_t>(c - '0');
       } else if (c >= 'a' && c <= 'f') {
-        digit = static_cast<std::uint64_t>(c - 'a' + 10);
+        digit = static_cast<std::uint64_t>(c - 'a') + 10;
       } else {
         return std::nullopt;
       }

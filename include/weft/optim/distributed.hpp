@@ -188,7 +188,7 @@ class distributed {
   template <class... Options>
   static asio::awaitable<void> step_all(std::vector<part> parts, autograd::context ctx,
                                         Options... options) {
-    const auto state = ctx.state();
+    const auto& state = ctx.state();
     {
       const std::lock_guard lock(state->mutex);
       if (state->released) {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <tuple>
 
+// NOLINTBEGIN(readability-identifier-naming): libtorch's names
 namespace torch::optim {
 class Adam;
 struct AdamOptions;
@@ -24,6 +25,7 @@ struct AdagradOptions;
 class RMSprop;
 struct RMSpropOptions;
 }  // namespace torch::optim
+// NOLINTEND(readability-identifier-naming)
 
 namespace weft::optim {
 

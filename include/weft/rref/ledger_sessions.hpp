@@ -63,7 +63,7 @@ class session_table {
     if (peer.ended) return;
     what.epoch = peer.epoch;
     ++counters.sent[static_cast<std::size_t>(what.kind)];
-    out.messages.push_back({to, std::move(what)});
+    out.messages.push_back({to, what});
   }
 
   ledger_counters counters;

@@ -18,7 +18,7 @@ class alarm final : public timed {
       : list_(list), act_(std::move(act)) {
     list_.add(*this, when);
   }
-  ~alarm() { list_.remove(*this); }
+  ~alarm() override { list_.remove(*this); }
   void expired() override { act_(); }
 
  private:

@@ -61,6 +61,7 @@ error live_link<T>::reason() const {
 
 template <class T>
 expected<void> live_link<T>::send(message&& m, const frame_header& header) {
+  // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
   try {
     me_.each_service([&](service& s) { s.attach(*this, header, m); });
     if (!append(std::move(m).finish(header))) {
@@ -74,6 +75,7 @@ expected<void> live_link<T>::send(message&& m, const frame_header& header) {
   me_.each_service([&](service& s) { s.sent(*this, m.record()); });
   flush();
   return {};
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 template <class T>

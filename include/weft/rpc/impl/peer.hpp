@@ -134,8 +134,10 @@ struct split_call {
   template <class Given>
   static Parameters arguments(Given&& given) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      // NOLINTBEGIN(bugprone-use-after-move): each element is taken once
       return Parameters(
           std::tuple_element_t<I, Parameters>(std::get<I>(std::forward<Given>(given)))...);
+      // NOLINTEND(bugprone-use-after-move)
     }(std::make_index_sequence<count>());
   }
   template <class Given>
@@ -198,9 +200,11 @@ auto make_call(link& to, Prepare prepare, Args&&... args)
     -> asio::awaitable<call_return<typename Fn::result, Args...>> {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
+  // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
   return run_call<Fn, call_return<typename Fn::result, Args...>>(
       outgoing<Fn>(ref<link>(&to), split::options(given)), split::arguments(std::move(given)),
       std::move(prepare));
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 template <class R, class Call>
