@@ -45,9 +45,6 @@ struct options {
   /// Threads for links. 0: links live on the worker's thread, lowest latency, but a long
   /// computation there stalls them.
   unsigned io_threads = 1;
-  /// How long a thread that serves links looks for more, yielding, before it sleeps: to wake it on
-  /// an idle core may take longer. Default: 50 µs, but 0 where it has a single core.
-  std::optional<duration> busy_poll{};
   unsigned pool_threads = 0;  ///< for plain functions; 0: cores / workers on this host
   duration call_deadline = std::chrono::seconds(60);
   duration rendezvous_deadline = std::chrono::seconds(60);

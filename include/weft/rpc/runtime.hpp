@@ -2,7 +2,6 @@
 // A worker with everything under it: threads, io_contexts, clock, network, services.
 #pragma once
 
-#include <weft/rpc/busy_poll.hpp>
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/live_worker.hpp>
 #include <weft/rpc/peer.hpp>
@@ -74,8 +73,7 @@ class runtime {
   error run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
     for (auto& io : io_) {
       guards_.emplace_back(asio::make_work_guard(*io));
-      threads_.emplace_back(
-          [this, &c = *io] { detail::run_polling(c, clock_, options_.busy_poll); });
+      threads_.emplace_back([&c = *io] { c.run(); });
     }
     error result;
     auto body = [](detail::live_worker<>& me, std::function<asio::awaitable<void>(weft::worker&)> f,
@@ -90,7 +88,7 @@ class runtime {
                      if (e) context_.stop();
                    });
     const auto guard = asio::make_work_guard(context_);
-    detail::run_polling(context_, clock_, options_.busy_poll);
+    context_.run();
     stop_threads();
     if (failure) std::rethrow_exception(failure);
     return result;
