@@ -68,9 +68,7 @@ void add_autograd_rows(std::vector<row>& rows) {
   constexpr auto where = placement::two_cores;
   const auto alone = make_run({.name = "local step", .where = where, .measure = local::step});
   const auto add = [&](const std::string& name, link_kind over, unsigned io_threads) {
-    const auto weft = make_run({.name = "weft " + name, .where = where, .measure = [=] {
-                                  return between(over, where, io_threads, step);
-                                }});
+    const auto weft = weft_run(name, over, where, io_threads, step);
     rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", alone, "p50", 1e-3}}});
   };
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {

@@ -81,13 +81,6 @@ asio::awaitable<void> flight(weft::worker& me, figures& out) {
   if (state.failure) std::rethrow_exception(state.failure);
 }
 
-run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
-                 job what) {
-  return make_run({.name = "weft " + name, .where = where, .measure = [=] {
-                     return between(over, where, io_threads, what);
-                   }});
-}
-
 /// The peers that there are for a medium; each is run once a round for all rows that show it.
 struct peer_runs {
   run_ptr raw;

@@ -43,12 +43,7 @@ void add_rref_rows(std::vector<row>& rows) {
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
     const auto name = "rref.remote_to_here." + name_of(over);
     row one{name + ".p50", "µs", {}};
-    one.subjects.push_back(
-        {"weft",
-         make_run({.name = "weft " + name,
-                   .where = where,
-                   .measure = [=] { return between(over, where, 0, remote_to_here); }}),
-         "p50"});
+    one.subjects.push_back({"weft", weft_run(name, over, where, 0, remote_to_here), "p50"});
     if (over != link_kind::inproc) {
       const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
       one.subjects.push_back(

@@ -120,4 +120,11 @@ figures between(link_kind over, placement where, unsigned io_threads, job what) 
   return out.values;
 }
 
+run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
+                 job what) {
+  return make_run({.name = "weft " + name, .where = where, .measure = [=] {
+                     return between(over, where, io_threads, what);
+                   }});
+}
+
 }  // namespace bench

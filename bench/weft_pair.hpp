@@ -2,6 +2,7 @@
 // weft's side of the rows: two workers, one of which runs a job against the other.
 #pragma once
 
+#include "harness.hpp"
 #include "process.hpp"
 #include <weft/weft.hpp>
 
@@ -24,5 +25,9 @@ inline constexpr int callee_rank = 1;
 /// Starts two workers that know no other transport and runs `what` at the one that is this
 /// process. Throws what it threw, or says that the run failed.
 figures between(link_kind over, placement where, unsigned io_threads, job what);
+
+/// The same as a run of the bench, "weft <name>".
+run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
+                 job what);
 
 }  // namespace bench

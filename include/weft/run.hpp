@@ -67,7 +67,7 @@ template <class = void>
 template <class = void>
 [[nodiscard]] unsigned pool_size(const options& o, std::uint32_t on_this_host) {
   if (o.pool_threads != 0) return o.pool_threads;
-  return std::max(1u, usable_cores() / std::max(1u, on_this_host));
+  return cores_each(on_this_host);
 }
 
 // These take the type that compiles a whole worker as a parameter, so that it is compiled only
@@ -77,7 +77,7 @@ template <class Life, class... Transports>
 int run_here(const placement& where, worker_main main_, options o) {
   o.pool_threads = pool_size(o, where.on_this_host);
   if (!environment_text("OMP_NUM_THREADS")) {
-    at::set_num_threads(static_cast<int>(std::max(1u, usable_cores() / where.on_this_host)));
+    at::set_num_threads(static_cast<int>(cores_each(where.on_this_host)));
   }
   member self;
   self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "allocations.hpp"
 
+#include <weft/core/detail/thread_sanitizer.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/message.hpp>
 
@@ -18,15 +19,7 @@ allocation_count& allocations() noexcept {
 }  // namespace weft_test
 
 // ThreadSanitizer's runtime library defines these itself: there, nothing is counted.
-#if defined(__SANITIZE_THREAD__)
-#define COUNTED 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define COUNTED 0
-#endif
-#endif
-#ifndef COUNTED
-#define COUNTED 1
+#if !defined(WEFT_THREAD_SANITIZER)
 void* operator new(std::size_t size) {
   auto& count = weft_test::allocations();
   ++count.calls;

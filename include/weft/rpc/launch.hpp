@@ -192,7 +192,7 @@ void supervisor<T>::start(std::uint32_t rank) {
   set("MASTER_PORT", std::to_string(store_.port()));
   set("WEFT_STORE_FD", std::to_string(store_.fd()));
   if (!std::getenv("OMP_NUM_THREADS")) {
-    set("OMP_NUM_THREADS", std::to_string(std::max(1u, usable_cores() / options_.workers)));
+    set("OMP_NUM_THREADS", std::to_string(cores_each(options_.workers)));
   }
   std::vector<std::string> arguments = own_arguments();
   std::vector<char*> argv;

@@ -18,4 +18,9 @@ namespace weft::detail {
   return std::max(1u, static_cast<unsigned>(CPU_COUNT(&set)));
 }
 
+/// What each of so many workers on this host may use of them; at least 1.
+[[nodiscard]] inline unsigned cores_each(unsigned workers) noexcept {
+  return std::max(1u, usable_cores() / std::max(1u, workers));
+}
+
 }  // namespace weft::detail

@@ -4,15 +4,9 @@
 // does not tell it so.
 #pragma once
 
-#include <c10/core/Storage.h>
+#include <weft/core/detail/thread_sanitizer.hpp>
 
-#if defined(__SANITIZE_THREAD__)
-#define WEFT_THREAD_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WEFT_THREAD_SANITIZER
-#endif
-#endif
+#include <c10/core/Storage.h>
 
 #if defined(WEFT_THREAD_SANITIZER)
 #include <sanitizer/tsan_interface.h>
@@ -35,5 +29,3 @@ inline void after_last_drop([[maybe_unused]] void* context) noexcept {
 }
 
 }  // namespace weft::detail
-
-#undef WEFT_THREAD_SANITIZER
