@@ -67,28 +67,17 @@ class victim {
  public:
   using main_function = std::function<asio::awaitable<void>(victim&, worker&)>;
 
-  victim() : guard_("a worker among strangers") {
-    weft::options o = with_io_threads(1);
-    o.pool_threads = 2;
-    life_ = std::make_unique<workers::life>(std::make_unique<weft::network_of<weft::tcp>>(), o);
-    members_.token = {0x746f6b656e, 0x1234};
-    for (std::uint32_t r = 0; r < 3; ++r) {
-      members_.members.push_back({"worker" + std::to_string(r), "", {1, r}, {}});
-    }
-    members_.members[0].addresses = life_->addresses();
-  }
   void run(const main_function& main_) {
-    auto& me = life_->join(members_);
     std::vector<std::thread> strangers;
     for (const std::uint32_t r : {1u, 2u}) {
       strangers.emplace_back([this, r] {
-        const std::string& endpoint = members_.members[0].addresses[0].endpoint;
+        const std::string& endpoint = life_->members().members[0].addresses[0].endpoint;
         const auto colon = endpoint.rfind(':');
         asio::io_context io;
         asio::ip::tcp::socket socket(io);
         socket.connect({asio::ip::make_address(endpoint.substr(0, colon)),
                         static_cast<std::uint16_t>(std::stoi(endpoint.substr(colon + 1)))});
-        weft::membership mine = members_;
+        weft::membership mine = life_->members();
         mine.rank = r;
         const auto hello = weft::greeting_frame(weft::frame_kind::hello, weft::introduce(mine, 0));
         const auto head = hello.head.view();
@@ -98,7 +87,6 @@ class victim {
         while (!closed) socket.read_some(asio::buffer(heard), closed);
       });
     }
-    weft::error end;
     static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {
       CHECK(co_await eventually([&w] {
         return w.to(1).now() == weft::link::state::up && w.to(2).now() == weft::link::state::up;
@@ -106,7 +94,6 @@ class victim {
       co_await main_(*this, w);
       w.shutdown(weft::error(errc::cancelled, "the test is over"));
     }));
-    static_cast<void>(me);
     life_.reset();
     for (auto& t : strangers) t.join();
   }
@@ -114,14 +101,19 @@ class victim {
   weft::expected<void> deliver(std::uint32_t from, weft::frame f) {
     weft::incoming_message m(std::move(f));
     if (auto ok = m.check(); !ok) return ok;
-    return service().frame(life_->worker().to(from), m);
+    return service().frame(life_->at(0).to(from), m);
   }
-  autograd_service& service() { return life_->worker().use<autograd_service>(); }
+  autograd_service& service() { return life_->at(0).use<autograd_service>(); }
 
  private:
-  watchdog guard_;
-  weft::membership members_;
-  std::unique_ptr<workers::life> life_;
+  static weft::options settings() {
+    weft::options o = with_io_threads(1);
+    o.pool_threads = 2;
+    return o;
+  }
+
+  std::unique_ptr<workers::life> life_ =
+      std::make_unique<workers::life>(1, over::tcp, settings(), 2);
 };
 
 /// A frame and everything that is one step away from it.

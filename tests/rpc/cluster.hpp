@@ -2,11 +2,13 @@
 // Many workers in one process, each on a thread of its own. A test that hangs is aborted.
 #pragma once
 
-#include <weft/rpc/runtime.hpp>
-#include <weft/transport/inproc.hpp>
-#include <weft/transport/tcp.hpp>
-#include <weft/transport/unix_socket.hpp>
+#include <weft/core/error.hpp>
+#include <weft/rpc/membership.hpp>
+#include <weft/rpc/options.hpp>
+#include <weft/rpc/peer.hpp>
+#include <weft/rpc/worker.hpp>
 
+#include <asio/awaitable.hpp>
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -21,6 +23,11 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+namespace weft {
+template <class... Services>
+class runtime;
+}
 
 namespace weft::testing {
 
@@ -80,70 +87,30 @@ class cluster_with {
   using main_function = std::function<asio::awaitable<void>(worker&)>;
 
   cluster_with(std::uint32_t real, over how, options o = with_io_threads(0),
-               std::uint32_t strangers = 0)
-      : guard_("a cluster over " + std::string(name_of(how))) {
-    const auto hub = std::make_shared<inproc::hub>();
-    members_.token = {0x746f6b656e, 0x1234};
-    for (std::uint32_t r = 0; r < real + strangers; ++r) {
-      member m{"worker" + std::to_string(r), r % 2 == 0 ? "even" : "odd", {1, r}, {}};
-      if (r < real) {
-        lives_.push_back(std::make_unique<runtime<Services...>>(make_network(how, hub), o));
-        m.addresses = lives_.back()->addresses();
-      }
-      members_.members.push_back(std::move(m));
-    }
-  }
+               std::uint32_t strangers = 0);
   cluster_with(const cluster_with&) = delete;
   cluster_with& operator=(const cluster_with&) = delete;
-  ~cluster_with() { static_cast<void>(join()); }
+  ~cluster_with();
 
   /// To be changed before `start`.
   [[nodiscard]] membership& members() { return members_; }
 
   /// The workers' runs begin, each with that main.
-  void start(const main_function& main_) {
-    ends_.resize(lives_.size());
-    for (std::uint32_t r = 0; r < lives_.size(); ++r) {
-      membership mine = members_;
-      mine.rank = r;
-      lives_[r]->join(std::move(mine));
-    }
-    for (std::uint32_t r = 0; r < lives_.size(); ++r) {
-      threads_.emplace_back([this, r, main_] { ends_[r] = lives_[r]->run(main_); });
-    }
-  }
+  void start(const main_function& main_);
   /// Waits for all runs; how each ended.
-  [[nodiscard]] std::vector<error> join() {
-    for (std::thread& t : threads_) t.join();
-    threads_.clear();
-    return ends_;
-  }
+  [[nodiscard]] std::vector<error> join();
   [[nodiscard]] std::vector<error> run(const main_function& main_) {
     start(main_);
     return join();
   }
   /// Ends a run with strangers, who never report that they are done.
-  void stop() {
-    asio::post(at(0).context(), [this] { at(0).shutdown(error(errc::cancelled, "test is over")); });
-  }
+  void stop();
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(lives_.size()); }
   /// Between `start` and the end of this object.
-  [[nodiscard]] worker& at(std::uint32_t rank) { return lives_[rank]->worker(); }
+  [[nodiscard]] worker& at(std::uint32_t rank);
 
  private:
-  static std::unique_ptr<network> make_network(over how, const std::shared_ptr<inproc::hub>& hub) {
-    switch (how) {
-    case over::inproc:
-      return std::make_unique<network_of<inproc>>(inproc(hub));
-    case over::tcp:
-      return std::make_unique<network_of<tcp>>();
-    case over::unix_socket:
-      return std::make_unique<network_of<unix_socket>>();
-    }
-    return nullptr;
-  }
-
   watchdog guard_;
   membership members_;
   std::vector<std::unique_ptr<runtime<Services...>>> lives_;
@@ -151,6 +118,7 @@ class cluster_with {
   std::vector<std::thread> threads_;
 };
 using cluster = cluster_with<>;
+extern template class cluster_with<>;
 
 /// Runs `main_` on `size` workers and checks that the run ends well.
 inline void run_well(std::uint32_t size, over how, const options& o,

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/rpc/runtime.hpp>
+#include <weft/transport/inproc.hpp>
+#include <weft/transport/tcp.hpp>
+#include <weft/transport/unix_socket.hpp>
 
 #include <memory>
 #include <rpc/cluster.hpp>

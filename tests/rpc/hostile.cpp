@@ -3,6 +3,7 @@
 // stop serving the others.
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/rpc/run_state.hpp>
 
 #include <asio/use_future.hpp>
 

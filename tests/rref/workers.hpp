@@ -66,11 +66,13 @@ class gate {
   int inside_ = 0;
 };
 
+extern template class cluster_with<rref_service, autograd_service>;
+
 /// As `cluster`, with services. Worker 0's main is the test; the others serve.
 class workers {
  public:
   using main_function = std::function<asio::awaitable<void>(workers&, worker&)>;
-  using life = runtime<rref_service, autograd_service>;
+  using life = cluster_with<rref_service, autograd_service>;
 
   workers(std::uint32_t size, over how, options o) : all_(size, how, with_pool(std::move(o))) {}
 
@@ -106,7 +108,7 @@ class workers {
     return o;
   }
 
-  cluster_with<rref_service, autograd_service> all_;
+  life all_;
 };
 
 /// Waits until `done()`; false if that takes too long.
