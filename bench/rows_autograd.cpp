@@ -65,9 +65,11 @@ asio::awaitable<void> step(weft::worker& me, figures& out) {
 }  // namespace
 
 void add_autograd_rows(std::vector<row>& rows) {
-  constexpr auto where = placement::two_cores;
-  const auto alone = make_run({.name = "local step", .where = where, .measure = local::step});
+  const auto alone =
+      make_run({.name = "local step", .where = placement::two_cores, .measure = local::step});
   const auto add = [&](const std::string& name, link_kind over, unsigned io_threads) {
+    // A process has a core of its own; the two workers of one process have both.
+    const auto where = over == link_kind::inproc ? placement::two_cores : placement::core_each;
     const auto weft = weft_run(name, over, where, io_threads, step);
     rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", alone, "p50", 1e-3}}});
   };

@@ -338,10 +338,9 @@ TEST_CASE("executor: an error stops the pass, names the node, and changes nothin
   const send_table none;
   local_graph nodes(none);
   const auto roots = roots_of(graph.roots);
-  wave plan({0, 0, 0}, 0, 1);
+  wave plan({0, 0, 0}, 0, 1, graph_retention::retain);
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
-  local_executor executor(nodes, plan.dependencies(), plan.needed_nodes(), graph_retention::retain,
-                          0);
+  local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   CHECK(executor.run([](outgoing_gradients&&) {}) == run_state::failed);
   CHECK(executor.failure().text == "switch is off");
@@ -381,8 +380,7 @@ TEST_CASE("executor: anomaly mode finds NaN and names the node") {
   const auto roots = roots_of(std::vector<at::Tensor>{loss});
   wave plan({0, 0, 0}, 0, 1);
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
-  local_executor executor(nodes, plan.dependencies(), plan.needed_nodes(), graph_retention::release,
-                          0);
+  local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   REQUIRE(executor.run([](outgoing_gradients&&) {}) == run_state::failed);
   CHECK(executor.failure().node == "SqrtBackward0");
@@ -396,8 +394,7 @@ TEST_CASE("executor: stops before the next node when told to") {
   const auto roots = roots_of(std::vector<at::Tensor>{(a * a).sum()});
   wave plan({0, 0, 0}, 0, 1);
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
-  local_executor executor(nodes, plan.dependencies(), plan.needed_nodes(), graph_retention::release,
-                          0);
+  local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   executor.stop();
   CHECK(executor.run([](outgoing_gradients&&) {}) == run_state::stopped);

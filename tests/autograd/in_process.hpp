@@ -155,7 +155,7 @@ class workers {
     const worker_rank w = job.first;
     const pass_id id = job.second;
     local_pass& p = *at_[w].passes.at(id);
-    p.run([&](worker_rank to, packed_gradients&& g) {
+    p.run([&](worker_rank to, packed_gradients&& g, bool) {
       send(w, to, {id, std::move(g.message)}, std::move(g.tensors));
     });
     act(w, id, p.completed());

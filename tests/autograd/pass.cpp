@@ -200,7 +200,7 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
     const auto p = begun();
     CHECK(p->arrive(0, one, {bad}).empty());
     REQUIRE(p->claim());
-    p->run([](worker_rank, packed_gradients&&) {});
+    p->run([](worker_rank, packed_gradients&&, bool) {});
     const auto out = p->completed();
     REQUIRE(!out.empty());
     CHECK(std::get<aborted>(out.back()).text.find("than its tensor") != std::string::npos);
@@ -211,10 +211,59 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
   CHECK(p->arrive(0, one, {at::zeros({2}, at::kDouble)}).empty());  // came twice
   REQUIRE(p->claim());
   CHECK(!p->claim());
-  p->run([](worker_rank, packed_gradients&&) {});
+  p->run([](worker_rank, packed_gradients&&, bool) {});
   CHECK(p->completed().size() == 1);  // done
   CHECK(p->arrive(0, end_message{}).size() == 1);
   CHECK(at::equal(p->gradients().find(a), at::full({2}, 2.0, at::kDouble)));
+}
+
+TEST_CASE("pass: what no other message leads to runs before discovery is over") {
+  enum class need_comes { before_run, during_run, after_run };
+  for (const auto when : {need_comes::before_run, need_comes::during_run, need_comes::after_run}) {
+    CAPTURE(static_cast<int>(when));
+    send_table sends;
+    const auto a = leaf({2});
+    const auto shared = a * 2;
+    sends.add(record_send(std::vector<at::Tensor>{shared}, {1, 1}));
+    const std::vector<at::Tensor> result{at::ones({2}, at::kDouble)};
+    record_receive(result, {1, 7});
+    const at::Tensor loss = (result[0] * 3 + shared).sum();
+
+    local_pass p({1, 0, 1}, 0, 2, sends);
+    REQUIRE(p.begin(roots_of(std::vector<at::Tensor>{loss})).size() == 1);  // a need
+    const auto ask = [&] {
+      const need_message need{0, graph_retention::release, {1}, need_reply::none};
+      CHECK(p.arrive(1, need).empty());
+    };
+    std::vector<packed_gradients> sent;
+    const auto run = [&] {
+      p.run([&](worker_rank to, packed_gradients&& g, bool) {
+        CHECK(to == 1);
+        sent.push_back(std::move(g));
+      });
+    };
+    if (when == need_comes::before_run) ask();
+    REQUIRE(p.claim());
+    if (when == need_comes::during_run) ask();
+    run();
+    REQUIRE(sent.size() == 1);
+    CHECK(sent[0].message.message == 7);
+    CHECK(at::equal(sent[0].tensors.at(0), at::full({2}, 3, at::kDouble)));
+    CHECK(p.completed().empty());
+    CHECK(!p.claim());  // `shared` may get more
+    if (when == need_comes::after_run) ask();
+    CHECK(!p.claim());
+
+    CHECK(p.arrive(1, ack_message{0, {1}, 1}).empty());  // nobody waits for go
+    CHECK(p.arrive(1, grad_message{1, 1, {1}}, {at::ones({2}, at::kDouble)}).empty());
+    REQUIRE(p.claim());
+    run();
+    CHECK(p.completed().empty());
+    const auto over = p.arrive(1, done_message{});
+    REQUIRE(over.size() == 3);  // end, commit, finished
+    CHECK(std::holds_alternative<finished>(over.back()));
+    CHECK(at::equal(p.gradients().find(a), at::full({2}, 4, at::kDouble)));
+  }
 }
 
 TEST_CASE("pass: a lost initiator drops the pass, also while it runs") {
@@ -230,7 +279,7 @@ TEST_CASE("pass: a lost initiator drops the pass, also while it runs") {
   const auto out = p.lost(0);
   REQUIRE(!out.empty());
   CHECK(std::get<aborted>(out.back()).reason == abort_reason::lost);
-  p.run([](worker_rank, packed_gradients&&) {});
+  p.run([](worker_rank, packed_gradients&&, bool) {});
   CHECK(p.completed().empty());
   CHECK(p.gradients().empty());
 }

@@ -57,6 +57,14 @@ struct test_graph {
     if (found == sends.end()) return std::nullopt;
     return found->second;
   }
+  std::size_t messages(worker_rank self) {
+    return static_cast<std::size_t>(std::count_if(
+        sends.begin(), sends.end(), [&](const auto& s) { return s.second.peer != self; }));
+  }
+  template <class F>
+  void freeze(F&& meet) {
+    for (const auto& [id, point] : sends) meet(point);
+  }
 };
 static_assert(graph<test_graph>);
 
@@ -220,14 +228,18 @@ class network {
   const std::optional<finished>& result() const { return finished_; }
   const pass_id& pass() const { return pass_; }
   std::size_t runs() const { return order_.size(); }
+  /// How often nodes ran before discovery was over.
+  std::size_t early_launches() const { return early_launches_; }
 
  private:
   struct worker_state {
     std::optional<wave> plan;
     ended_passes ended;
-    std::vector<std::uint32_t> left;  // dependencies still open
-    std::size_t to_run = 0;
-    bool launched = false;
+    std::vector<int> left;  // dependencies to come; of nodes that may grow: minus those that came
+    std::set<node_index> grow;
+    std::size_t to_run = 0;  // once all is known
+    std::size_t ran = 0;
+    bool all_known = false;
     std::vector<node_index> ready;
     std::set<worker_rank> told;  // to be lost
     int commits = 0;
@@ -291,8 +303,8 @@ class network {
   }
   void maybe_drained(worker_rank w) {
     worker_state& s = at_[w];
-    if (s.launched && s.to_run == 0) {
-      s.launched = false;
+    if (s.all_known && s.ran == s.to_run) {
+      s.all_known = false;
       feed(w, drained{});
     }
   }
@@ -302,16 +314,31 @@ class network {
       transmit_to(w, t->to, t->message);
     } else if (std::get_if<launch>(&out) != nullptr) {
       const auto deps = s.plan->dependencies();
-      s.left.assign(deps.begin(), deps.end());
-      const auto needed = history_.needed(pass_.initiator, roots_);
-      s.to_run = static_cast<std::size_t>(
-          std::count_if(needed.begin(), needed.end(), [&](const auto& p) { return p.first == w; }));
-      s.launched = true;
-      if (w == pass_.initiator) {
-        for (node_index r : std::set<node_index>(roots_.begin(), roots_.end())) {
-          if (s.left[r] == 0) s.ready.push_back(r);
+      const bool early = s.plan->phase() == wave_phase::discover;
+      early_launches_ += early ? 1 : 0;
+      s.left.assign(history_.workers[w].nodes.size(), 0);
+      for (node_index n = 0; n < s.left.size(); ++n) {
+        if (early && s.plan->may_grow(n)) {
+          s.grow.insert(n);
+        } else if (n < deps.size()) {
+          s.left[n] = static_cast<int>(deps[n]);
         }
       }
+      if (w == pass_.initiator) {
+        for (node_index r : std::set<node_index>(roots_.begin(), roots_.end())) {
+          if (s.left[r] == 0 && !s.grow.contains(r)) s.ready.push_back(r);
+        }
+      }
+      if (!early) know_all(w);
+    } else if (std::get_if<complete>(&out) != nullptr) {
+      const auto deps = s.plan->dependencies();
+      for (node_index n : std::exchange(s.grow, {})) {
+        if (n >= deps.size()) continue;
+        s.left[n] += static_cast<int>(deps[n]);
+        const bool root = std::count(roots_.begin(), roots_.end(), n) != 0;
+        if (s.left[n] == 0 && (deps[n] != 0 || root)) s.ready.push_back(n);
+      }
+      know_all(w);
     } else if (const auto* st = std::get_if<start>(&out)) {
       CHECK(s.left[st->node] == 0);
       s.ready.push_back(st->node);
@@ -326,16 +353,23 @@ class network {
       violations_.push_back(*v);
     }
   }
+  void know_all(worker_rank w) {
+    const auto needed = history_.needed(pass_.initiator, roots_);
+    at_[w].to_run = static_cast<std::size_t>(
+        std::count_if(needed.begin(), needed.end(), [&](const auto& p) { return p.first == w; }));
+    at_[w].all_known = true;
+  }
   void run_node(worker_rank w) {
     worker_state& s = at_[w];
     const std::size_t pick = random_() % s.ready.size();
     const node_index n = s.ready[pick];
     s.ready.erase(s.ready.begin() + static_cast<std::ptrdiff_t>(pick));
     order_.emplace_back(w, n);
-    --s.to_run;
+    ++s.ran;
     const auto edge = [&](node_index e) {
-      REQUIRE(s.left[e] > 0);
-      if (--s.left[e] == 0) s.ready.push_back(e);
+      const bool grows = s.grow.contains(e);
+      REQUIRE((grows || s.left[e] > 0));
+      if (--s.left[e] == 0 && !grows) s.ready.push_back(e);
     };
     const auto& node = history_.workers[w].nodes[n];
     for (node_index e : node.edges) edge(e);
@@ -363,6 +397,7 @@ class network {
   std::vector<history::place> order_;
   std::optional<finished> finished_;
   std::vector<violation> violations_;
+  std::size_t early_launches_ = 0;
 };
 
 struct random_case {
@@ -470,7 +505,8 @@ TEST_CASE("wave: a graph that leads back to the asker costs no ack of its own") 
   net.run();
   net.check_success();
   CHECK(net.messages_to(0) == 4);  // need, ack, grad, done
-  CHECK(net.messages_to(1) == 4);  // need, go, grad, end
+  CHECK(net.messages_to(1) == 3);  // need, grad, end
+  CHECK(net.early_launches() == 1);
 }
 
 TEST_CASE("wave: workers whose results are not used hear nothing") {
@@ -637,7 +673,7 @@ struct asked {
     g.sends[2] = {g.add({}), 2};
     const auto out = w.step(arrived{0, need_message{0, graph_retention::release, {1}}}, g);
     REQUIRE(out.size() == 1);
-    CHECK(std::get<transmit>(out[0]).message.body == control_body(ack_message{0, {1}}));
+    CHECK(std::get<transmit>(out[0]).message.body == control_body(ack_message{0, {1}, 0, {1}}));
   }
   bool refuses(worker_rank from, control_body body) {
     const auto before = w.phase();
@@ -690,18 +726,22 @@ TEST_CASE("wave: an ack that was not asked for is refused") {
   g.nodes[r].receive = peer_message{1, 5};
   wave w({7, 0, 1}, 0, 3);
   const auto out = w.step(begin{{r}}, g);
-  REQUIRE(out.size() == 1);
+  REQUIRE(out.size() == 2);
   CHECK(std::get<transmit>(out[0]).to == 1);
+  CHECK(std::holds_alternative<launch>(out[1]));
   const auto refused = [&](worker_rank from, ack_message m) {
     const auto o = w.step(arrived{from, std::move(m)}, g);
     return o.size() == 1 && std::holds_alternative<violation>(o[0]);
   };
-  CHECK(refused(2, {0, {2}}));  // never asked
-  CHECK(refused(1, {1, {1}}));  // a sequence not yet used
-  CHECK(refused(1, {0, {3}}));  // an impossible worker
-  CHECK(w.phase() == wave_phase::discover);
-  CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).size() == 2);  // go, launch
-  CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).empty());      // came twice
+  CHECK(refused(2, {0, {2}}));          // never asked
+  CHECK(refused(1, {1, {1}}));          // a sequence not yet used
+  CHECK(refused(1, {0, {3}}));          // an impossible worker
+  CHECK(refused(1, {0, {1}, 0, {3}}));  // one that waits
+  CHECK(w.phase() == wave_phase::run);  // nobody can ask this worker
+  const auto settled = w.step(arrived{1, ack_message{0, {1}, 0, {1}}}, g);
+  REQUIRE(settled.size() == 1);
+  CHECK(std::get<transmit>(settled[0]).message.body == control_body(go_message{}));
+  CHECK(w.step(arrived{1, ack_message{0, {1}, 0, {1}}}, g).empty());  // came twice
 }
 
 TEST_CASE("wave: an ack that overtakes the needs it counts does not end discovery") {
@@ -710,18 +750,85 @@ TEST_CASE("wave: an ack that overtakes the needs it counts does not end discover
   const auto leaf = g.add({});
   g.nodes[r].receive = peer_message{1, 5};
   g.sends[9] = {g.add({leaf}), 1};
+  g.sends[10] = {g.add({leaf}), 1};
   wave w({7, 0, 1}, 0, 3);
   w.step(begin{{r}}, g);
-  CHECK(w.step(arrived{1, ack_message{0, {1}, 1}}, g).empty());
-  CHECK(w.step(arrived{1, ack_message{0, {1}, 1}}, g).empty());  // came twice
+  CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());
+  CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());  // came twice
+  // Another need than the one it counts.
+  CHECK(w.step(arrived{1, need_message{1, graph_retention::release, {10}}}, g).size() == 1);
   CHECK(w.phase() == wave_phase::discover);
   const need_message need{0, graph_retention::release, {9}, need_reply::none};
   const auto out = w.step(arrived{1, need}, g);
   REQUIRE(out.size() == 2);
-  CHECK(std::get<transmit>(out[0]).message.body == control_body(go_message{}));
-  CHECK(std::holds_alternative<launch>(out[1]));
-  CHECK(w.needed_nodes() == 3);
+  CHECK(std::holds_alternative<complete>(out[0]));
+  CHECK(std::get<transmit>(out[1]).message.body == control_body(go_message{}));
+  CHECK(w.needed_nodes() == 4);
   CHECK(w.step(arrived{1, need}, g).empty());  // came twice
+}
+
+TEST_CASE("wave: nodes that no other message leads to run before discovery is over") {
+  // Worker 0: the root needs what came from worker 1, and a node that it also sent to worker 2.
+  history h(3);
+  const auto leaf = h.op(0, {});
+  const auto shared = h.op(0, {leaf});
+  const auto used = h.transfer(2, {h.op(2, {h.transfer(0, {shared}, 2)})}, 1);
+  const auto result = h.transfer(1, {h.op(1, {used})}, 0);
+  const auto root = h.op(0, {result, shared});
+  test_graph& g = h.workers[0];
+  wave w({7, 0, 1}, 0, 3);
+  const auto begun = w.step(begin{{root}}, g);
+  REQUIRE(begun.size() == 2);
+  CHECK(std::holds_alternative<launch>(begun[1]));
+  CHECK(w.phase() == wave_phase::discover);
+  CHECK(!w.may_grow(root));
+  CHECK(!w.may_grow(result));
+  CHECK(w.may_grow(shared));
+  CHECK(w.may_grow(leaf));
+  CHECK(w.dependencies()[shared] == 1);
+  // Worker 1 has sent nothing else: it runs without go, and may be done before it is known here.
+  CHECK(w.step(arrived{1, done_message{}}, g).empty());
+  // A gradient that overtakes its need is kept for it.
+  CHECK(w.step(arrived{2, grad_message{1, 1, {1}}}, g).empty());
+  const auto asked = w.step(arrived{2, need_message{0, graph_retention::release, {1}}}, g);
+  REQUIRE(asked.size() == 3);
+  CHECK(std::holds_alternative<complete>(asked[0]));
+  CHECK(std::get<start>(asked[1]).message == 1);
+  CHECK(std::get<transmit>(asked[2]).message.body == control_body(ack_message{0, {0}}));
+  CHECK(!w.may_grow(shared));
+  CHECK(w.dependencies()[shared] == 2);
+  CHECK(w.step(drained{}, g).empty());
+  CHECK(w.step(arrived{1, ack_message{0, {1, 2}}}, g).empty());  // worker 2 is not done
+  const auto over = w.step(arrived{2, done_message{}}, g);
+  REQUIRE(!over.empty());
+  CHECK(std::get<finished>(over.back()).participants == std::vector<worker_rank>{1, 2});
+}
+
+TEST_CASE("wave: a gradient whose need was lost with its sender keeps no pass") {
+  test_graph g;
+  g.sends[1] = {g.add({}), 1};
+  wave w({7, 0, 1}, 2, 3);
+  CHECK(w.step(arrived{1, grad_message{1, 1, {1}}}, g).empty());
+  CHECK(w.phase() == wave_phase::idle);
+  const auto out = w.step(lost{1}, g);
+  REQUIRE(out.size() == 2);
+  CHECK(std::get<transmit>(out[0]).to == 0);
+  CHECK(std::get<aborted>(out[1]).origin == 1);
+}
+
+TEST_CASE("wave: a done from a worker without part is refused once that is known") {
+  history h(3);
+  const auto root = h.op(0, {h.transfer(1, {h.op(1, {})}, 0)});
+  test_graph& g = h.workers[0];
+  wave w({7, 0, 1}, 0, 3);
+  w.step(begin{{root}}, g);
+  CHECK(w.step(arrived{2, done_message{}}, g).empty());
+  const auto out = w.step(arrived{1, ack_message{0, {1}}}, g);
+  REQUIRE(out.size() == 1);
+  CHECK(std::get<violation>(out[0]).from == 2);
+  CHECK(w.step(drained{}, g).empty());
+  CHECK(!w.step(arrived{1, done_message{}}, g).empty());
+  CHECK(w.over());
 }
 
 TEST_CASE("wave: cancelled by the caller, the participants drop the pass") {
@@ -751,6 +858,7 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
                                          need_message{},
                                          need_message{0, {}, {2}, need_reply::none},
                                          ack_message{4, {0, 7}, 9},
+                                         ack_message{4, {0, 7}, 9, {7}},
                                          go_message{},
                                          grad,
                                          done_message{},
@@ -813,6 +921,7 @@ TEST_CASE("ended_passes: a late message never revives a pass") {
   const control need{pass, need_message{0, graph_retention::release, {1}}};
   CHECK(ended.admit(need, 1) == admission::fresh);
   CHECK(ended.admit(need, 0) == admission::refuse);  // one's own pass, which never was
+  CHECK(ended.admit({pass, grad_message{}}, 1) == admission::fresh);  // it overtook the need
   CHECK(ended.admit({pass, go_message{}}, 1) == admission::refuse);
   CHECK(ended.admit({pass, abort_message{}}, 1) == admission::stale);
   CHECK(ended.admit(need, 1) == admission::stale);

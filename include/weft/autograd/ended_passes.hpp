@@ -68,7 +68,9 @@ class ended_passes {
   /// before it was heard of. `self` is this worker.
   admission admit(const control& message, worker_rank self) {
     if (contains(message.pass)) return admission::stale;
-    if (std::holds_alternative<need_message>(message.body)) {
+    // A gradient may overtake the need that announces it.
+    if (std::holds_alternative<need_message>(message.body) ||
+        std::holds_alternative<grad_message>(message.body)) {
       return message.pass.initiator == self ? admission::refuse : admission::fresh;
     }
     if (std::holds_alternative<abort_message>(message.body)) {

@@ -52,7 +52,7 @@ struct node_failure {
 };
 
 enum class run_state {
-  waiting,  ///< nothing is ready; later seeds continue
+  waiting,  ///< nothing is ready; later seeds, or `complete`, continue
   drained,  ///< every needed node has run
   failed,   ///< see `failure()`
   stopped,  ///< `stop()` was called
@@ -63,11 +63,16 @@ enum class run_state {
 /// Streams of devices other than the CPU are not followed yet.
 class local_executor {
  public:
-  /// `graph` is as the walk left it and outlives the executor; `dependencies` and `needed` are the
-  /// wave's; `self` is this worker: what goes to it stays inside.
-  local_executor(const local_graph& graph, std::span<const std::uint32_t> dependencies,
-                 std::size_t needed, graph_retention retention, worker_rank self,
+  /// `graph` is as the walk left it and outlives the executor; `plan` has launched. What goes to
+  /// the plan's own worker stays inside.
+  local_executor(const local_graph& graph, const wave& plan,
                  std::optional<at::ThreadLocalState> state = {});
+
+  /// After a plan that left nodes out has completed: these run too. Not during `run`.
+  void complete(const wave& plan);
+  bool has_ready() const { return !ready_.empty(); }
+  /// A `run` would do something.
+  bool has_work() const { return has_ready() || (complete_ && nodes_run_ == needed_); }
 
   /// A gradient for a root. All roots are seeded before the first `run`.
   void seed(root r);
@@ -106,8 +111,9 @@ class local_executor {
   void make_ready(node_index n) { ready_.push({graph_->node(n).sequence_nr(), n}); }
   void add(node_index n, std::uint32_t slot, at::Tensor&& gradient);
   void arrived(node_index n) {
-    if (--dependencies_[n] == 0) make_ready(n);
+    if (--dependencies_[n] == 0 && !is_open(n)) make_ready(n);
   }
+  bool is_open(node_index n) const { return !complete_ && open_[n]; }
   /// The node's function between its hooks; what it returns goes to its edges.
   std::optional<outgoing_gradients> evaluate(node_index n);
   variable_list call(node_index n, variable_list inputs);
@@ -116,11 +122,13 @@ class local_executor {
   void fail(node_type& node, std::string text, std::exception_ptr cause);
 
   const local_graph* graph_;
-  std::vector<std::uint32_t> dependencies_;
+  std::vector<std::int64_t> dependencies_;  // still to come; of open nodes: minus those that came
+  std::vector<bool> open_;                  // what `wave::may_grow` said at launch
+  bool complete_ = true;
   std::vector<input_buffer> buffers_;
   std::vector<node_index> roots_;
   std::priority_queue<task> ready_;
-  std::size_t needed_;
+  std::size_t needed_ = 0;  // once complete
   std::size_t nodes_run_ = 0;
   graph_retention retention_;
   worker_rank self_;

@@ -37,9 +37,9 @@ struct root {
 std::vector<root> roots_of(std::span<const at::Tensor> tensors,
                            std::span<const at::Tensor> gradients = {});
 
-/// The nodes that one pass meets on this worker; keeps them alive. Models `graph`. Not
-/// thread-safe: the walk runs under the context's lock (it reads the send table); from `launch`
-/// on it is constant and belongs to the executor.
+/// The nodes that one pass meets on this worker; keeps them alive. Models `graph`. The walk runs
+/// under the context's lock (it reads the send table). From `launch` on it is constant: what the
+/// walk still asks for after `freeze`, while nodes run without the lock, is only read.
 class local_graph {
  public:
   /// `sends` must outlive the walk.
@@ -60,6 +60,16 @@ class local_graph {
     return std::nullopt;
   }
   std::optional<send_point> send(message_id id);
+  std::size_t messages(worker_rank self) const { return sends_->size_without(self); }
+  template <class F>
+  void freeze(F&& visit) {
+    sends_->for_each([&](message_id id) {
+      if (const auto point = send(id)) visit(*point);
+    });
+    close();
+  }
+  /// `send` finds no others from now on.
+  void close() { frozen_ = true; }
 
   std::size_t size() const { return nodes_.size(); }
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }
@@ -85,6 +95,7 @@ class local_graph {
   std::vector<met> nodes_;
   std::unordered_map<const torch::autograd::Node*, node_index> index_;  // for look-up only
   std::map<message_id, node_index> met_sends_;
+  bool frozen_ = false;
 };
 
 inline node_index local_graph::index(const std::shared_ptr<torch::autograd::Node>& node) {
@@ -98,7 +109,10 @@ inline node_index local_graph::index(const std::shared_ptr<torch::autograd::Node
 }
 
 inline std::optional<send_point> local_graph::send(message_id id) {
-  const auto node = sends_->find(id);
+  if (const auto met = known_send(id)) {
+    return send_point{*met, static_cast<const send_node&>(node(*met)).where().peer};
+  }
+  const auto node = frozen_ ? nullptr : sends_->find(id);
   if (!node) return std::nullopt;
   const node_index n = index(node);
   met_sends_.emplace(id, n);

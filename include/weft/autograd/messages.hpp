@@ -6,9 +6,9 @@
 // Wire form, little-endian, fixed width:
 //   kind u8 | context u64 | initiator u32 | number u32 | body
 //   need  0: sequence u32 | retention u8 | reply u8 | count u32 | count x message u64
-//   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32
-//   go    2: nothing
-//   grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits; the gradients that
+//   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32 | count u32 | count x worker
+//   u32 go    2: nothing grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits;
+//   the gradients that
 //            are present follow as tensors of the same frame, in slot order
 //   done  4: nothing
 //   abort 5: origin u32 | reason u8 | length u32 | length bytes of text
@@ -73,9 +73,10 @@ struct ack_message {
   std::uint32_t sequence = 0;
   std::vector<worker_rank> workers;
   std::uint32_t needs = 0;  ///< how many needs the sender has sent to the receiver so far
+  std::vector<worker_rank> waiting{};  ///< which of them do not run before they hear `go_message`
   friend bool operator==(const ack_message&, const ack_message&) = default;
 };
-/// Discovery is over everywhere: run. Sent by the initiator.
+/// Discovery is over everywhere: run. Sent by the initiator, to those that wait for it.
 struct go_message {
   friend bool operator==(const go_message&, const go_message&) = default;
 };
@@ -213,6 +214,7 @@ inline void encode_body(byte_sink& to, const ack_message& m) {
   to.put(m.sequence);
   to.put(m.needs);
   to.put_all(m.workers);
+  to.put_all(m.waiting);
 }
 inline void encode_body(byte_sink&, const go_message&) {}
 inline void encode_body(byte_sink& to, const grad_message& m) {
@@ -245,6 +247,7 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     m.sequence = from.get<std::uint32_t>();
     m.needs = from.get<std::uint32_t>();
     m.workers = from.get_all<worker_rank>();
+    m.waiting = from.get_all<worker_rank>();
     return m;
   }
   case 2:

@@ -92,17 +92,28 @@ std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> tensors, p
 class send_table {
  public:
   void add(std::shared_ptr<send_node> node) {
-    const message_id id = node->where().message;
-    nodes_.insert_or_assign(id, std::move(node));
+    const peer_message to = node->where();
+    if (nodes_.insert_or_assign(to.message, std::move(node)).second) ++to_[to.peer];
   }
   std::shared_ptr<send_node> find(message_id id) const {
     const auto found = nodes_.find(id);
     return found == nodes_.end() ? nullptr : found->second;
   }
   std::size_t size() const { return nodes_.size(); }
+  /// Of them, those to others than `self`.
+  std::size_t size_without(worker_rank self) const {
+    const auto own = to_.find(self);
+    return nodes_.size() - (own == to_.end() ? 0 : own->second);
+  }
+  /// In the order of the messages.
+  template <class F>
+  void for_each(F&& visit) const {
+    for (const auto& [id, node] : nodes_) visit(id);
+  }
 
  private:
   std::map<message_id, std::shared_ptr<send_node>> nodes_;
+  std::map<worker_rank, std::size_t> to_;  // how many to each
 };
 
 inline std::string send_node::mismatch(const torch::autograd::variable_list& gradients) const {

@@ -69,7 +69,7 @@ class local_pass {
   /// thread-local state of the thread that makes the pass, and `retention` matters.
   local_pass(pass_id pass, worker_rank self, worker_rank world, const send_table& sends,
              graph_retention retention = graph_retention::release)
-      : self_(self), wave_(pass, self, world, retention), graph_(sends) {
+      : wave_(pass, self, world, retention), graph_(sends) {
     if (wave_.is_initiator()) state_.emplace();
   }
 
@@ -94,7 +94,8 @@ class local_pass {
   outputs completed();
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
-  /// `sink(worker_rank to, packed_gradients&&)` sends one frame.
+  /// `sink(worker_rank to, packed_gradients&&, bool more)` sends one frame; `more`: nodes that are
+  /// ready keep this thread busy afterwards.
   template <class Sink>
   void run(Sink&& sink);
 
@@ -106,6 +107,8 @@ class local_pass {
   gradient_map& gradients() { return executor_->gradients(); }
 
  private:
+  /// The counts are final.
+  void complete();
   /// Acts on what concerns this worker alone; returns the rest.
   outputs absorb(outputs from_wave);
 
@@ -114,7 +117,6 @@ class local_pass {
     std::vector<at::Tensor> gradients;
   };
 
-  worker_rank self_;
   std::optional<at::ThreadLocalState> state_;
   wave wave_;
   local_graph graph_;
@@ -124,6 +126,7 @@ class local_pass {
   std::vector<seeding> seeds_;                            // may enter at the next run
 
   enum class activity { resting, claimed } activity_ = activity::resting;
+  bool to_complete_ = false;  // when the claimed run is over
   std::vector<root> claimed_roots_;
   std::vector<seeding> claimed_seeds_;
   run_state last_ = run_state::waiting;
@@ -146,8 +149,8 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
     if (!tensors.empty()) return {violation{from, "tensors with a control message"}};
     return absorb(wave_.step(arrived{from, body}, graph_));
   }
-  const auto at = graph_.known_send(grad->message);
-  if (!at || graph_.node(*at).num_inputs() != grad->slots) {
+  const auto point = graph_.send(grad->message);
+  if (!point || graph_.node(point->node).num_inputs() != grad->slots) {
     return {violation{from, "gradients of another message than was sent"}};
   }
   auto gradients = unpack(*grad, std::move(tensors));
@@ -157,7 +160,7 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
   // A second copy of a message finds its place taken, or yields no start.
   if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
   out = absorb(std::move(out));
-  if (executor_) parked_.clear();
+  if (wave_.phase() != wave_phase::idle && wave_.phase() != wave_phase::discover) parked_.clear();
   return out;
 }
 
@@ -165,8 +168,10 @@ inline outputs local_pass::absorb(outputs from_wave) {
   outputs rest;
   for (output& out : from_wave) {
     if (std::holds_alternative<launch>(out)) {
-      executor_.emplace(graph_, wave_.dependencies(), wave_.needed_nodes(), wave_.retention(),
-                        self_, state_);
+      graph_.close();
+      executor_.emplace(graph_, wave_, state_);
+    } else if (std::holds_alternative<autograd::complete>(out)) {
+      complete();
     } else if (const auto* s = std::get_if<start>(&out)) {
       if (auto parked = parked_.extract(s->message)) {
         seeds_.push_back({s->node, std::move(parked.mapped())});
@@ -179,11 +184,15 @@ inline outputs local_pass::absorb(outputs from_wave) {
   return rest;
 }
 
+inline void local_pass::complete() {
+  to_complete_ = activity_ == activity::claimed;
+  if (!to_complete_) executor_->complete(wave_);
+}
+
 inline bool local_pass::claim() {
-  if (!executor_ || activity_ == activity::claimed || wave_.phase() != wave_phase::run) {
-    return false;
-  }
-  if (roots_.empty() && seeds_.empty()) return false;
+  const bool runs = wave_.phase() == wave_phase::discover || wave_.phase() == wave_phase::run;
+  if (!executor_ || activity_ == activity::claimed || !runs) return false;
+  if (roots_.empty() && seeds_.empty() && !executor_->has_work()) return false;
   activity_ = activity::claimed;
   claimed_roots_ = std::exchange(roots_, {});
   claimed_seeds_ = std::exchange(seeds_, {});
@@ -198,13 +207,14 @@ void local_pass::run(Sink&& sink) {
   claimed_seeds_.clear();
   last_ = executor_->run([&](outgoing_gradients&& leaving) {
     const worker_rank to = leaving.to.peer;
-    sink(to, pack(std::move(leaving)));
+    sink(to, pack(std::move(leaving)), executor_->has_ready());
   });
 }
 
 template <class>
 outputs local_pass::completed() {
   activity_ = activity::resting;
+  if (to_complete_ && !over()) complete();
   switch (last_) {
   case run_state::drained:
     return absorb(wave_.step(drained{}, graph_));

@@ -7,9 +7,10 @@
 //
 //   initiator                    participant                     meaning
 //   begin ── need ──────────────► walk ── need ─► …              find what the roots reach
+//   launch, as far as it is known │ launch, if all is known
 //   ◄── need, where it leads back ┤
 //   ◄───────────────────── ack ───┘ once nothing below it is open
-//   launch ── go ───────────────► launch                         dependency counts are final
+//   complete ── go ─────────────► launch, if it waited           dependency counts are final
 //   ◄─────────── grad between forward receivers and senders ───► start
 //   ◄───────────────────── done ─┘ once everything needed ran
 //   commit ── end ──────────────► commit                         gradients become visible
@@ -20,8 +21,14 @@
 // engaged until it has the ack for what it asked, and that ack says how many needs it must have
 // seen.
 //
-// Message order between two workers is not assumed, and a message may arrive twice. Messages to
-// oneself are edges of the local walk: nothing is sent, and a chain of them costs no stack.
+// Nobody waits for discovery longer than it must. Whatever the roots reach was recorded before the
+// pass began, so a worker knows all of its send nodes that may still be needed: once all of them
+// are, its counts are final. And the initiator runs at once those nodes that no other send node
+// leads to. A graph without such nodes waits until discovery is over.
+//
+// Message order between two workers is not assumed, so a gradient may come before the need that
+// announces it; and a message may arrive twice. Messages to oneself are edges of the local walk:
+// nothing is sent, and a chain of them costs no stack.
 
 #include <weft/autograd/messages.hpp>
 
@@ -58,13 +65,18 @@ struct send_point {
 
 /// The local part of the autograd graph. It must not change between `begin` and `launch`.
 template <class G>
-concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_index)) {
+concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_index),
+                         void (*meet)(const send_point&)) {
   /// Calls `visit` for the target of each edge of `n`, in order, once per edge.
   { g.next(n, visit) };
   /// The message that `n` came with, if `n` is a receive node (it then has no edges).
   { g.receive(n) } -> std::same_as<std::optional<peer_message>>;
   /// The send node recorded here for `m`, or nothing.
   { g.send(m) } -> std::same_as<std::optional<send_point>>;
+  /// How many messages to others than worker `m` are recorded here.
+  { g.messages(worker_rank()) } -> std::same_as<std::size_t>;
+  /// Calls `meet` for all send nodes recorded here; `send` finds no others from now on.
+  { g.freeze(meet) };
 };
 
 // ── inputs ──────────────────────────────────────────────────────────────────────────────────────
@@ -95,8 +107,11 @@ struct transmit {
   worker_rank to = 0;
   control message;
 };
-/// `dependencies()` is final: give the roots (on the initiator) their gradients and run.
+/// `dependencies()` is final, but for nodes that `may_grow`: give the roots (on the initiator)
+/// their gradients and run the others.
 struct launch {};
+/// After a `launch` that left some out: `dependencies()` is final.
+struct complete {};
 /// The gradients that came with this `grad_message` may enter the graph at this node.
 struct start {
   message_id message = 0;
@@ -119,13 +134,14 @@ struct violation {
   worker_rank from = 0;
   std::string text;
 };
-using output = std::variant<transmit, launch, start, commit, finished, aborted, violation>;
+using output =
+    std::variant<transmit, launch, complete, start, commit, finished, aborted, violation>;
 using outputs = std::vector<output>;
 
 enum class wave_phase : std::uint8_t {
-  idle,      ///< nothing heard yet
-  discover,  ///< finding what is needed
-  run,       ///< nodes run
+  idle,      ///< no need heard yet
+  discover,  ///< finding what is needed here; some nodes may run
+  run,       ///< what is needed here is known; nodes run
   settled,   ///< everything has run here; others may still run
   ended,
   aborted
@@ -140,11 +156,12 @@ class wave {
        graph_retention retention = graph_retention::release)
       : pass_(pass), self_(self), world_(world), retention_(retention) {}
 
-  /// `g` is used by `begin` and the arrival of a need only, so never after `launch`.
+  /// After `launch`, `g` is only read.
   template <graph G>
   outputs step(const input& in, G& g);
 
   const pass_id& pass() const { return pass_; }
+  worker_rank self() const { return self_; }
   wave_phase phase() const { return phase_; }
   graph_retention retention() const { return retention_; }
   bool is_initiator() const { return pass_.initiator == self_; }
@@ -154,6 +171,9 @@ class wave {
   std::span<const std::uint32_t> dependencies() const { return dependencies_; }
   /// How many nodes the walk met: so many run here before `drained`.
   std::size_t needed_nodes() const { return needed_nodes_; }
+  /// Between `launch` and `complete`: whether `dependencies()` of this node may still grow, if it
+  /// is needed at all.
+  bool may_grow(node_index n) const { return n < open_.size() && open_[n]; }
 
  private:
   struct needed_send {
@@ -165,6 +185,21 @@ class wave {
     std::uint32_t next = 0;
     std::set<std::uint32_t> open;
     std::map<std::uint32_t, ack_message> early;  // acks that overtook the needs that they count
+  };
+  /// Needs that came from one peer, by sequence.
+  class needs_seen {
+   public:
+    bool contains(std::uint32_t n) const { return n < first_ || after_.contains(n); }
+    void insert(std::uint32_t n) {
+      after_.insert(n);
+      while (after_.erase(first_) != 0) ++first_;
+    }
+    /// All before this one have come.
+    std::uint32_t first_missing() const { return first_; }
+
+   private:
+    std::uint32_t first_ = 0;
+    std::set<std::uint32_t> after_;
   };
   struct engagement {
     worker_rank from = 0;
@@ -204,8 +239,15 @@ class wave {
   template <graph G>
   void walk(G& g, std::vector<node_index> stack, outputs& out);
   bool visit(node_index n);
+  /// Runs what can run before discovery is over.
+  template <graph G>
+  void maybe_run(G& g, outputs& out);
+  /// Marks the nodes that needs to come may lead to. False if no root can run before.
+  template <graph G>
+  bool mark_open(G& g);
   void maybe_settle(outputs& out);
-  void send_ack(engagement to, std::vector<worker_rank> workers, outputs& out) const;
+  void send_ack(engagement to, std::vector<worker_rank> workers, std::vector<worker_rank> waiting,
+                outputs& out) const;
   void run(outputs& out);
   void maybe_finish(outputs& out);
   void give_up(abort_message why, worker_rank heard_from, outputs& out);
@@ -223,19 +265,26 @@ class wave {
   graph_retention retention_;
   wave_phase phase_ = wave_phase::idle;
 
+  std::vector<node_index> roots_;
   std::vector<bool> visited_;
+  std::vector<bool> open_;  // see may_grow
+  bool launched_ = false;   // before all is known
   std::vector<std::uint32_t> dependencies_;
   std::size_t needed_nodes_ = 0;
   std::map<message_id, needed_send> needed_;
-  std::vector<message_id> early_;  // gradients that came before go, in order
+  std::map<message_id, worker_rank> premature_;  // gradients that came before their need
+  std::vector<message_id> early_;                // gradients that came before run, in order
 
-  std::map<worker_rank, need_log> asked_;                    // needs that left
-  std::map<worker_rank, std::set<std::uint32_t>> asked_by_;  // needs that came, by sequence
-  std::size_t deficit_ = 0;                                  // needs not yet acknowledged
-  std::optional<engagement> parent_;                         // the need to acknowledge last
-  std::set<worker_rank> below_;                              // who joined below this worker
+  std::map<worker_rank, need_log> asked_;       // needs that left
+  std::map<worker_rank, needs_seen> asked_by_;  // needs that came
+  std::size_t deficit_ = 0;                     // needs not yet acknowledged
+  std::optional<engagement> parent_;            // the need to acknowledge last
+  std::set<worker_rank> below_;                 // who joined below this worker
+  std::set<worker_rank> waiting_;               // of those, who waits for go
 
-  std::set<worker_rank> participants_;  // initiator only, without itself
+  // The initiator's:
+  bool discovered_ = false;
+  std::set<worker_rank> participants_;  // without itself; once discovered
   std::set<worker_rank> done_;
 };
 

@@ -10,22 +10,47 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 
 namespace weft::autograd {
 
-inline local_executor::local_executor(const local_graph& graph,
-                                      std::span<const std::uint32_t> dependencies,
-                                      std::size_t needed, graph_retention retention,
-                                      worker_rank self, std::optional<at::ThreadLocalState> state)
+inline local_executor::local_executor(const local_graph& graph, const wave& plan,
+                                      std::optional<at::ThreadLocalState> state)
     : graph_(&graph),
-      dependencies_(dependencies.begin(), dependencies.end()),
-      buffers_(dependencies.size()),
-      needed_(needed),
-      retention_(retention),
-      self_(self),
-      state_(std::move(state)) {}
+      dependencies_(graph.size()),
+      complete_(plan.phase() != wave_phase::discover),
+      buffers_(graph.size()),
+      needed_(plan.needed_nodes()),
+      retention_(plan.retention()),
+      self_(plan.self()),
+      state_(std::move(state)) {
+  if (!complete_) open_.resize(graph.size());
+  const auto counts = plan.dependencies();
+  for (node_index n = 0; n < graph.size(); ++n) {
+    if (!complete_ && plan.may_grow(n)) {
+      open_[n] = true;
+    } else if (n < counts.size()) {
+      dependencies_[n] = counts[n];
+    }
+  }
+}
+
+inline void local_executor::complete(const wave& plan) {
+  if (complete_) return;
+  const auto counts = plan.dependencies();
+  const std::vector<bool> open = std::exchange(open_, {});
+  complete_ = true;
+  needed_ = plan.needed_nodes();
+  for (node_index n = 0; n < counts.size(); ++n) {
+    if (!open[n]) continue;
+    dependencies_[n] += counts[n];
+    const bool entered = counts[n] != 0 || std::count(roots_.begin(), roots_.end(), n) != 0;
+    if (dependencies_[n] == 0 && entered) make_ready(n);
+  }
+}
 
 inline void local_executor::add(node_index n, std::uint32_t slot, at::Tensor&& gradient) {
   buffers_[n].add(slot, std::move(gradient));
@@ -39,7 +64,7 @@ inline void local_executor::seed(root r) {
     if (seen == n) return;
   }
   roots_.push_back(n);
-  if (dependencies_[n] == 0) make_ready(n);
+  if (dependencies_[n] == 0 && !is_open(n)) make_ready(n);
 }
 
 inline void local_executor::seed(node_index send, variable_list gradients) {
@@ -61,7 +86,8 @@ run_state local_executor::run(Sink&& sink) {
   while (!failure_) {
     if (stop_.load(std::memory_order_relaxed)) return run_state::stopped;
     if (ready_.empty()) {
-      return nodes_run_ == needed_ ? run_state::drained : run_state::waiting;
+      const bool all = complete_ && nodes_run_ == needed_;
+      return all ? run_state::drained : run_state::waiting;
     }
     const node_index n = ready_.top().node;
     ready_.pop();
@@ -182,7 +208,7 @@ void run_local(std::vector<root> roots, graph_retention retention, gradient_map&
     }
     if (const auto* a = std::get_if<aborted>(&out)) throw std::invalid_argument("weft: " + a->text);
   }
-  local_executor executor(nodes, plan.dependencies(), plan.needed_nodes(), retention, self);
+  local_executor executor(nodes, plan);
   for (root& r : roots) executor.seed(std::move(r));
   const auto nowhere = [](outgoing_gradients&&) {};
   if (executor.run(nowhere) == run_state::failed) {

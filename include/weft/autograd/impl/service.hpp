@@ -159,7 +159,9 @@ void live_autograd_service<T>::send_release(std::uint32_t to, autograd::context_
   std::byte what[9];
   detail::store(what, autograd::detail::release_frame);
   detail::store(what + 1, id);
-  if (!queue(to, what, {})) me_.to(to).flush();
+  if (queue(to, what, {})) return;
+  // Later, so that what the caller sends next goes in the same write.
+  asio::post(me_.context(), [l = ref<link>(&me_.to(to))] { l->flush(); });
 }
 
 /// To the creator, which did not hear of them by a reply.

@@ -145,12 +145,15 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
                                    const std::shared_ptr<autograd::local_pass>& pass) {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
+  after todo;
   try {
-    pass->run([&](autograd::worker_rank to, autograd::packed_gradients&& packed) {
+    pass->run([&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
       const autograd::control what{pass->plan().pass(), std::move(packed.message)};
       const error failed = queue(to, autograd::encode(what), packed.tensors);
-      if (!failed) {
+      if (!failed && more) {
         me_.to(to).flush();
+      } else if (!failed) {
+        todo.flush.push_back(to);  // in one write with what `completed` says
       } else if (failed == errc::peer_died) {
         unreachable.insert(to);
       } else if (broken.empty()) {
@@ -160,7 +163,6 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
   } catch (const std::exception& e) {
     broken = words_of(e);
   }
-  after todo;
   {
     const std::lock_guard lock(c->mutex);
     act(*c, pass, pass->completed(), todo);

@@ -22,8 +22,11 @@ void wave::take(const begin& in, G& g, outputs& out) {
   for (node_index n : in.roots) {
     if (visit(n)) stack.push_back(n);
   }
+  roots_ = in.roots;
   walk(g, std::move(stack), out);
-  if (!over()) maybe_settle(out);
+  if (over()) return;
+  maybe_settle(out);
+  maybe_run(g, out);
 }
 
 template <graph G>
@@ -44,10 +47,14 @@ void wave::take(const drained&, G&, outputs& out) {
 
 template <graph G>
 void wave::take(const lost& in, G&, outputs& out) {
-  // Having settled, a participant waits for the initiator alone; that one watches the others.
-  const bool waits =
-      in.peer == pass_.initiator || (is_initiator() && participants_.contains(in.peer)) ||
-      (phase_ != wave_phase::settled && (asked_.contains(in.peer) || asked_by_.contains(in.peer)));
+  // Having settled and sent its acks, a participant waits for the initiator alone; that one watches
+  // the others.
+  const bool open = phase_ != wave_phase::settled || deficit_ != 0;
+  const bool early = std::any_of(premature_.begin(), premature_.end(),
+                                 [&](const auto& p) { return p.second == in.peer; });
+  const bool waits = in.peer == pass_.initiator ||
+                     (is_initiator() && participants_.contains(in.peer)) ||
+                     (open && (early || asked_.contains(in.peer) || asked_by_.contains(in.peer)));
   if (!waits) return;
   give_up({in.peer, abort_reason::lost, "worker " + std::to_string(in.peer) + " was lost"}, self_,
           out);
@@ -99,12 +106,16 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
   phase_ = wave_phase::discover;
   std::vector<node_index> stack;
   for (const auto& [id, node] : fresh) {
-    needed_.emplace(id, needed_send{.node = node, .peer = from});
+    const bool came = premature_.erase(id) != 0;
+    needed_.emplace(id, needed_send{.node = node, .peer = from, .arrived = came});
+    if (came) early_.push_back(id);
     if (visit(node)) stack.push_back(node);
   }
   walk(g, std::move(stack), out);
   if (over()) return;
-  if (!engages && m.reply == need_reply::own) send_ack({from, m.sequence}, {self_}, out);
+  maybe_run(g, out);
+  // Whether this worker waits for go, the ack of its engagement says.
+  if (!engages && m.reply == need_reply::own) send_ack({from, m.sequence}, {self_}, {}, out);
   if (log != asked_.end()) take_acks(from, log->second);
   maybe_settle(out);
 }
@@ -115,7 +126,9 @@ void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
   if (log == asked_.end() || m.sequence >= log->second.next) {
     return refuse(from, "an ack without its need", out);
   }
-  if (std::any_of(m.workers.begin(), m.workers.end(), [&](worker_rank w) { return w >= world_; })) {
+  const auto impossible = [&](worker_rank w) { return w >= world_; };
+  if (std::any_of(m.workers.begin(), m.workers.end(), impossible) ||
+      std::any_of(m.waiting.begin(), m.waiting.end(), impossible)) {
     return refuse(from, "an ack that names an impossible worker", out);
   }
   if (!log->second.open.contains(m.sequence)) return;  // came twice
@@ -127,7 +140,7 @@ void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
 /// Counts the acks whose needs have all come.
 inline void wave::take_acks(worker_rank from, need_log& log) {
   const auto came = asked_by_.find(from);
-  const std::size_t needs = came == asked_by_.end() ? 0 : came->second.size();
+  const std::uint32_t needs = came == asked_by_.end() ? 0 : came->second.first_missing();
   for (auto ack = log.early.begin(); ack != log.early.end();) {
     if (ack->second.needs > needs) {
       ++ack;
@@ -136,6 +149,7 @@ inline void wave::take_acks(worker_rank from, need_log& log) {
     log.open.erase(ack->first);
     --deficit_;
     below_.insert(ack->second.workers.begin(), ack->second.workers.end());
+    waiting_.insert(ack->second.waiting.begin(), ack->second.waiting.end());
     ack = log.early.erase(ack);
   }
 }
@@ -151,9 +165,19 @@ void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
 }
 
 template <graph G>
-void wave::on(worker_rank from, const grad_message& m, G&, outputs& out) {
+void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
   const auto needed = needed_.find(m.message);
-  if (needed == needed_.end() || needed->second.peer != from) {
+  if (needed == needed_.end()) {
+    const bool possible =
+        phase_ == wave_phase::discover || (phase_ == wave_phase::idle && !is_initiator());
+    const auto point = possible ? g.send(m.message) : std::nullopt;
+    if (!point || point->peer != from) {
+      return refuse(from, "a gradient that was not announced", out);
+    }
+    premature_.emplace(m.message, from);
+    return;
+  }
+  if (needed->second.peer != from) {
     return refuse(from, "a gradient that was not announced", out);
   }
   if (needed->second.arrived) return;  // came twice
@@ -167,7 +191,9 @@ void wave::on(worker_rank from, const grad_message& m, G&, outputs& out) {
 
 template <graph G>
 void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
-  if (!participants_.contains(from)) return refuse(from, "a done from a worker without part", out);
+  const bool possible =
+      discovered_ ? participants_.contains(from) : is_initiator() && phase_ != wave_phase::idle;
+  if (!possible) return refuse(from, "a done from a worker without part", out);
   if (!done_.insert(from).second) return;  // came twice
   maybe_finish(out);
 }
@@ -234,35 +260,84 @@ inline bool wave::visit(node_index n) {
   return true;
 }
 
+template <graph G>
+void wave::maybe_run(G& g, outputs& out) {
+  if (phase_ != wave_phase::discover) return;
+  if (g.messages(self_) == needed_.size()) return run(out);
+  if (!is_initiator() || !open_.empty() || !mark_open(g)) return;
+  launched_ = true;
+  out.emplace_back(launch{});
+}
+
+template <graph G>
+bool wave::mark_open(G& g) {
+  std::vector<node_index> stack;
+  const auto meet = [&](node_index n) {
+    if (n >= open_.size()) open_.resize(n + std::size_t{1});
+    if (!open_[n]) stack.push_back(n);
+    open_[n] = true;
+  };
+  g.freeze([&](const send_point& p) {
+    if (p.peer != self_) meet(p.node);
+  });
+  while (!stack.empty()) {
+    const node_index n = stack.back();
+    stack.pop_back();
+    const auto received = g.receive(n);
+    if (!received) {
+      g.next(n, meet);
+    } else if (received->peer == self_) {
+      if (const auto point = g.send(received->message)) meet(point->node);
+    }
+  }
+  return std::any_of(roots_.begin(), roots_.end(), [&](node_index n) { return !may_grow(n); });
+}
+
 inline void wave::maybe_settle(outputs& out) {
-  if (deficit_ != 0 || phase_ != wave_phase::discover) return;
+  if (deficit_ != 0) return;
   if (is_initiator()) {
+    if (discovered_ || phase_ == wave_phase::idle) return;
+    discovered_ = true;
     participants_ = std::exchange(below_, {});
     participants_.erase(self_);
-    for (worker_rank w : participants_) send(w, go_message{}, out);
-    return run(out);
+    waiting_.erase(self_);
+    for (worker_rank w : waiting_) send(w, go_message{}, out);
+    for (worker_rank w : done_) {
+      if (!participants_.contains(w)) refuse(w, "a done from a worker without part", out);
+    }
+    std::erase_if(done_, [&](worker_rank w) { return !participants_.contains(w); });
+    if (phase_ == wave_phase::discover) run(out);
+    return maybe_finish(out);
   }
   if (!parent_) return;
   below_.insert(self_);
-  send_ack(*parent_, {below_.begin(), below_.end()}, out);
+  if (phase_ == wave_phase::discover) waiting_.insert(self_);
+  send_ack(*parent_, {below_.begin(), below_.end()}, {waiting_.begin(), waiting_.end()}, out);
   below_.clear();
+  waiting_.clear();
   parent_.reset();  // a later need engages this worker again
 }
 
-inline void wave::send_ack(engagement to, std::vector<worker_rank> workers, outputs& out) const {
+inline void wave::send_ack(engagement to, std::vector<worker_rank> workers,
+                           std::vector<worker_rank> waiting, outputs& out) const {
   const auto log = asked_.find(to.from);
   const std::uint32_t needs = log == asked_.end() ? 0 : log->second.next;
-  send(to.from, ack_message{to.sequence, std::move(workers), needs}, out);
+  send(to.from, ack_message{to.sequence, std::move(workers), needs, std::move(waiting)}, out);
 }
 
 inline void wave::run(outputs& out) {
   phase_ = wave_phase::run;
-  out.emplace_back(launch{});
+  if (launched_) {
+    open_.clear();
+    out.emplace_back(complete{});
+  } else {
+    out.emplace_back(launch{});
+  }
   for (message_id m : std::exchange(early_, {})) out.emplace_back(start{m, needed_.at(m).node});
 }
 
 inline void wave::maybe_finish(outputs& out) {
-  if (phase_ != wave_phase::settled || done_.size() != participants_.size()) return;
+  if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
   phase_ = wave_phase::ended;
   for (worker_rank w : participants_) send(w, end_message{}, out);
   out.emplace_back(commit{});
