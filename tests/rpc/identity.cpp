@@ -18,7 +18,7 @@ template <class T>
 T generic(T x) {
   return x;
 }
-int F_equals(int x) { return x; }
+int F_equals(int x) { return x; }  // NOLINT: compilers print "F = " before the name
 
 struct shape {
   int area() { return 1; }

@@ -15,7 +15,6 @@ namespace whole_runs {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
-using weft::as_expected;
 using weft::errc;
 using weft::event;
 using weft::make_ref;

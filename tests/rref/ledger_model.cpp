@@ -251,7 +251,7 @@ class simulation {
 
   void send(flying f) {
     if (!workers_[f.to].alive) return;  // the sender has not heard of it yet
-    bag_.push_back(std::move(f));
+    bag_.push_back(f);
   }
 
   void collect(rank at) {
