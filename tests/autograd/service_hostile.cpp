@@ -106,14 +106,8 @@ class victim {
   autograd_service& service() { return life_->at(0).use<autograd_service>(); }
 
  private:
-  static weft::options settings() {
-    weft::options o = with_io_threads(1);
-    o.pool_threads = 2;
-    return o;
-  }
-
   std::unique_ptr<workers::life> life_ =
-      std::make_unique<workers::life>(1, over::tcp, settings(), 2);
+      std::make_unique<workers::life>(1, over::tcp, with_pool(with_io_threads(1)), 2);
 };
 
 /// A frame and everything that is one step away from it.

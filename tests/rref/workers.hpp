@@ -68,6 +68,11 @@ class gate {
 
 extern template class cluster_with<rref_service, autograd_service>;
 
+[[nodiscard]] inline options with_pool(options o) {
+  if (o.pool_threads == 0) o.pool_threads = 2;
+  return o;
+}
+
 /// As `cluster`, with services. Worker 0's main is the test; the others serve.
 class workers {
  public:
@@ -103,10 +108,6 @@ class workers {
 
  private:
   static asio::awaitable<void> serve() { co_return; }
-  static options with_pool(options o) {
-    if (o.pool_threads == 0) o.pool_threads = 2;
-    return o;
-  }
 
   life all_;
 };

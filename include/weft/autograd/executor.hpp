@@ -68,11 +68,12 @@ class local_executor {
   local_executor(const local_graph& graph, const wave& plan,
                  std::optional<at::ThreadLocalState> state = {});
 
-  /// After a plan that left nodes out has completed: these run too. Not during `run`.
+  /// After a plan that left nodes out has completed: these run too; else nothing. Not during
+  /// `run`.
   void complete(const wave& plan);
   bool has_ready() const { return !ready_.empty(); }
   /// A `run` would do something.
-  bool has_work() const { return has_ready() || (complete_ && nodes_run_ == needed_); }
+  bool has_work() const { return has_ready() || has_drained(); }
 
   /// A gradient for a root. All roots are seeded before the first `run`.
   void seed(root r);
@@ -113,7 +114,8 @@ class local_executor {
   void arrived(node_index n) {
     if (--dependencies_[n] == 0 && !is_open(n)) make_ready(n);
   }
-  bool is_open(node_index n) const { return !complete_ && open_[n]; }
+  bool is_open(node_index n) const { return n < open_.size() && open_[n]; }
+  bool has_drained() const { return open_.empty() && nodes_run_ == needed_; }
   /// The node's function between its hooks; what it returns goes to its edges.
   std::optional<outgoing_gradients> evaluate(node_index n);
   variable_list call(node_index n, variable_list inputs);
@@ -123,8 +125,7 @@ class local_executor {
 
   const local_graph* graph_;
   std::vector<std::int64_t> dependencies_;  // still to come; of open nodes: minus those that came
-  std::vector<bool> open_;                  // what `wave::may_grow` said at launch
-  bool complete_ = true;
+  std::vector<bool> open_;  // what `wave::may_grow` said at launch; empty once complete
   std::vector<input_buffer> buffers_;
   std::vector<node_index> roots_;
   std::priority_queue<task> ready_;

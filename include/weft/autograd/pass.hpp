@@ -107,8 +107,6 @@ class local_pass {
   gradient_map& gradients() { return executor_->gradients(); }
 
  private:
-  /// The counts are final.
-  void complete();
   /// Acts on what concerns this worker alone; returns the rest.
   outputs absorb(outputs from_wave);
 
@@ -126,7 +124,6 @@ class local_pass {
   std::vector<seeding> seeds_;                            // may enter at the next run
 
   enum class activity { resting, claimed } activity_ = activity::resting;
-  bool to_complete_ = false;  // when the claimed run is over
   std::vector<root> claimed_roots_;
   std::vector<seeding> claimed_seeds_;
   run_state last_ = run_state::waiting;
@@ -171,7 +168,7 @@ inline outputs local_pass::absorb(outputs from_wave) {
       graph_.close();
       executor_.emplace(graph_, wave_, state_);
     } else if (std::holds_alternative<autograd::complete>(out)) {
-      complete();
+      if (activity_ == activity::resting) executor_->complete(wave_);  // else when it rests
     } else if (const auto* s = std::get_if<start>(&out)) {
       if (auto parked = parked_.extract(s->message)) {
         seeds_.push_back({s->node, std::move(parked.mapped())});
@@ -182,11 +179,6 @@ inline outputs local_pass::absorb(outputs from_wave) {
     }
   }
   return rest;
-}
-
-inline void local_pass::complete() {
-  to_complete_ = activity_ == activity::claimed;
-  if (!to_complete_) executor_->complete(wave_);
 }
 
 inline bool local_pass::claim() {
@@ -214,7 +206,7 @@ void local_pass::run(Sink&& sink) {
 template <class>
 outputs local_pass::completed() {
   activity_ = activity::resting;
-  if (to_complete_ && !over()) complete();
+  if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
   switch (last_) {
   case run_state::drained:
     return absorb(wave_.step(drained{}, graph_));

@@ -31,6 +31,7 @@
 // nothing is sent, and a chain of them costs no stack.
 
 #include <weft/autograd/messages.hpp>
+#include <weft/core/detail/numbers_seen.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -186,21 +187,7 @@ class wave {
     std::set<std::uint32_t> open;
     std::map<std::uint32_t, ack_message> early;  // acks that overtook the needs that they count
   };
-  /// Needs that came from one peer, by sequence.
-  class needs_seen {
-   public:
-    bool contains(std::uint32_t n) const { return n < first_ || after_.contains(n); }
-    void insert(std::uint32_t n) {
-      after_.insert(n);
-      while (after_.erase(first_) != 0) ++first_;
-    }
-    /// All before this one have come.
-    std::uint32_t first_missing() const { return first_; }
-
-   private:
-    std::uint32_t first_ = 0;
-    std::set<std::uint32_t> after_;
-  };
+  using needs_seen = weft::detail::numbers_seen<std::uint32_t>;  // by sequence
   struct engagement {
     worker_rank from = 0;
     std::uint32_t sequence = 0;
@@ -239,12 +226,16 @@ class wave {
   template <graph G>
   void walk(G& g, std::vector<node_index> stack, outputs& out);
   bool visit(node_index n);
-  /// Runs what can run before discovery is over.
+  /// Calls `visit` for what `n` leads to here. Returns the message that `n` came with if what it
+  /// leads to is not here.
+  template <graph G, class F>
+  std::optional<peer_message> follow(G& g, node_index n, F&& visit) const;
+  /// Runs if all that can be needed here is.
   template <graph G>
   void maybe_run(G& g, outputs& out);
-  /// Marks the nodes that needs to come may lead to. False if no root can run before.
+  /// Marks the nodes that needs to come may lead to, and runs the others if a root is among them.
   template <graph G>
-  bool mark_open(G& g);
+  void run_early(G& g, std::span<const node_index> roots, outputs& out);
   void maybe_settle(outputs& out);
   void send_ack(engagement to, std::vector<worker_rank> workers, std::vector<worker_rank> waiting,
                 outputs& out) const;
@@ -265,10 +256,8 @@ class wave {
   graph_retention retention_;
   wave_phase phase_ = wave_phase::idle;
 
-  std::vector<node_index> roots_;
   std::vector<bool> visited_;
-  std::vector<bool> open_;  // see may_grow
-  bool launched_ = false;   // before all is known
+  std::vector<bool> open_;  // see may_grow; empty unless run_early has launched
   std::vector<std::uint32_t> dependencies_;
   std::size_t needed_nodes_ = 0;
   std::map<message_id, needed_send> needed_;

@@ -39,10 +39,10 @@ class owner_table {
     session& peer = sessions_.at(from);
     if (from == sessions_.self())  // create_remote towards oneself already made the entry
       return entries_.contains(id) ? received::accepted : refuse();
-    if (what.sequence == 0 || id.serial > peer.created_through + limits_.creation_window)
+    if (what.sequence == 0 || id.serial > peer.created_through() + limits_.creation_window)
       return refuse();
-    if (peer.ended || peer.seen(id.serial)) return stale();
-    peer.see(id.serial);
+    if (peer.ended || peer.created.contains(id.serial)) return stale();
+    peer.created.insert(id.serial);
 
     entry& made = entries_[id];
     fulfil(made);
@@ -139,9 +139,9 @@ class owner_table {
     sessions_.send(from, answered, out);
 
     session& peer = sessions_.at(from);
-    const bool withdrawn = id.creator == from && !peer.seen(id.serial);
-    if (withdrawn && id.serial > peer.created_through + limits_.creation_window) return refuse();
-    if (withdrawn) peer.see(id.serial);  // its CREATE never comes
+    const bool withdrawn = id.creator == from && !peer.created.contains(id.serial);
+    if (withdrawn && id.serial > peer.created_through() + limits_.creation_window) return refuse();
+    if (withdrawn) peer.created.insert(id.serial);  // its CREATE never comes
     const auto it = entries_.find(id);
     if (it == entries_.end()) return withdrawn ? received::accepted : stale();
     entry& e = it->second;
@@ -233,10 +233,10 @@ class owner_table {
   cause promise(rank from, const rref_id& id, entries::iterator& it) {
     if (id.creator == sessions_.self()) return cause::lost;
     session& creator = sessions_.at(id.creator);
-    if (creator.ended && !creator.seen(id.serial)) return cause::creator_died;
-    if (creator.seen(id.serial)) return cause::lost;
+    if (creator.ended && !creator.created.contains(id.serial)) return cause::creator_died;
+    if (creator.created.contains(id.serial)) return cause::lost;
     session& payer = sessions_.at(from);
-    if (id.serial > creator.created_through + limits_.creation_window ||
+    if (id.serial > creator.created_through() + limits_.creation_window ||
         payer.promised >= limits_.promised_per_peer)
       return cause::too_many;
     ++payer.promised;

@@ -3,11 +3,11 @@
 // What a ledger knows about each other worker: is it alive, which of its creations were seen, and
 // the numbers that this worker gives out towards it.
 
+#include <weft/core/detail/numbers_seen.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace weft::rref_protocol::detail {
@@ -17,9 +17,8 @@ struct session {
   bool ended = false;
 
   // The peer creates at this owner. CREATEs of one creator may pass each other (two threads encode
-  // at once), so the seen ones are "all up to created_through, and these beyond".
-  std::uint64_t created_through = 0;
-  std::set<std::uint64_t> created_beyond;
+  // at once).
+  weft::detail::numbers_seen<std::uint64_t> created{1};
   std::uint32_t promised = 0;  // entries that this peer named before their CREATE
 
   // This worker is a user of the peer. One sequence for all references of a session, not one for
@@ -27,16 +26,8 @@ struct session {
   std::uint64_t sequence = 0;
   std::uint64_t serial = 0;
 
-  [[nodiscard]] bool seen(std::uint64_t number) const {
-    return number <= created_through || created_beyond.contains(number);
-  }
-  void see(std::uint64_t number) {
-    created_beyond.insert(number);
-    while (!created_beyond.empty() && *created_beyond.begin() == created_through + 1) {
-      created_beyond.erase(created_beyond.begin());
-      ++created_through;
-    }
-  }
+  /// All creations up to this one were seen.
+  [[nodiscard]] std::uint64_t created_through() const noexcept { return created.next() - 1; }
 };
 
 class session_table {

@@ -21,16 +21,15 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
                                       std::optional<at::ThreadLocalState> state)
     : graph_(&graph),
       dependencies_(graph.size()),
-      complete_(plan.phase() != wave_phase::discover),
+      open_(plan.phase() == wave_phase::discover ? graph.size() : 0),
       buffers_(graph.size()),
       needed_(plan.needed_nodes()),
       retention_(plan.retention()),
       self_(plan.self()),
       state_(std::move(state)) {
-  if (!complete_) open_.resize(graph.size());
   const auto counts = plan.dependencies();
   for (node_index n = 0; n < graph.size(); ++n) {
-    if (!complete_ && plan.may_grow(n)) {
+    if (plan.may_grow(n)) {
       open_[n] = true;
     } else if (n < counts.size()) {
       dependencies_[n] = counts[n];
@@ -39,10 +38,9 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
 }
 
 inline void local_executor::complete(const wave& plan) {
-  if (complete_) return;
+  if (open_.empty()) return;
   const auto counts = plan.dependencies();
   const std::vector<bool> open = std::exchange(open_, {});
-  complete_ = true;
   needed_ = plan.needed_nodes();
   for (node_index n = 0; n < counts.size(); ++n) {
     if (!open[n]) continue;
@@ -85,10 +83,7 @@ run_state local_executor::run(Sink&& sink) {
   const at::AutoGradMode off(false);
   while (!failure_) {
     if (stop_.load(std::memory_order_relaxed)) return run_state::stopped;
-    if (ready_.empty()) {
-      const bool all = complete_ && nodes_run_ == needed_;
-      return all ? run_state::drained : run_state::waiting;
-    }
+    if (ready_.empty()) return has_drained() ? run_state::drained : run_state::waiting;
     const node_index n = ready_.top().node;
     ready_.pop();
     ++nodes_run_;

@@ -22,11 +22,11 @@ void wave::take(const begin& in, G& g, outputs& out) {
   for (node_index n : in.roots) {
     if (visit(n)) stack.push_back(n);
   }
-  roots_ = in.roots;
   walk(g, std::move(stack), out);
   if (over()) return;
   maybe_settle(out);
   maybe_run(g, out);
+  if (phase_ == wave_phase::discover) run_early(g, in.roots, out);
 }
 
 template <graph G>
@@ -140,7 +140,7 @@ void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
 /// Counts the acks whose needs have all come.
 inline void wave::take_acks(worker_rank from, need_log& log) {
   const auto came = asked_by_.find(from);
-  const std::uint32_t needs = came == asked_by_.end() ? 0 : came->second.first_missing();
+  const std::uint32_t needs = came == asked_by_.end() ? 0 : came->second.next();
   for (auto ack = log.early.begin(); ack != log.early.end();) {
     if (ack->second.needs > needs) {
       ++ack;
@@ -223,19 +223,15 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
   while (!stack.empty()) {
     const node_index n = stack.back();
     stack.pop_back();
-    const auto received = g.receive(n);
-    if (!received) {
-      g.next(n, edge_to);
-    } else if (received->peer != self_) {
-      asks[received->peer].push_back(received->message);
-    } else if (const auto point = g.send(received->message); point && point->peer == self_) {
-      edge_to(point->node);
-    } else {
+    const auto elsewhere = follow(g, n, edge_to);
+    if (!elsewhere) continue;
+    if (elsewhere->peer == self_) {
       return give_up({self_, abort_reason::refused,
                       "worker " + std::to_string(self_) + " has lost its message " +
-                          std::to_string(received->message) + " to itself"},
+                          std::to_string(elsewhere->message) + " to itself"},
                      self_, out);
     }
+    asks[elsewhere->peer].push_back(elsewhere->message);
   }
   for (auto& [peer, messages] : asks) {
     need_log& log = asked_[peer];
@@ -247,6 +243,20 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
     const auto reply = back ? need_reply::none : need_reply::own;
     send(peer, need_message{log.next++, retention_, std::move(messages), reply}, out);
   }
+}
+
+template <graph G, class F>
+std::optional<peer_message> wave::follow(G& g, node_index n, F&& visit) const {
+  const auto received = g.receive(n);
+  if (!received) {
+    g.next(n, visit);
+    return std::nullopt;
+  }
+  if (received->peer != self_) return received;
+  const auto point = g.send(received->message);
+  if (!point || point->peer != self_) return received;
+  visit(point->node);
+  return std::nullopt;
 }
 
 inline bool wave::visit(node_index n) {
@@ -262,15 +272,11 @@ inline bool wave::visit(node_index n) {
 
 template <graph G>
 void wave::maybe_run(G& g, outputs& out) {
-  if (phase_ != wave_phase::discover) return;
-  if (g.messages(self_) == needed_.size()) return run(out);
-  if (!is_initiator() || !open_.empty() || !mark_open(g)) return;
-  launched_ = true;
-  out.emplace_back(launch{});
+  if (phase_ == wave_phase::discover && g.messages(self_) == needed_.size()) run(out);
 }
 
 template <graph G>
-bool wave::mark_open(G& g) {
+void wave::run_early(G& g, std::span<const node_index> roots, outputs& out) {
   std::vector<node_index> stack;
   const auto meet = [&](node_index n) {
     if (n >= open_.size()) open_.resize(n + std::size_t{1});
@@ -283,14 +289,12 @@ bool wave::mark_open(G& g) {
   while (!stack.empty()) {
     const node_index n = stack.back();
     stack.pop_back();
-    const auto received = g.receive(n);
-    if (!received) {
-      g.next(n, meet);
-    } else if (received->peer == self_) {
-      if (const auto point = g.send(received->message)) meet(point->node);
-    }
+    follow(g, n, meet);
   }
-  return std::any_of(roots_.begin(), roots_.end(), [&](node_index n) { return !may_grow(n); });
+  if (std::all_of(roots.begin(), roots.end(), [&](node_index n) { return may_grow(n); })) {
+    return open_.clear();
+  }
+  out.emplace_back(launch{});
 }
 
 inline void wave::maybe_settle(outputs& out) {
@@ -302,10 +306,11 @@ inline void wave::maybe_settle(outputs& out) {
     participants_.erase(self_);
     waiting_.erase(self_);
     for (worker_rank w : waiting_) send(w, go_message{}, out);
-    for (worker_rank w : done_) {
-      if (!participants_.contains(w)) refuse(w, "a done from a worker without part", out);
-    }
-    std::erase_if(done_, [&](worker_rank w) { return !participants_.contains(w); });
+    std::erase_if(done_, [&](worker_rank w) {
+      if (participants_.contains(w)) return false;
+      refuse(w, "a done from a worker without part", out);
+      return true;
+    });
     if (phase_ == wave_phase::discover) run(out);
     return maybe_finish(out);
   }
@@ -327,11 +332,11 @@ inline void wave::send_ack(engagement to, std::vector<worker_rank> workers,
 
 inline void wave::run(outputs& out) {
   phase_ = wave_phase::run;
-  if (launched_) {
+  if (open_.empty()) {
+    out.emplace_back(launch{});
+  } else {
     open_.clear();
     out.emplace_back(complete{});
-  } else {
-    out.emplace_back(launch{});
   }
   for (message_id m : std::exchange(early_, {})) out.emplace_back(start{m, needed_.at(m).node});
 }
