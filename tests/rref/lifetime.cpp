@@ -76,6 +76,20 @@ TEST_CASE("rref: an object is destroyed once, on its owner's thread, after the l
   });
 }
 
+TEST_CASE("rref: whoever drops the object last, it is destroyed on its owner's thread") {
+  workers_everywhere(1, [](workers& all, worker& me) -> asio::awaitable<void> {
+    record::of_all().reset();
+    auto p = me.share(probe(1));
+    co_await p.call<&probe::stay>();
+    auto held = p.local();
+    p = {};
+    co_await check_nothing_is_left(all);
+    CHECK(record::of_all().destroyed == 0);
+    std::thread([held = std::move(held)]() mutable { held.reset(); }).join();
+    co_await check_destroyed(1);
+  });
+}
+
 TEST_CASE("rref: whoever holds it last keeps the object, over several hands") {
   workers_everywhere(4, [](workers& all, worker& me) -> asio::awaitable<void> {
     record::of_all().reset();

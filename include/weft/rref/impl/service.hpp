@@ -6,8 +6,6 @@
 
 #include <asio/post.hpp>
 
-#include <algorithm>
-
 namespace weft::detail {
 
 /// State behind the lock. It outlives the service as long as handles do.
@@ -40,6 +38,19 @@ class rref_core final : public reference_keeper {
       leave();
       return result;
     }
+  }
+
+  /// The same object, destroyed on the worker's thread whoever drops it last: a call that runs it
+  /// on the pool may outlive the last reference.
+  [[nodiscard]] static std::shared_ptr<void> at_home(const ref<rref_core>& core,
+                                                     std::shared_ptr<void> object) {
+    void* const address = object.get();
+    return {address, [core, object = std::move(object)](void*) mutable {
+              const std::lock_guard lock(core->mutex);
+              if (!core->me) return;  // the deleter destroys it when the lock is free again
+              asio::post(core->me->context(),
+                         [object = std::move(object)]() mutable { object.reset(); });
+            }};
   }
 
   void drop(const rref_id& id) noexcept override {
@@ -75,7 +86,7 @@ class rref_core final : public reference_keeper {
  private:
   struct after {
     std::vector<std::uint32_t> flush;
-    std::vector<std::shared_ptr<void>> destroy;
+    std::vector<std::shared_ptr<void>> drop;
     std::vector<std::function<void()>> run;
   };
 
@@ -100,7 +111,7 @@ class rref_core final : public reference_keeper {
         for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
         at->second.waiting.clear();
       } else if (e.kind == rref_protocol::event_kind::released) {
-        todo.destroy.push_back(std::move(at->second.object));
+        todo.drop.push_back(std::move(at->second.object));
         for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
         values.erase(at);
       }
@@ -113,10 +124,6 @@ class rref_core final : public reference_keeper {
     if (!w) return;
     for (const std::uint32_t rank : todo.flush) w->to(rank).flush();
     for (auto& f : todo.run) f();
-    std::erase(todo.destroy, nullptr);
-    if (!todo.destroy.empty()) {
-      asio::post(w->context(), [objects = std::move(todo.destroy)]() mutable { objects.clear(); });
-    }
   }
 };
 
@@ -135,9 +142,10 @@ live_rref_service<T>::~live_rref_service() {
 
 template <class T>
 ref<reference> live_rref_service<T>::share(std::shared_ptr<void> value, const void* type) {
+  std::shared_ptr<void> object = core::at_home(core_, std::move(value));
   const rref_id id = core_->run([&](auto& b, auto& o) {
     const rref_id fresh = b.create_local();
-    core_->values[fresh] = {std::move(value), type, {}, {}};
+    core_->values[fresh] = {std::move(object), type, {}, {}};
     b.value_ready(fresh, o);
     return fresh;
   });
@@ -349,8 +357,8 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
       });
       for (auto& w : waiting) w();
     };
-    keeper.keep = [settle](std::shared_ptr<void> object, const void* type) {
-      settle(std::move(object), type, {});
+    keeper.keep = [c = core_, settle](std::shared_ptr<void> object, const void* type) {
+      settle(core::at_home(c, std::move(object)), type, {});
     };
     keeper.fail = [settle](error why) { settle(nullptr, nullptr, std::move(why)); };
   }
