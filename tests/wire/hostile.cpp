@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -267,7 +268,7 @@ TEST_CASE("hostile: each bit of header and table flipped") {
           }
         }
       } else {
-        const weft::error e = f.error();
+        const weft::error& e = f.error();
         const bool typed = e == weft::errc::protocol_error || e == weft::errc::version_mismatch ||
                            e == weft::errc::message_too_large || e == weft::errc::closed;
         CHECK(typed);
@@ -392,7 +393,7 @@ TEST_CASE("hostile: the sender's own limits are typed errors before anything is 
         }) == weft::errc::message_too_large);
   CHECK(error_of([&] {
           weft::message m(small);
-          for (int i = 0; i < 26; ++i) weft::encode_all(m.payload(), i);
+          for (const int i : std::array<int, 26>{}) weft::encode_all(m.payload(), i);
           (void)std::move(m).finish({});
         }) == weft::errc::message_too_large);
   CHECK(error_of([&] {

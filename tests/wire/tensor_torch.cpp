@@ -290,6 +290,17 @@ TEST_CASE("tensor: sparse COO with indices, values and the coalesced flag") {
   CHECK(same_bytes(mixed.to_dense(), sparse.to_dense()));
 }
 
+TEST_CASE("tensor: without run and use_tensors the error names both") {
+  weft::use_tensors();
+  const auto made = std::exchange(weft::detail::make_tensor_table, nullptr);
+  const weft::error e = error_of([] { (void)pack(at::ones({2})); });
+  weft::detail::make_tensor_table = made;
+  CHECK(e == weft::errc::not_encodable);
+  CHECK(e.message().find("weft::run") != std::string::npos);
+  CHECK(e.message().find("weft::use_tensors") != std::string::npos);
+  CHECK_FALSE(error_of([] { (void)pack(at::ones({2})); }));
+}
+
 TEST_CASE("tensor: what cannot travel is refused by name, before anything is sent") {
   auto refused = [](const at::Tensor& t) {
     const weft::error e = error_of([&] { (void)pack(t); });

@@ -141,7 +141,7 @@ namespace detail {
 template <class T>
 class live_autograd_service final : public autograd_service {
  public:
-  explicit live_autograd_service(worker& me) : me_(me) {}
+  explicit live_autograd_service(worker& me) : me_(me) { use_tensors<T>(); }
 
   [[nodiscard]] ref<context_state> open() override;
   void release(context_state& state) override;

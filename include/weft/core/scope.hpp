@@ -160,10 +160,11 @@ class scope_executor {
 
 static_assert(sizeof(scope_executor<asio::io_context::executor_type>) <= 16);
 
-/// The executor of a coroutine that runs on `context` inside `installed`.
-template <class = void>
-[[nodiscard]] asio::any_io_executor scoped(asio::io_context& context, ref<const scope> installed) {
-  return scope_executor<asio::io_context::executor_type>(context.get_executor(),
+/// The executor of a coroutine that runs on `context` inside `installed`. A template over the
+/// io_context only so that nothing of it is compiled where it is not used.
+template <class Context = asio::io_context>
+[[nodiscard]] asio::any_io_executor scoped(Context& context, ref<const scope> installed) {
+  return scope_executor<typename Context::executor_type>(context.get_executor(),
                                                          std::move(installed));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions compiled into this program: weft's only process-wide state, constant once main
-// begins. Instantiating `call<&f>` or `expose<&f>` anywhere puts f into it.
+// The functions compiled into this program: weft's only process-wide state (but for whether the
+// code of tensors is, wire/tensor.hpp), constant once main begins. Instantiating `call<&f>` or
+// `expose<&f>` anywhere puts f into it.
 #pragma once
 
 #include <weft/core/error.hpp>

@@ -81,7 +81,10 @@ class worker {
   [[nodiscard]] std::uint32_t world_size() const noexcept { return members_.size(); }
   [[nodiscard]] const membership& members() const noexcept { return members_; }
   [[nodiscard]] const options& settings() const noexcept { return options_; }
-  [[nodiscard]] asio::any_io_executor get_executor() { return scoped(env_.context, this_scope()); }
+  template <class = void>
+  [[nodiscard]] asio::any_io_executor get_executor() {
+    return scoped(env_.context, this_scope());
+  }
   [[nodiscard]] asio::io_context& context() const noexcept { return env_.context; }
   [[nodiscard]] asio::thread_pool& pool() noexcept { return pool_; }
   [[nodiscard]] weft::clock& time() const noexcept { return env_.time; }

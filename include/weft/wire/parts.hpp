@@ -28,11 +28,16 @@ inline char part_key = 0;  // only its address is used
 /// Parts by class, in the order in which they were first asked for. Unused: no allocation.
 class parts {
  public:
-  /// The message's only P, default-constructed at first use.
+  /// The message's only P, made at first use by `P::make()` if there is one.
   template <class P>
   P& get() {
     if (P* found = find<P>()) return *found;
-    auto fresh = std::make_unique<P>();
+    std::unique_ptr<P> fresh;
+    if constexpr (requires { P::make(); }) {
+      fresh = P::make();
+    } else {
+      fresh = std::make_unique<P>();
+    }
     P& result = *fresh;
     parts_.emplace_back(&detail::part_key<P>, std::move(fresh));
     return result;

@@ -20,9 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace weft {
@@ -40,17 +40,38 @@ class tensor_blob_owner final : public blob_owner {
   c10::Storage storage_;
 };
 
+class tensor_table;
+
+namespace detail {
+/// Set before main, as the table of functions is.
+inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
+}  // namespace detail
+
+/// Compiles into this file what encodes and decodes tensors; effective wherever it is compiled in.
+/// One file of a program suffices, so those with remote calls do without. `run` uses it; a program
+/// that has tensors in messages but no `run` does so itself.
+template <class = void>
+void use_tensors() noexcept;
+
 /// The tensors of one message, a part of its record. Used by one thread at a time.
-class tensor_table final : public part {
+class tensor_table : public part {
  public:
+  /// Throws `rpc_error` with `not_encodable` if the program does without `use_tensors`.
+  [[nodiscard]] static std::unique_ptr<tensor_table> make() {
+    if (detail::make_tensor_table == nullptr) {
+      throw rpc_error(errc::not_encodable,
+                      "a tensor in a program that names neither weft::run nor weft::use_tensors");
+    }
+    return detail::make_tensor_table();
+  }
+
   // ---- sender
   /// Puts a tensor aside and returns its index; the same tensor again has the same index. Throws
   /// `rpc_error` with `not_encodable` for what cannot travel (quantised, nested, CUDA, ...).
-  std::uint32_t add(const at::Tensor& tensor);
+  virtual std::uint32_t add(const at::Tensor& tensor) = 0;
   /// Those put aside, by index. They are held until the message is framed, their storage until it
   /// is sent.
   [[nodiscard]] std::span<const at::Tensor> tensors() const noexcept { return tensors_; }
-  void finish(message& m) override;
 
   // ---- receiver
   /// Called once, before any tensor is handed out, with those that require grad on the sender's
@@ -59,17 +80,15 @@ class tensor_table final : public part {
   std::function<void(std::span<at::Tensor>)> on_received;
   /// The tensor with that index in the message that `r` reads. Checks and builds all of them at
   /// the first call.
-  [[nodiscard]] const at::Tensor& received(reader& r, std::uint32_t index);
+  [[nodiscard]] virtual const at::Tensor& received(reader& r, std::uint32_t index) = 0;
   /// The same, without waiting for a codec to ask.
-  void open(reader& r);
+  virtual void open(reader& r) = 0;
 
   /// What a receiver charges for a tensor beside its bytes.
   static constexpr std::uint64_t cost = 448;
 
- private:
+ protected:
   std::vector<at::Tensor> tensors_;
-  std::unordered_map<const void*, std::uint32_t> index_of_;  // used once there are many
-  bool open_ = false;
 };
 
 template <>
@@ -91,5 +110,4 @@ struct structure<at::Tensor> {
 
 }  // namespace weft
 
-#include <weft/wire/impl/tensor_receive.hpp>
-#include <weft/wire/impl/tensor_send.hpp>
+#include <weft/wire/live_tensor_table.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/wire/tensor.hpp: tensors over the received buffers. Every descriptor was checked
-// before libtorch hears of it.
+// Bodies of weft/wire/live_tensor_table.hpp: tensors over the received buffers. Every descriptor
+// was checked before libtorch hears of it.
 #pragma once
 
-#include <weft/wire/tensor.hpp>
+#include <weft/wire/live_tensor_table.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
@@ -17,6 +17,7 @@
 namespace weft {
 namespace detail {
 
+template <class>
 class tensor_unpacker {
  public:
   tensor_unpacker(reader& r, std::span<const blob> blobs)
@@ -56,7 +57,8 @@ class tensor_unpacker {
   std::uint64_t work_ = 0;  // what is left for checking index values, in bytes
 };
 
-inline const tensor_unpacker::memory& tensor_unpacker::of(std::uint32_t buffer) {
+template <class T>
+auto tensor_unpacker<T>::of(std::uint32_t buffer) -> const memory& {
   memory& m = memory_[buffer];
   if (m.storage) return m;
   const blob& b = blobs_[buffer];
@@ -88,7 +90,8 @@ inline const tensor_unpacker::memory& tensor_unpacker::of(std::uint32_t buffer) 
   return m;
 }
 
-inline at::Tensor tensor_unpacker::strided(const tensor_desc& d) {
+template <class T>
+at::Tensor tensor_unpacker<T>::strided(const tensor_desc& d) {
   const auto type = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(d.dtype));
   const c10::DispatchKeySet keys(c10::DispatchKey::CPU);
   c10::Storage storage;
@@ -110,8 +113,9 @@ inline at::Tensor tensor_unpacker::strided(const tensor_desc& d) {
   return t;
 }
 
-inline at::Tensor tensor_unpacker::sparse(const tensor_desc& d, const at::Tensor& indices,
-                                          const at::Tensor& values) {
+template <class T>
+at::Tensor tensor_unpacker<T>::sparse(const tensor_desc& d, const at::Tensor& indices,
+                                      const at::Tensor& values) {
   const std::int64_t dims = indices.size(0);
   const std::int64_t nonzeros = indices.size(1);
   const bool coalesced = (d.flags & tensor_coalesced) != 0;
@@ -142,13 +146,15 @@ inline at::Tensor tensor_unpacker::sparse(const tensor_desc& d, const at::Tensor
                                        values.options().layout(at::kSparse), coalesced);
 }
 
-inline void tensor_unpacker::note_bools(const tensor_desc& d) {
+template <class T>
+void tensor_unpacker<T>::note_bools(const tensor_desc& d) {
   if (d.dtype != dtype_bool || d.layout != tensor_layout::strided || d.buffer == no_buffer) return;
   if (of(d.buffer).ours) return;
   bools_.push_back({d.buffer, d.offset, d.offset + shape_of(d).extent});
 }
 
-inline void tensor_unpacker::check_bools() {
+template <class T>
+void tensor_unpacker<T>::check_bools() {
   std::sort(bools_.begin(), bools_.end(), [](const byte_range& a, const byte_range& b) {
     return std::tie(a.buffer, a.begin) < std::tie(b.buffer, b.begin);
   });
@@ -167,9 +173,8 @@ inline void tensor_unpacker::check_bools() {
   }
 }
 
-}  // namespace detail
-
-inline const at::Tensor& tensor_table::received(reader& r, std::uint32_t index) {
+template <class T>
+const at::Tensor& live_tensor_table<T>::received(reader& r, std::uint32_t index) {
   if (!open_) open(r);
   if (index >= tensors_.size()) {
     r.fail("tensor " + std::to_string(index) + " of a message that has " +
@@ -178,7 +183,8 @@ inline const at::Tensor& tensor_table::received(reader& r, std::uint32_t index) 
   return tensors_[index];
 }
 
-inline void tensor_table::open(reader& r) {
+template <class T>
+void live_tensor_table<T>::open(reader& r) {
   if (open_) return;
   incoming_message* in = r.source();
   const auto section = in ? in->section(section_kind::tensors) : std::nullopt;
@@ -188,9 +194,9 @@ inline void tensor_table::open(reader& r) {
 
   tensor_desc_reader descs(*section);
   const auto [count, total] = descs.head();
-  r.charge(total, cost);
+  r.charge(total, tensor_table::cost);
   const at::NoGradGuard no_grad;
-  detail::tensor_unpacker unpack(r, blobs);
+  tensor_unpacker<T> unpack(r, blobs);
   std::vector<at::Tensor> all(total);
   std::vector<std::uint32_t> with_grad;
   tensor_desc d;
@@ -221,4 +227,5 @@ inline void tensor_table::open(reader& r) {
   open_ = true;
 }
 
+}  // namespace detail
 }  // namespace weft

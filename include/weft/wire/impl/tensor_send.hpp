@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/wire/tensor.hpp: what can travel, and which bytes of which storage do.
+// Bodies of weft/wire/live_tensor_table.hpp: what can travel, and which bytes of which storage do.
 #pragma once
 
-#include <weft/wire/tensor.hpp>
+#include <weft/wire/live_tensor_table.hpp>
 
 #include <ATen/core/grad_mode.h>
 
@@ -50,6 +50,7 @@ namespace detail {
 }
 
 // Plans which ranges of which storages the message's buffers are.
+template <class>
 class tensor_packer {
  public:
   void add(const at::Tensor& t) {
@@ -89,7 +90,8 @@ class tensor_packer {
   std::unordered_map<const void*, std::size_t> storages_;  // looked up, never iterated
 };
 
-inline void tensor_packer::add(at::Tensor t, std::uint8_t flags) {
+template <class T>
+void tensor_packer<T>::add(at::Tensor t, std::uint8_t flags) {
   item& it = items_.emplace_back();
   if (!t.defined()) return;
   if (t.is_conj()) t = t.resolve_conj();
@@ -115,7 +117,8 @@ inline void tensor_packer::add(at::Tensor t, std::uint8_t flags) {
   describe(it);
 }
 
-inline void tensor_packer::describe(item& it) {
+template <class T>
+void tensor_packer<T>::describe(item& it) {
   const at::Tensor& t = it.data;
   const tensor_shape shape = shape_of(it.desc);
   if (!shape.fits) refuse_tensor(t, "a tensor whose sizes or strides are beyond the limits");
@@ -137,7 +140,8 @@ inline void tensor_packer::describe(item& it) {
   it.gaps = shape.extent > distinct;
 }
 
-inline void tensor_packer::add_parts() {
+template <class T>
+void tensor_packer<T>::add_parts() {
   const std::size_t count = items_.size();
   for (std::size_t i = 0; i < count; ++i) {
     if (items_[i].desc.layout != tensor_layout::sparse_coo) continue;
@@ -151,7 +155,8 @@ inline void tensor_packer::add_parts() {
 }
 
 // A view with gaps becomes a copy of its elements; expanded dimensions stay expanded.
-inline void tensor_packer::compact(item& it) {
+template <class T>
+void tensor_packer<T>::compact(item& it) {
   std::vector<std::int64_t> sizes(it.desc.sizes().begin(), it.desc.sizes().end());
   std::vector<std::int64_t> strides(it.desc.strides().begin(), it.desc.strides().end());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -164,7 +169,8 @@ inline void tensor_packer::compact(item& it) {
   describe(it);
 }
 
-inline void tensor_packer::merge() {
+template <class T>
+void tensor_packer<T>::merge() {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].data.defined() && !items_[i].gaps) order.push_back(i);
@@ -207,7 +213,8 @@ inline void tensor_packer::merge() {
   for (range& each : ranges_) each.begin -= each.begin % each.item;
 }
 
-inline void tensor_packer::write(message& m, std::uint32_t count) {
+template <class T>
+void tensor_packer<T>::write(message& m, std::uint32_t count) {
   merge();
   std::vector<std::uint32_t> buffers(ranges_.size(), no_buffer);
   bytes section;
@@ -232,9 +239,8 @@ inline void tensor_packer::write(message& m, std::uint32_t count) {
   m.payload().charge(items_.size(), tensor_table::cost);
 }
 
-}  // namespace detail
-
-inline std::uint32_t tensor_table::add(const at::Tensor& t) {
+template <class T>
+std::uint32_t live_tensor_table<T>::add(const at::Tensor& t) {
   constexpr std::size_t few = 16;
   const void* key = t.unsafeGetTensorImpl();  // all undefined ones are one
   const auto next = static_cast<std::uint32_t>(tensors_.size());
@@ -252,19 +258,21 @@ inline std::uint32_t tensor_table::add(const at::Tensor& t) {
     if (!fresh) return at->second;
   }
   if (t.defined()) {
-    if (const char* what = detail::obstacle(t)) detail::refuse_tensor(t, what);
+    if (const char* what = obstacle(t)) refuse_tensor(t, what);
   }
   tensors_.push_back(t);
   return next;
 }
 
-inline void tensor_table::finish(message& m) {
+template <class T>
+void live_tensor_table<T>::finish(message& m) {
   if (tensors_.empty()) return;
   const at::NoGradGuard no_grad;
-  detail::tensor_packer packer;
+  tensor_packer<T> packer;
   for (const at::Tensor& t : tensors_) packer.add(t);
   packer.add_parts();
   packer.write(m, static_cast<std::uint32_t>(tensors_.size()));
 }
 
+}  // namespace detail
 }  // namespace weft
