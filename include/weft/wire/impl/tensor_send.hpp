@@ -226,9 +226,9 @@ void tensor_packer<T>::write(message& m, std::uint32_t count) {
       const range& r = ranges_[it.range];
       std::uint32_t& buffer = buffers[it.range];
       if (buffer == no_buffer) {  // buffers are sent in the order in which tensors name them
-        auto* memory = static_cast<std::byte*>(const_cast<void*>(r.memory.data()));
-        buffer = m.add_blob(
-            blob(memory + r.begin, r.end - r.begin, make_ref<tensor_blob_owner>(r.memory)));
+        const auto* memory = static_cast<const std::byte*>(r.memory.data());
+        buffer = m.add_blob(blob(const_cast<std::byte*>(memory) + r.begin, r.end - r.begin,
+                                 make_ref<tensor_blob_owner>(r.memory)));
       }
       it.desc.buffer = buffer;
       it.desc.offset = it.begin - r.begin;
