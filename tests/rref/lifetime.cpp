@@ -90,6 +90,30 @@ TEST_CASE("rref: whoever drops the object last, it is destroyed on its owner's t
   });
 }
 
+TEST_CASE("rref: another thread drops references while their worker ends") {
+  for (const over how : {over::inproc, over::tcp}) {
+    record::of_all().reset();
+    std::vector<rref<probe>> kept;
+    std::thread dropping;
+    {
+      workers all(2, how, with_io_threads(1));
+      const auto ends = all.run([&](workers&, worker& me) -> asio::awaitable<void> {
+        for (int i = 0; i < 1000; ++i) {
+          kept.push_back(me.share(probe(i)));
+          kept.push_back(me.peer(1).make<probe>(i));
+        }
+        CHECK(co_await kept.back().call<&probe::value>() == 999);
+      });
+      CHECK_FALSE(ends[0]);
+      CHECK_FALSE(ends[1]);
+      dropping = std::thread([&] { kept.clear(); });
+    }
+    dropping.join();
+    CHECK(record::of_all().made == 2000);
+    CHECK(record::of_all().destroyed == 2000);
+  }
+}
+
 TEST_CASE("rref: whoever holds it last keeps the object, over several hands") {
   workers_everywhere(4, [](workers& all, worker& me) -> asio::awaitable<void> {
     record::of_all().reset();

@@ -74,6 +74,8 @@ class service {
     static_cast<void>(deadline);
     co_return;
   }
+  /// The worker is about to go. Handles that other threads still have must not touch it after this.
+  virtual void detach() noexcept {}
 };
 
 /// Part of a request whose function runs on an object that the receiver owns. Filled by the service

@@ -79,7 +79,7 @@ template <class T>
 class live_rref_service final : public rref_service {
  public:
   explicit live_rref_service(worker& me);
-  ~live_rref_service() override;
+  ~live_rref_service() override { live_rref_service::detach(); }
 
   [[nodiscard]] ref<detail::reference> share(std::shared_ptr<void> value,
                                              const void* type) override;
@@ -102,6 +102,7 @@ class live_rref_service final : public rref_service {
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
+  void detach() noexcept override;
 
  private:
   using core = rref_core<T>;

@@ -6,6 +6,8 @@
 
 #include <asio/post.hpp>
 
+#include <atomic>
+
 namespace weft::detail {
 
 /// State behind the lock. It outlives the service as long as handles do.
@@ -27,8 +29,13 @@ class rref_core final : public reference_keeper {
     std::unique_lock lock(mutex);
     const auto leave = [&] {
       after todo = settle();
+      worker* const w = me;
+      if (w) users.fetch_add(1);
       lock.unlock();
-      finish(std::move(todo));
+      if (!w) return;
+      for (const std::uint32_t rank : todo.flush) w->to(rank).flush();
+      for (auto& f : todo.run) f();
+      if (users.fetch_sub(1) == 1) users.notify_all();
     };
     if constexpr (std::is_void_v<decltype(step(books, out))>) {
       step(books, out);
@@ -77,7 +84,8 @@ class rref_core final : public reference_keeper {
     return error(errc::rref_lost, text + "the object was freed while the reference travelled");
   }
 
-  worker* me;  // null once the worker is gone
+  worker* me;                           // null once the worker is gone
+  std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
   mutable std::mutex mutex;
   rref_protocol::ledger books;
   rref_protocol::outputs out;
@@ -119,25 +127,20 @@ class rref_core final : public reference_keeper {
     out.clear();
     return todo;
   }
-  void finish(after todo) {
-    worker* const w = me;
-    if (!w) return;
-    for (const std::uint32_t rank : todo.flush) w->to(rank).flush();
-    for (auto& f : todo.run) f();
-  }
 };
 
 template <class T>
 live_rref_service<T>::live_rref_service(worker& me) : core_(make_ref<core>(me)) {}
 
 template <class T>
-live_rref_service<T>::~live_rref_service() {
+void live_rref_service<T>::detach() noexcept {
   std::map<rref_id, typename core::value> values;
   {
     const std::lock_guard lock(core_->mutex);
     core_->me = nullptr;
     values.swap(core_->values);
   }
+  for (std::uint32_t n; (n = core_->users.load()) != 0;) core_->users.wait(n);
 }
 
 template <class T>
