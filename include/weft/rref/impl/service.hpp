@@ -29,13 +29,11 @@ class rref_core final : public reference_keeper {
     std::unique_lock lock(mutex);
     const auto leave = [&] {
       after todo = settle();
-      worker* const w = me;
-      if (w) users.fetch_add(1);
+      const worker_use here(*this);
       lock.unlock();
-      if (!w) return;
-      for (const std::uint32_t rank : todo.flush) w->to(rank).flush();
+      if (!here.who) return;
+      for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush();
       for (auto& f : todo.run) f();
-      if (users.fetch_sub(1) == 1) users.notify_all();
     };
     if constexpr (std::is_void_v<decltype(step(books, out))>) {
       step(books, out);
@@ -96,6 +94,17 @@ class rref_core final : public reference_keeper {
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<std::function<void()>> run;
+  };
+  /// The worker, if it is there, stays as long as this; made under the lock.
+  struct worker_use {
+    explicit worker_use(rref_core& c) : who(c.me), users(c.users) { users.fetch_add(1); }
+    worker_use(const worker_use&) = delete;
+    worker_use& operator=(const worker_use&) = delete;
+    ~worker_use() {
+      if (users.fetch_sub(1) == 1) users.notify_all();
+    }
+    worker* const who;
+    std::atomic<std::uint32_t>& users;
   };
 
   /// Under the lock.
