@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "weft_pair.hpp"
 
-#include <ATen/Parallel.h>
-
 #include <cerrno>
 #include <memory>
 #include <stdexcept>
@@ -62,7 +60,6 @@ class store_socket {
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", std::to_string(port_));
     set("WEFT_STORE_FD", std::to_string(descriptor_));
-    set("OMP_NUM_THREADS", "1");  // run() leaves the number of threads alone
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   }
 
@@ -72,7 +69,6 @@ class store_socket {
 };
 
 int run_over(link_kind over, unsigned io_threads, job what, outbox& out) {
-  at::set_num_threads(1);  // after start, the environment is not asked any more
   weft::options settings;
   settings.workers = ends;
   settings.io_threads = io_threads;

@@ -64,10 +64,15 @@ template <class = void>
   return 1;
 }
 
-template <class = void>
-[[nodiscard]] unsigned pool_size(const options& o, std::uint32_t on_this_host) {
-  if (o.pool_threads != 0) return o.pool_threads;
-  return cores_each(on_this_host);
+/// Settles how many threads such a worker has, and what each of them tells libtorch first: it keeps
+/// that number per thread, and a thread that has not been told takes every core.
+inline void settle_threads(options& o, std::uint32_t on_this_host) {
+  if (o.pool_threads == 0) o.pool_threads = cores_each(on_this_host);
+  o.intra_op_threads = intra_op_threads(o.intra_op_threads, on_this_host, o.pool_threads);
+  o.thread_starts = [n = static_cast<int>(o.intra_op_threads), then = std::move(o.thread_starts)] {
+    at::set_num_threads(n);
+    if (then) then();
+  };
 }
 
 // These take the type that compiles a whole worker as a parameter, so that it is compiled only
@@ -75,10 +80,7 @@ template <class = void>
 
 template <class Life, class... Transports>
 int run_here(const placement& where, worker_main main_, options o) {
-  o.pool_threads = pool_size(o, where.on_this_host);
-  if (!environment_text("OMP_NUM_THREADS")) {
-    at::set_num_threads(static_cast<int>(cores_each(where.on_this_host)));
-  }
+  settle_threads(o, where.on_this_host);
   member self;
   self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
   self.role = o.role(where.rank, where.size, "");
@@ -114,7 +116,7 @@ int run_here(const placement& where, worker_main main_, options o) {
 template <class Life>
 [[nodiscard]] int run_threads(worker_main main_, options o) {
   const std::uint32_t size = std::max(1u, o.workers);
-  o.pool_threads = pool_size(o, size);
+  settle_threads(o, size);
   const auto hub = std::make_shared<inproc::hub>();
   random_source random = system_random();
   membership all;

@@ -26,8 +26,10 @@ class child {
   /// Nothing takes longer than this, or it has failed.
   static constexpr std::chrono::seconds patience{120};
 
+  /// With these variables in its environment, and without those.
   explicit child(std::vector<std::string> command,
-                 const std::vector<std::pair<std::string, std::string>>& environment = {}) {
+                 const std::vector<std::pair<std::string, std::string>>& environment = {},
+                 const std::vector<std::string>& without = {}) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("child: no pipe");
     std::vector<char*> argv;
@@ -40,6 +42,7 @@ class child {
       for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
         ::unsetenv(name);
       }
+      for (const std::string& name : without) ::unsetenv(name.c_str());
       for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
       ::dup2(ends[1], STDOUT_FILENO);
       ::dup2(ends[1], STDERR_FILENO);

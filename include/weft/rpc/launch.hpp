@@ -4,7 +4,6 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
-#include <weft/rpc/detail/usable_cores.hpp>
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
@@ -191,9 +190,6 @@ void supervisor<T>::start(std::uint32_t rank) {
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(store_.port()));
   set("WEFT_STORE_FD", std::to_string(store_.fd()));
-  if (!std::getenv("OMP_NUM_THREADS")) {
-    set("OMP_NUM_THREADS", std::to_string(cores_each(options_.workers)));
-  }
   std::vector<std::string> arguments = own_arguments();
   std::vector<char*> argv;
   std::vector<char*> envp;

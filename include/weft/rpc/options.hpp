@@ -46,6 +46,11 @@ struct options {
   /// computation there stalls them.
   unsigned io_threads = 1;
   unsigned pool_threads = 0;  ///< for plain functions; 0: cores / workers on this host
+  /// Into how many threads libtorch may split one operation, on each of a worker's threads.
+  /// 0: OMP_NUM_THREADS, without it cores / workers on this host / pool_threads, at least 1.
+  unsigned intra_op_threads = 0;
+  /// Called on every thread of a worker before its first work; must not throw.
+  std::function<void()> thread_starts{};
   duration call_deadline = std::chrono::seconds(60);
   duration rendezvous_deadline = std::chrono::seconds(60);
   duration handshake_deadline = std::chrono::seconds(5);

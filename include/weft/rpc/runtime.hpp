@@ -73,8 +73,12 @@ class runtime {
   error run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
     for (auto& io : io_) {
       guards_.emplace_back(asio::make_work_guard(*io));
-      threads_.emplace_back([&c = *io] { c.run(); });
+      threads_.emplace_back([this, &c = *io] {
+        if (options_.thread_starts) options_.thread_starts();
+        c.run();
+      });
     }
+    if (options_.thread_starts) options_.thread_starts();
     error result;
     auto body = [](detail::live_worker<>& me, std::function<asio::awaitable<void>(weft::worker&)> f,
                    error& out, asio::io_context& c) -> asio::awaitable<void> {

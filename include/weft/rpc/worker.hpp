@@ -6,6 +6,7 @@
 #include <weft/core/random.hpp>
 #include <weft/core/scope.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/detail/compute_pool.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
@@ -132,7 +133,7 @@ class worker {
   membership members_;
   options options_;
   timer_list deadlines_;
-  asio::thread_pool pool_;
+  detail::compute_pool pool_;
   std::array<std::unique_ptr<service>, static_cast<std::size_t>(service_slot::count)> services_;
 };
 
@@ -141,7 +142,7 @@ inline worker::worker(environment env, membership all, options settings)
       members_(std::move(all)),
       options_(std::move(settings)),
       deadlines_(env_.time, env_.context),
-      pool_(std::max(1u, options_.pool_threads)) {}
+      pool_(std::max(1u, options_.pool_threads), options_.thread_starts) {}
 
 inline worker_stats worker::stats() const noexcept {
   worker_stats out;
