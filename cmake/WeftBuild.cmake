@@ -94,7 +94,8 @@ function(weft_response_file file)
   set(arguments -std=c++20 -DASIO_NO_DEPRECATED "-I${PROJECT_SOURCE_DIR}/include" ${ARGN})
   list(JOIN arguments "\n" content)
   set(way "-isystem\n")
-  foreach(target IN ITEMS Asio::asio nlohmann_json::nlohmann_json tl::expected weft::torch)
+  foreach(target IN ITEMS Asio::asio nlohmann_json::nlohmann_json tl::expected OpenSSL::Crypto
+      weft::torch)
     # The compiler's own folders must not be moved to another place of its search.
     set(folders "$<TARGET_PROPERTY:${target},INTERFACE_INCLUDE_DIRECTORIES>")
     set(folders "$<FILTER:${folders},EXCLUDE,^/usr/include/?$>")

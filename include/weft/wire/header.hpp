@@ -43,16 +43,18 @@
 namespace weft {
 
 enum class frame_kind : std::uint8_t {
-  hello = 1,     ///< handshake: who connects
-  welcome = 2,   ///< handshake: accepted
-  refuse = 3,    ///< handshake: not accepted, payload is an error
-  request = 4,   ///< run a function
-  reply = 5,     ///< its result
-  failure = 6,   ///< its error
-  cancel = 7,    ///< the caller no longer waits
-  control = 8,   ///< membership: end of a run, lost workers (rpc/membership.hpp)
-  rref = 16,     ///< reference counting (rref/ledger.hpp)
-  autograd = 24  ///< backward passes (autograd/wave.hpp)
+  hello = 1,       ///< handshake: who connects
+  welcome = 2,     ///< handshake: accepted
+  refuse = 3,      ///< handshake: not accepted, payload is an error
+  request = 4,     ///< run a function
+  reply = 5,       ///< its result
+  failure = 6,     ///< its error
+  cancel = 7,      ///< the caller no longer waits
+  challenge = 12,  ///< handshake: a proof, and the question for one
+  proof = 13,      ///< handshake: the answer
+  control = 8,     ///< membership: end of a run, lost workers (rpc/membership.hpp)
+  rref = 16,       ///< reference counting (rref/ledger.hpp)
+  autograd = 24    ///< backward passes (autograd/wave.hpp)
 };
 
 /// Kinds of sections in the table.
@@ -152,6 +154,8 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   case frame_kind::hello:
   case frame_kind::welcome:
   case frame_kind::refuse:
+  case frame_kind::challenge:
+  case frame_kind::proof:
   case frame_kind::request:
   case frame_kind::reply:
   case frame_kind::failure:

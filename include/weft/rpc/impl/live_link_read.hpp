@@ -146,6 +146,8 @@ expected<void> live_link<T>::handle(frame&& f) {
     return result;
   }
   case frame_kind::hello:
+  case frame_kind::challenge:
+  case frame_kind::proof:
   case frame_kind::welcome:
   case frame_kind::refuse:
     break;
