@@ -22,12 +22,17 @@ struct world {
     run_message m;
   };
 
-  explicit world(std::uint32_t size) : ended(size, false), lost(size) {
+  explicit world(std::uint32_t size) : ended(size, false), lost(size), counts(size) {
     for (std::uint32_t r = 0; r < size; ++r) workers.emplace_back(r, size);
   }
   void act(std::uint32_t who, const run_state::actions& a) {
     for (const auto& [to, m] : a.send) inflight.push_back({who, to, m});
     if (a.lose) lost[who].push_back(a.lose->first);
+    if (a.count) {
+      ++asked;
+      act(who, workers[who].counted(*a.count, counts[who]));
+    }
+    if (a.ask_again) pause = a.ask_again;
     if (a.end) {
       CHECK_FALSE(ended[who]);  // once
       ended[who] = true;
@@ -47,6 +52,9 @@ struct world {
   std::deque<flight> inflight;
   std::vector<bool> ended;
   std::vector<std::vector<std::uint32_t>> lost;
+  std::vector<weft::work_report> counts;  // what each answers
+  int asked = 0;
+  std::optional<std::chrono::milliseconds> pause;
 };
 
 TEST_CASE("run state: ends everywhere once every main has returned, in any order") {
@@ -198,8 +206,80 @@ TEST_CASE("run state: finishing twice counts once") {
   CHECK_FALSE(zero.over());
   const auto last = zero.received(2, {kind::finished, 2, ""});
   REQUIRE(last);
-  CHECK(last->end);
+  CHECK_FALSE(last->end);  // what was sent may still be under way
+  CHECK(last->count == 1);
   CHECK(last->send.size() == 2);
+  CHECK(zero.received(1, {kind::finished, 1, ""})->send.empty());
+}
+
+TEST_CASE("run state: ends when what was sent is done, and not before") {
+  world w(3);
+  w.counts[0] = {{1, 2, 0, false}};
+  w.counts[1] = {{0, 0, 1, false}};
+  for (std::uint32_t r = 0; r < 3; ++r) w.act(r, w.workers[r].main_returned());
+  w.deliver_all();
+  CHECK(w.asked == 3);
+  REQUIRE(w.pause);
+  for (const bool e : w.ended) CHECK_FALSE(e);
+  const auto missing = w.workers[0].unfinished();
+  REQUIRE(missing);
+  CHECK(missing->worker == 1);
+  CHECK(missing->missing == 1);
+  CHECK_FALSE(w.workers[1].unfinished());  // for rank 0 to say
+  w.counts[1] = {{0, 0, 2, false}};
+  w.act(0, w.workers[0].ask_again());
+  w.deliver_all();
+  CHECK(w.asked == 9);
+  for (const bool e : w.ended) CHECK(e);
+  CHECK_FALSE(w.workers[0].failure());
+  CHECK_FALSE(w.workers[0].unfinished());
+  CHECK(w.workers[0].ask_again().send.empty());
+}
+
+TEST_CASE("run state: what is not done in time ends the run, with the name of who owes it") {
+  world w(3);
+  w.counts[0] = {{2, 5, 0, false}};
+  CHECK_FALSE(w.workers[0].unfinished());  // the mains still run
+  for (std::uint32_t r = 0; r < 3; ++r) w.act(r, w.workers[r].main_returned());
+  w.deliver_all();
+  const auto missing = w.workers[0].unfinished();
+  REQUIRE(missing);
+  w.act(0, w.workers[0].cut(missing->worker, "5 requests are not done"));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 1u}) {
+    CHECK(w.ended[r]);
+    REQUIRE(w.workers[r].failure());
+    CHECK(w.workers[r].failure()->first == 2);
+    CHECK(w.workers[r].failure()->second == "5 requests are not done");
+  }
+  CHECK(w.lost[0] == std::vector<std::uint32_t>{2});  // which tells it, too
+}
+
+TEST_CASE("run state: a worker lost while the requests are counted ends the run") {
+  world w(3);
+  for (std::uint32_t r = 0; r < 3; ++r) w.act(r, w.workers[r].main_returned());
+  w.act(0, w.workers[0].link_lost(2, "gone"));
+  w.deliver_all();
+  CHECK(w.ended[0]);
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->first == 2);
+}
+
+TEST_CASE("run state: counting that breaks the protocol is refused") {
+  run_state zero(0, 2);
+  run_state one(1, 2);
+  CHECK_FALSE(one.received(0, {kind::count, 1, "", 1}));    // its main still runs
+  CHECK_FALSE(zero.received(1, {kind::counts, 1, "", 1}));  // nobody asked
+  static_cast<void>(one.main_returned());
+  CHECK(one.received(0, {kind::count, 1, "", 1})->count == 1);
+  CHECK_FALSE(one.received(0, {kind::counts, 0, "", 1}));
+  CHECK_FALSE(zero.received(1, {kind::count, 0, "", 1}));
+  static_cast<void>(zero.main_returned());
+  REQUIRE(zero.received(1, {kind::finished, 1, ""}));
+  CHECK_FALSE(zero.received(1, {kind::counts, 0, "", 1}));  // about another one
+  CHECK_FALSE(zero.received(1, {kind::counts, 1, "", 7}));  // of another round
+  CHECK_FALSE(zero.received(1, {kind::counts, 1, "", 1, {{2, 1, 1, false}}}));
+  CHECK(zero.received(1, {kind::counts, 1, "", 1}));
 }
 
 }  // namespace run_states

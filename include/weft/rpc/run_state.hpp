@@ -2,14 +2,18 @@
 // When a run ends: pure protocol over a star around rank 0.
 //
 //   worker r                     rank 0                       everybody
-//     main returned ─ finished ─►  all finished?  ─ ended ─────► stop, exit 0
+//     main returned ─ finished ─►  all finished?  ─ count ─────► how many requests are done?
+//     (drain)
+//                    ─ counts ──►  all done?      ─ ended ─────► stop, exit 0
 //     main threw    ─ failed ───►  ─ lost(who, why) ───────────► calls fail, exit non-zero
 //     (link lost) ───────────────► ─ lost(r, why) ─────────────►
 //     loses rank 0: the same, for itself
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/rpc/drain.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,12 +23,22 @@
 
 namespace weft {
 
-/// Payload of a control frame: {what 1, rank 4, text}.
+/// Payload of a control frame: {what 1, rank 4, text}; for `count` and `counts` then {round 8}, for
+/// `counts` then {n 4, n times {peer 4, sent 8, finished 8, down 1}}.
 struct run_message {
-  enum class kind : std::uint8_t { finished = 1, failed = 2, lost = 3, ended = 4 };
+  enum class kind : std::uint8_t {
+    finished = 1,
+    failed = 2,
+    lost = 3,
+    ended = 4,
+    count = 5,
+    counts = 6
+  };
   kind what = kind::finished;
-  std::uint32_t rank = 0;  ///< the worker it is about
-  std::string why;         ///< empty unless failed or lost
+  std::uint32_t rank = 0;   ///< the worker it is about
+  std::string why;          ///< empty unless failed or lost
+  std::uint64_t round = 0;  ///< of count and counts
+  work_report report{};     ///< of counts
 };
 
 /// One worker's view. `step`s are called by the worker, which carries out the returned actions.
@@ -34,12 +48,16 @@ class run_state {
     std::vector<std::pair<std::uint32_t, run_message>> send;    ///< to rank
     std::optional<std::pair<std::uint32_t, std::string>> lose;  ///< that worker is gone
     bool end = false;                                           ///< leave `run` now
+    std::optional<std::uint64_t> count;  ///< answer at once, by `counted` with that round
+    std::optional<std::chrono::milliseconds> ask_again;  ///< call `ask_again` after that long
   };
 
-  run_state(std::uint32_t rank, std::uint32_t size) : rank_(rank), done_(size, false) {}
+  run_state(std::uint32_t rank, std::uint32_t size)
+      : rank_(rank), done_(size, false), drain_(rank == 0 ? size : 0) {}
 
   /// This worker's main returned.
   actions main_returned() {
+    returned_ = true;
     if (rank_ == 0) return on_finished(0);
     actions out;
     if (!over_) out.send.push_back({0, {run_message::kind::finished, rank_, {}}});
@@ -87,8 +105,38 @@ class run_state {
       over_ = true;
       return out;
     }
+    case kind::count: {
+      if (from != 0 || rank_ == 0 || !returned_) return std::nullopt;
+      actions out;
+      if (!over_) out.count = m.round;
+      return out;
+    }
+    case kind::counts:
+      if (rank_ != 0 || m.rank != from || finished_ < done_.size()) return std::nullopt;
+      return over_ ? actions{} : on_counts(from, m.round, m.report);
     }
     return std::nullopt;
+  }
+  /// This worker's counts, asked for in that round.
+  actions counted(std::uint64_t round, work_report mine) {
+    if (over_) return {};
+    if (rank_ == 0) return on_counts(0, round, std::move(mine)).value_or(actions{});
+    actions out;
+    out.send.push_back({0, {run_message::kind::counts, rank_, {}, round, std::move(mine)}});
+    return out;
+  }
+  actions ask_again() { return over_ ? actions{} : ask(); }
+  /// Rank 0, some time before `unfinished` will be asked.
+  void last_call() noexcept { drain_.last_call(); }
+  /// Rank 0, when no more time is left: why the requests are not all done. Nothing if every main
+  /// has not even returned, or the run is over.
+  [[nodiscard]] std::optional<drain::shortfall> unfinished() const {
+    if (over_ || rank_ != 0 || finished_ < done_.size()) return std::nullopt;
+    return drain_.missing();
+  }
+  /// Rank 0: ends the run, which waited for `who` long enough.
+  actions cut(std::uint32_t who, std::string why) {
+    return over_ ? actions{} : fail(who, std::move(why));
   }
   /// The link to `peer` broke.
   actions link_lost(std::uint32_t peer, std::string why) {
@@ -116,13 +164,37 @@ class run_state {
       done_[who] = true;
       ++finished_;
     }
-    if (finished_ < done_.size()) return {};
-    over_ = true;
+    if (finished_ < done_.size() || asked_) return {};
+    return ask();
+  }
+  actions ask() {
+    asked_ = true;
     actions out;
+    out.count = drain_.ask();
     for (std::uint32_t r = 1; r < done_.size(); ++r) {
-      out.send.push_back({r, {run_message::kind::ended, r, {}}});
+      out.send.push_back({r, {run_message::kind::count, r, {}, *out.count, {}}});
     }
-    out.end = true;
+    return out;
+  }
+  std::optional<actions> on_counts(std::uint32_t from, std::uint64_t round, work_report report) {
+    const auto next = drain_.answer(from, round, std::move(report));
+    if (!next) return std::nullopt;
+    actions out;
+    switch (*next) {
+    case drain::step::waiting:
+      break;
+    case drain::step::ask_again:
+      return ask();
+    case drain::step::ask_again_later:
+      out.ask_again = drain_.pause();
+      break;
+    case drain::step::done:
+      over_ = true;
+      for (std::uint32_t r = 1; r < done_.size(); ++r) {
+        out.send.push_back({r, {run_message::kind::ended, r, {}}});
+      }
+      out.end = true;
+    }
     return out;
   }
   actions fail(std::uint32_t who, std::string why) {
@@ -143,6 +215,9 @@ class run_state {
   std::uint32_t rank_;
   std::vector<bool> done_;
   std::size_t finished_ = 0;
+  drain drain_;         // rank 0's
+  bool asked_ = false;  // rank 0: the first round has begun
+  bool returned_ = false;
   bool over_ = false;
   std::optional<std::pair<std::uint32_t, std::string>> failure_;
 };

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSL-1.0
+// When the requests of a run are done: examples, random schedules, and every schedule of small
+// runs.
+#include <weft/rpc/drain.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace draining {
+
+using weft::drain;
+using weft::peer_counts;
+using weft::work_report;
+using step = drain::step;
+
+TEST_CASE("drain: nothing was ever sent") {
+  for (const std::uint32_t size : {1u, 2u, 5u}) {
+    drain d(size);
+    std::optional<step> last;
+    for (int round = 0; round < 2; ++round) {
+      const auto n = d.ask();
+      for (std::uint32_t r = 0; r < size; ++r) last = d.answer(r, n, {});
+      CHECK(last == (round == 0 ? step::ask_again : step::done));
+    }
+  }
+}
+
+TEST_CASE("drain: one even round is not enough, two that differ are not either") {
+  drain d(2);
+  auto round = [&](std::uint64_t n) {
+    const auto r = d.ask();
+    CHECK(d.answer(0, r, {{1, n, 0, false}}) == step::waiting);
+    return d.answer(1, r, {{0, 0, n, false}});
+  };
+  CHECK(round(1) == step::ask_again);
+  CHECK(round(2) == step::ask_again);
+  CHECK(round(3) == step::ask_again);
+  CHECK(round(3) == step::done);
+}
+
+TEST_CASE("drain: uneven counts wait, longer each time but not for ever longer") {
+  drain d(2);
+  std::chrono::milliseconds last{0};
+  for (int i = 0; i < 20; ++i) {
+    const auto r = d.ask();
+    CHECK(d.answer(1, r, {{0, 0, 2, false}}) == step::waiting);
+    CHECK(d.answer(0, r, {{1, 3, 0, false}}) == step::ask_again_later);
+    CHECK(d.pause() >= last);
+    last = d.pause();
+  }
+  CHECK(last <= std::chrono::milliseconds(100));
+  const auto missing = d.missing();
+  CHECK_FALSE(missing.silent);
+  CHECK(missing.worker == 1);
+  CHECK(missing.sender == 0);
+  CHECK(missing.missing == 1);
+  CHECK(missing.all == 1);
+}
+
+TEST_CASE("drain: what a lost link carried counts no more") {
+  for (const bool at_sender : {false, true}) {
+    drain d(3);
+    std::optional<step> last;
+    for (int i = 0; i < 2; ++i) {
+      const auto r = d.ask();
+      CHECK(d.answer(0, r, {}) == step::waiting);
+      CHECK(d.answer(1, r, {{2, 9, 0, at_sender}}) == step::waiting);
+      last = d.answer(2, r, {{1, 0, 4, !at_sender}});
+    }
+    CHECK(last == step::done);
+  }
+}
+
+TEST_CASE("drain: whoever owes the most is named, and whoever does not answer before all") {
+  drain d(3);
+  auto round = d.ask();
+  CHECK(d.answer(0, round, {{1, 5, 0, false}, {2, 9, 0, false}}) == step::waiting);
+  CHECK(d.answer(1, round, {{0, 0, 4, false}}) == step::waiting);
+  CHECK(d.answer(2, round, {{0, 0, 2, false}}) == step::ask_again_later);
+  CHECK(d.missing().worker == 2);
+  CHECK(d.missing().missing == 7);
+  CHECK(d.missing().all == 8);
+  // A round that began after the last call accuses nobody.
+  d.last_call();
+  round = d.ask();
+  CHECK(d.answer(0, round, {}) == step::waiting);
+  CHECK_FALSE(d.missing().silent);
+  CHECK(d.missing().worker == 2);
+  d.last_call();
+  CHECK(d.missing().silent);
+  CHECK(d.missing().worker == 1);
+  CHECK(d.missing().all == 8);
+}
+
+TEST_CASE("drain: answers that nobody gives") {
+  drain d(3);
+  CHECK_FALSE(d.answer(0, 1, {}));  // no question yet
+  const auto r = d.ask();
+  CHECK_FALSE(d.answer(1, r + 1, {}));
+  CHECK_FALSE(d.answer(3, r, {}));
+  CHECK_FALSE(d.answer(1, r, {{3, 1, 0, false}}));                    // no such peer
+  CHECK_FALSE(d.answer(1, r, {{1, 1, 0, false}, {1, 1, 0, false}}));  // twice
+  CHECK_FALSE(d.answer(1, r, {{2, 1, 0, false}, {1, 1, 0, false}}));  // not ascending
+  CHECK(d.answer(1, r, {{1, 1, 0, false}, {2, 1, 0, false}}) == step::waiting);
+  CHECK_FALSE(d.answer(1, r, {}));  // a second time
+}
+
+// ── whole runs ──
+
+/// Requests that send requests, and counting that takes its time: every worker reads first what it
+/// has finished, later what it has sent, and anything may happen in between.
+struct run {
+  struct request {
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    std::uint32_t depth = 0;  // how many generations it still begets
+  };
+  struct worker {
+    std::vector<std::uint64_t> sent;
+    std::vector<std::uint64_t> finished;
+    std::deque<request> running;
+    enum class asking { no, asked, half } question = asking::no;
+    std::vector<std::uint64_t> read;
+  };
+  struct report {
+    std::uint32_t from = 0;
+    work_report counts;
+  };
+
+  explicit run(std::uint32_t size) : workers(size), rank0(size) {
+    for (worker& w : workers) {
+      w.sent.assign(size, 0);
+      w.finished.assign(size, 0);
+    }
+  }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(workers.size()); }
+  void send(const request& r) {
+    ++workers[r.from].sent[r.to];
+    flying.push_back(r);
+  }
+  void ask() {
+    round = rank0.ask();
+    history.first = std::exchange(history.second, std::string());
+    paused = false;
+    for (worker& w : workers) w.question = worker::asking::asked;
+  }
+  [[nodiscard]] bool quiet() const {
+    bool out = flying.empty();
+    for (const worker& w : workers) out = out && w.running.empty();
+    return out;
+  }
+
+  // The moves; each is chosen by number, in this order.
+  [[nodiscard]] std::size_t moves() const {
+    std::size_t n = flying.size() + reports.size() + (paused ? 1 : 0);
+    for (const worker& w : workers) n += w.running.size() + (w.question != worker::asking::no);
+    return n;
+  }
+  /// `beget(request)` says to whom the finishing request sends others.
+  template <class Beget>
+  void move(std::size_t which, Beget&& beget) {
+    if (which < flying.size()) {
+      const request r = flying[which];
+      flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(which));
+      workers[r.to].running.push_back(r);
+      return;
+    }
+    which -= flying.size();
+    if (which < reports.size()) {
+      const report r = reports[which];
+      reports.erase(reports.begin() + static_cast<std::ptrdiff_t>(which));
+      history.second += text_of(r);
+      const auto next = rank0.answer(r.from, round, r.counts);
+      REQUIRE(next);
+      last = *next;
+      if (last == step::ask_again) ask();
+      paused = last == step::ask_again_later;
+      over = last == step::done;
+      return;
+    }
+    which -= reports.size();
+    if (paused && which-- == 0) {
+      ask();
+      return;
+    }
+    for (std::uint32_t at = 0; at < size(); ++at) {
+      worker& w = workers[at];
+      if (which < w.running.size()) {
+        const request r = w.running[which];
+        w.running.erase(w.running.begin() + static_cast<std::ptrdiff_t>(which));
+        if (r.depth > 0) {
+          for (const std::uint32_t to : beget(r)) send({at, to, r.depth - 1});
+        }
+        ++w.finished[r.from];
+        return;
+      }
+      which -= w.running.size();
+      if (w.question == worker::asking::no || which-- != 0) continue;
+      if (w.question == worker::asking::asked) {
+        w.read = w.finished;
+        w.question = worker::asking::half;
+      } else {
+        work_report counts;
+        for (std::uint32_t p = 0; p < size(); ++p) {
+          if (w.sent[p] != 0 || w.read[p] != 0) counts.push_back({p, w.sent[p], w.read[p], false});
+        }
+        w.question = worker::asking::no;
+        reports.push_back({at, std::move(counts)});
+      }
+      return;
+    }
+  }
+
+  [[nodiscard]] static std::string text_of(const report& r) {
+    std::string out = "/" + std::to_string(r.from);
+    for (const peer_counts& c : r.counts) {
+      for (const std::uint64_t n : {std::uint64_t{c.peer}, c.sent, c.finished}) {
+        out += "," + std::to_string(n);
+      }
+    }
+    return out;
+  }
+  /// All that the future depends on: the drain's own state follows from the last two rounds.
+  [[nodiscard]] std::string state() const {
+    std::string out = history.first + "|" + history.second + "|" + (paused ? "p" : "") +
+                      std::to_string(static_cast<int>(last)) + "|";
+    auto add = [&](const request& r) {
+      out += std::to_string(r.from) + std::to_string(r.to) + std::to_string(r.depth) + ";";
+    };
+    for (const request& r : flying) add(r);
+    for (const report& r : reports) out += text_of(r);
+    for (const worker& w : workers) {
+      out += "|" + std::to_string(static_cast<int>(w.question));
+      for (const request& r : w.running) add(r);
+      for (const auto& counts : {w.sent, w.finished, w.read}) {
+        for (const std::uint64_t n : counts) out += std::to_string(n) + ".";
+      }
+    }
+    return out;
+  }
+
+  std::vector<worker> workers;
+  drain rank0;
+  std::uint64_t round = 0;
+  std::vector<request> flying;
+  std::vector<report> reports;
+  std::pair<std::string, std::string> history;
+  step last = step::waiting;
+  bool paused = false;
+  bool over = false;
+};
+
+TEST_CASE(
+    "drain: in random schedules it is done only when nothing is left, and always in the end") {
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    const auto size = static_cast<std::uint32_t>(1 + below(5));
+    run r(size);
+    const auto anybody = [&] { return static_cast<std::uint32_t>(below(size)); };
+    std::size_t budget = 200;
+    for (std::size_t i = below(8); i > 0; --i) {
+      r.send({anybody(), anybody(), static_cast<std::uint32_t>(below(30))});
+    }
+    r.ask();
+    std::size_t moves = 0;
+    while (!r.over && moves < 1'000'000) {
+      ++moves;
+      REQUIRE(r.moves() > 0);
+      r.move(below(r.moves()), [&](const run::request&) {
+        std::vector<std::uint32_t> out;
+        for (std::size_t n = below(3); n > 0 && budget > 0; --n, --budget) out.push_back(anybody());
+        return out;
+      });
+    }
+    REQUIRE(r.over);
+    CHECK(r.quiet());
+  }
+}
+
+/// Goes through every order of moves from `first`; how many states there are.
+std::size_t every_schedule(const run& first) {
+  std::set<std::string> seen;
+  std::vector<run> open{first};
+  std::size_t ends = 0;
+  while (!open.empty()) {
+    const run at = std::move(open.back());
+    open.pop_back();
+    if (at.over) {
+      ++ends;
+      REQUIRE(at.quiet());
+      continue;
+    }
+    REQUIRE(at.moves() > 0);  // nobody waits for nothing
+    for (std::size_t i = 0; i < at.moves(); ++i) {
+      run next = at;
+      next.move(i, [&](const run::request& r) { return std::vector<std::uint32_t>{r.from}; });
+      if (seen.insert(next.state()).second) open.push_back(std::move(next));
+    }
+    REQUIRE(seen.size() < 2'000'000);
+  }
+  CHECK(ends > 0);
+  return seen.size();
+}
+
+TEST_CASE("drain: every schedule of small runs") {
+  // Requests that come back twice, and one that is answered by itself.
+  run to_and_fro(2);
+  to_and_fro.send({0, 1, 2});
+  to_and_fro.ask();
+  MESSAGE("one request to and fro: ", every_schedule(to_and_fro), " states");
+
+  run crossing(2);
+  crossing.send({0, 1, 1});
+  crossing.send({1, 0, 0});
+  crossing.ask();
+  MESSAGE("two that cross: ", every_schedule(crossing), " states");
+
+  run three(3);
+  three.send({1, 2, 1});
+  three.ask();
+  MESSAGE("three workers: ", every_schedule(three), " states");
+}
+
+}  // namespace draining
