@@ -246,12 +246,13 @@ TEST_CASE("run state: what is not done in time ends the run, with the name of wh
   REQUIRE(missing);
   w.act(0, w.workers[0].cut(missing->worker, "5 requests are not done"));
   w.deliver_all();
-  for (const std::uint32_t r : {0u, 1u}) {
+  for (const std::uint32_t r : {0u, 1u, 2u}) {
     CHECK(w.ended[r]);
     REQUIRE(w.workers[r].failure());
     CHECK(w.workers[r].failure()->first == 2);
     CHECK(w.workers[r].failure()->second == "5 requests are not done");
   }
+  CHECK(w.lost[2].empty());
   CHECK(w.lost[0] == std::vector<std::uint32_t>{2});  // which tells it, too
 }
 

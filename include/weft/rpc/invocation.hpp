@@ -86,6 +86,14 @@ class invocation final : public scope {
   invocation* previous = nullptr;  ///< in the link's list of running coroutines
   invocation* next = nullptr;
 
+  ~invocation() override { done(); }
+
+  /// The run need not wait for this request any more. Called when its function has ended, or, of a
+  /// coroutine whose caller would only want the reply, when it has begun; at the latest at its end.
+  void done() noexcept {
+    if (!std::exchange(done_, true)) from_->requests.finished.fetch_add(1);
+  }
+
   [[nodiscard]] link& from() const noexcept { return *from_; }
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
 
@@ -96,6 +104,7 @@ class invocation final : public scope {
 
  private:
   ref<link> from_;
+  bool done_ = false;
 };
 
 namespace detail {

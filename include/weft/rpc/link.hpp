@@ -56,6 +56,12 @@ inline thread_local cork* cork::current = nullptr;
 
 }  // namespace detail
 
+/// The requests that a link carried since it was made. Any thread.
+struct request_counts {
+  std::atomic<std::uint64_t> sent{0};      ///< raised before the request can arrive
+  std::atomic<std::uint64_t> finished{0};  ///< raised after all that its function sent
+};
+
 /// What services and calls know of a link; `detail::live_link` is the only one, and named only
 /// where a worker is made, so that a file with a call compiles none of its bodies.
 class link : public ref_counted {
@@ -100,6 +106,10 @@ class link : public ref_counted {
 
   /// The peer is lost: fails every call, tells the services, closes the connection.
   virtual void lose(error reason) = 0;
+  /// Destroys the coroutines that wait for replies, without running them: they hold the link.
+  void drop_calls() noexcept { slots_.drop_all(); }
+
+  request_counts requests;
 
  protected:
   link(worker& me, std::uint32_t rank, timer_list& deadlines, reply_slots::gave_up gave_up)

@@ -15,9 +15,12 @@
 #include <asio/io_context.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +35,14 @@ class live_worker final : public worker {
   /// Serves until every worker's main has returned or the run has failed; runs `main_` here.
   /// Returns success or what ended the run. To be spawned on `context`.
   asio::awaitable<error> run(std::function<asio::awaitable<void>(worker&)> main_);
+
+  /// What a handler of a user's threw out of the io_context: it ends the run as if main had. On the
+  /// worker's thread.
+  void handler_threw(const std::exception_ptr& what);
+  /// Until when the run, or what is left of it, must have ended; nothing before its end has begun.
+  [[nodiscard]] std::optional<time_point> ends_by() const noexcept { return ends_by_; }
+  /// The sentence about each plain function that still runs.
+  [[nodiscard]] std::vector<std::string> still_running();
 
   /// Ends the compute pool; its queued functions are dropped. Once, before the links go.
   void stop_pool() {
@@ -82,6 +93,10 @@ class live_worker final : public worker {
   asio::awaitable<void> dial(ref<live_link<T>> to, asio::io_context& io);
   void send_control(std::uint32_t rank, const run_message& m);
   void act(const run_state::actions& todo);
+  [[nodiscard]] work_report report() const;
+  void expect_everybody();
+  void bound_the_end();
+  void give_up_waiting();
   void trim_buffers();
   [[nodiscard]] static bool sent(const live_link<T>& l);
   [[nodiscard]] bool all_sent() const;
@@ -94,6 +109,11 @@ class live_worker final : public worker {
   std::vector<ref<live_link<T>>> links_;
   run_state run_;
   ref<event> ended_ = make_ref<event>();
+  std::optional<time_point> ends_by_;
+  std::optional<std::string> thrown_;  // by a handler
+  std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
+  std::unique_ptr<timer> again_;       // the next count
+  std::unique_ptr<timer> over_;        // at ends_by_
   std::size_t next_io_ = 0;
 
   /// Coroutines that wait for requests; worker's thread.
@@ -108,3 +128,4 @@ class live_worker final : public worker {
 }  // namespace weft::detail
 
 #include <weft/rpc/impl/live_worker.hpp>
+#include <weft/rpc/impl/live_worker_run.hpp>

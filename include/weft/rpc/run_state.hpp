@@ -94,7 +94,7 @@ class run_state {
       over_ = true;
       failure_ = {m.rank, m.why};
       actions out;
-      out.lose = {m.rank, m.why};
+      if (m.rank != rank_) out.lose = {m.rank, m.why};
       out.end = true;
       return out;
     }
@@ -134,9 +134,12 @@ class run_state {
     if (over_ || rank_ != 0 || finished_ < done_.size()) return std::nullopt;
     return drain_.missing();
   }
-  /// Rank 0: ends the run, which waited for `who` long enough.
+  /// Rank 0: ends the run, which waited for `who` long enough; tells it, too.
   actions cut(std::uint32_t who, std::string why) {
-    return over_ ? actions{} : fail(who, std::move(why));
+    if (over_) return {};
+    actions out = fail(who, why);
+    if (who != rank_) out.send.push_back({who, {run_message::kind::lost, who, std::move(why)}});
+    return out;
   }
   /// The link to `peer` broke.
   actions link_lost(std::uint32_t peer, std::string why) {

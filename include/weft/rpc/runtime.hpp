@@ -3,15 +3,20 @@
 #pragma once
 
 #include <weft/rpc/connection.hpp>
+#include <weft/rpc/detail/in_time.hpp>
 #include <weft/rpc/live_worker.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
+#include <asio/post.hpp>
 
+#include <algorithm>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,52 +38,39 @@ class runtime {
  public:
   /// Opens the listening ends. `transports` decides what can be reached.
   runtime(std::unique_ptr<network> transports, options settings)
-      : options_(std::move(settings)), transports_(std::move(transports)), context_(1) {
-    addresses_ = transports_->listen(context_);
-  }
+      : parts_(std::make_unique<parts>(std::move(transports), std::move(settings))) {}
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime() {
-    // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do the
-    // transports' listeners: drop the work first, then those, then the contexts.
-    stop_threads();
-    if (worker_) worker_->stop_pool();
-    context_.drop_work();
-    for (auto& io : io_) io->drop_work();
-    worker_.reset();
-    transports_.reset();
+    if (left_behind_) detail::leave_behind(std::move(parts_));
   }
 
   /// Where this worker listens, for the rendezvous.
   [[nodiscard]] const std::vector<member::address>& addresses() const noexcept {
-    return addresses_;
+    return parts_->addresses;
   }
 
   /// Once, after the rendezvous.
   weft::worker& join(membership all, random_source random = system_random()) {
+    parts& p = *parts_;
     std::vector<asio::io_context*> io;
-    for (unsigned i = 0; i < options_.io_threads; ++i) {
-      io_.push_back(std::make_unique<detail::droppable_context>(1));
-      io.push_back(io_.back().get());
+    for (unsigned i = 0; i < p.settings.io_threads; ++i) {
+      p.io.push_back(std::make_unique<detail::droppable_context>(1));
+      io.push_back(p.io.back().get());
     }
-    worker_ = std::make_unique<detail::live_worker<>>(
-        environment{context_, clock_, std::move(random), *transports_, std::move(io)},
-        std::move(all), options_);
-    (worker_->add_service(Services::slot, make_service<Services>(*worker_)), ...);
-    return *worker_;
+    p.me = std::make_unique<detail::live_worker<>>(
+        environment{p.context, p.clock, std::move(random), *p.transports, std::move(io)},
+        std::move(all), p.settings);
+    (p.me->add_service(Services::slot, make_service<Services>(*p.me)), ...);
+    return *p.me;
   }
 
   /// Runs `main_` and serves until the run ends, on this thread. Returns what ended it. Requires
-  /// `join`.
+  /// `join`. Once it returned no thread of this worker runs any more, unless `left_behind` says so.
   error run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
-    for (auto& io : io_) {
-      guards_.emplace_back(asio::make_work_guard(*io));
-      threads_.emplace_back([this, &c = *io] {
-        if (options_.thread_starts) options_.thread_starts();
-        c.run();
-      });
-    }
-    if (options_.thread_starts) options_.thread_starts();
+    parts& p = *parts_;
+    p.start_threads();
+    if (p.settings.thread_starts) p.settings.thread_starts();
     error result;
     auto body = [](detail::live_worker<>& me, std::function<asio::awaitable<void>(weft::worker&)> f,
                    error& out, asio::io_context& c) -> asio::awaitable<void> {
@@ -86,22 +78,100 @@ class runtime {
       c.stop();
     };
     std::exception_ptr failure;
-    asio::co_spawn(context_, body(*worker_, std::move(main_), result, context_),
+    asio::co_spawn(p.context, body(*p.me, std::move(main_), result, p.context),
                    [&](std::exception_ptr e) {
                      failure = e;
-                     if (e) context_.stop();
+                     if (e) p.context.stop();
                    });
-    const auto guard = asio::make_work_guard(context_);
-    context_.run();
-    stop_threads();
+    {
+      const auto guard = asio::make_work_guard(p.context);
+      p.run_context();
+    }
+    const time_point now = p.clock.now();
+    const time_point until = std::max(p.me->ends_by().value_or(now + p.settings.shutdown_deadline),
+                                      now + std::chrono::milliseconds(100));
+    if (!detail::ends_within(until - now, [&p] { p.stop_threads(); })) {
+      left_behind_ = true;
+      result = blame_what_runs(result);
+    }
     if (failure) std::rethrow_exception(failure);
     return result;
   }
 
-  [[nodiscard]] weft::worker& worker() const noexcept { return *worker_; }
-  [[nodiscard]] const options& settings() const noexcept { return options_; }
+  /// Whether a thread of this worker did not end by the shutdown deadline, as no thread can be made
+  /// to. It may go on for ever, so nothing that it can reach is ever destroyed; if the process is
+  /// to end, then by std::_Exit.
+  [[nodiscard]] bool left_behind() const noexcept { return left_behind_; }
+
+  [[nodiscard]] weft::worker& worker() const noexcept { return *parts_->me; }
+  [[nodiscard]] const options& settings() const noexcept { return parts_->settings; }
 
  private:
+  struct parts {
+    parts(std::unique_ptr<network> n, options o)
+        : settings(std::move(o)), transports(std::move(n)), context(1) {
+      addresses = transports->listen(context);
+    }
+    parts(const parts&) = delete;
+    parts& operator=(const parts&) = delete;
+    ~parts() {
+      // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do
+      // the transports' listeners: drop the work first, then those, then the contexts.
+      stop_threads();
+      context.drop_work();
+      for (auto& c : io) c->drop_work();
+      me.reset();
+      transports.reset();
+    }
+
+    void start_threads() {
+      for (auto& c : io) {
+        guards.emplace_back(asio::make_work_guard(*c));
+        threads.emplace_back([this, &c = *c] {
+          if (settings.thread_starts) settings.thread_starts();
+          for (bool over = false; !over;) {
+            try {
+              c.run();
+              over = true;
+            } catch (...) {
+              asio::post(context,
+                         [this, what = std::current_exception()] { me->handler_threw(what); });
+            }
+          }
+        });
+      }
+    }
+    /// Until it is stopped, whatever a handler throws: that ends the run, which takes its time.
+    void run_context() {
+      for (;;) {
+        try {
+          context.run();
+          return;
+        } catch (...) {
+          me->handler_threw(std::current_exception());
+        }
+      }
+    }
+    /// Waits without a limit for what runs on them.
+    void stop_threads() {
+      guards.clear();
+      for (auto& c : io) c->stop();
+      for (std::thread& t : threads) t.join();
+      threads.clear();
+      if (me) me->stop_pool();
+    }
+
+    options settings;
+    real_clock clock;
+    std::unique_ptr<network> transports;
+    detail::droppable_context context;
+    std::vector<std::unique_ptr<detail::droppable_context>> io;
+    std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
+    std::vector<std::thread> threads;
+    std::vector<member::address> addresses;
+    std::unique_ptr<detail::live_worker<>> me;
+  };
+
   /// A service is an interface that names its implementation, or is its own.
   template <class S>
   static std::unique_ptr<service> make_service(weft::worker& me) {
@@ -111,22 +181,20 @@ class runtime {
       return std::make_unique<S>(me);
     }
   }
-  void stop_threads() {
-    guards_.clear();
-    for (auto& io : io_) io->stop();
-    for (std::thread& t : threads_) t.join();
-    threads_.clear();
+  [[nodiscard]] error blame_what_runs(const error& result) const {
+    std::string why;
+    for (const std::string& one : parts_->me->still_running()) why += one + "; ";
+    if (why.empty()) {
+      why = "something still runs on a thread of " + parts_->me->name() +
+            " at the shutdown deadline; ";
+    }
+    why += "no thread can be ended, so it is left behind with all that it can reach";
+    if (!result) return error(errc::worker_failed, why);
+    return result.with([&](error_detail& d) { d.text += "; " + why; });
   }
 
-  options options_;
-  real_clock clock_;
-  std::unique_ptr<network> transports_;
-  detail::droppable_context context_;
-  std::vector<std::unique_ptr<detail::droppable_context>> io_;
-  std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards_;
-  std::vector<std::thread> threads_;
-  std::vector<member::address> addresses_;
-  std::unique_ptr<detail::live_worker<>> worker_;
+  std::unique_ptr<parts> parts_;
+  bool left_behind_ = false;
 };
 
 }  // namespace weft

@@ -48,10 +48,14 @@ class reply_slots {
       : deadlines_(deadlines), gave_up_(std::move(on_give_up)) {}
   reply_slots(const reply_slots&) = delete;
   reply_slots& operator=(const reply_slots&) = delete;
-  ~reply_slots() {
-    for (slot& s : slots_) {
+  ~reply_slots() { drop_all(); }
+
+  /// Destroys what waits, without running it.
+  void drop_all() noexcept {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      slot& s = slots_[i];
       if (!s.waiting) continue;
-      if (s.listed()) deadlines_.remove(s);
+      deadlines_.remove(s);
       s.drop();
     }
   }

@@ -11,6 +11,7 @@
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/rpc/options.hpp>
+#include <weft/rpc/running_functions.hpp>
 #include <weft/rpc/service.hpp>
 
 #include <asio/io_context.hpp>
@@ -92,6 +93,8 @@ class worker {
   [[nodiscard]] random_source& random() noexcept { return env_.random; }
   /// Any thread.
   [[nodiscard]] worker_stats stats() const noexcept;
+  /// The plain functions that run on the pool now. Any thread.
+  [[nodiscard]] running_functions& running() noexcept { return running_; }
 
   /// Asks the run to end as if this worker's main had failed with `why`.
   virtual void shutdown(const error& why) = 0;
@@ -133,6 +136,7 @@ class worker {
   membership members_;
   options options_;
   timer_list deadlines_;
+  running_functions running_;
   detail::compute_pool pool_;
   std::array<std::unique_ptr<service>, static_cast<std::size_t>(service_slot::count)> services_;
 };

@@ -65,6 +65,10 @@ asio::awaitable<void> serving<T>::serve(ref<invocation> call) {
 
 template <class T>
 void serving<T>::finish(invocation& call) {
+  const struct done_at_the_end {
+    invocation& call;
+    ~done_at_the_end() { call.done(); }
+  } later{call};
   link& peer = call.from();
   worker& me = call.who.self();
   if (call.failure) {

@@ -27,6 +27,24 @@ class budgeted final : public blob_owner {
   ref<memory_budget> budget_;
 };
 
+/// Counts a request before it can arrive; takes that back if it does not leave.
+class request_on_its_way {
+ public:
+  request_on_its_way(request_counts& counts, frame_kind kind) noexcept
+      : counts_(kind == frame_kind::request ? &counts : nullptr) {
+    if (counts_) counts_->sent.fetch_add(1);
+  }
+  request_on_its_way(const request_on_its_way&) = delete;
+  request_on_its_way& operator=(const request_on_its_way&) = delete;
+  ~request_on_its_way() {
+    if (counts_) counts_->sent.fetch_sub(1);
+  }
+  void left() noexcept { counts_ = nullptr; }
+
+ private:
+  request_counts* counts_;
+};
+
 template <class T>
 live_link<T>::live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context& io)
     : link(me, rank, me.deadlines(),
@@ -61,6 +79,7 @@ error live_link<T>::reason() const {
 
 template <class T>
 expected<void> live_link<T>::send(message&& m, const frame_header& header) {
+  request_on_its_way counted(requests, header.kind);
   // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
   try {
     me_.each_service([&](service& s) { s.attach(*this, header, m); });
@@ -72,6 +91,7 @@ expected<void> live_link<T>::send(message&& m, const frame_header& header) {
     me_.each_service([&](service& s) { s.dropped(*this, m.record()); });
     return tl::unexpected(e.error());
   }
+  counted.left();
   me_.each_service([&](service& s) { s.sent(*this, m.record()); });
   flush();
   return {};

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_link.hpp: reading, and where each frame goes.
 #pragma once
 
+#include <weft/rpc/detail/resume_users.hpp>
 #include <weft/rpc/impl/invocation.hpp>
 #include <weft/rpc/impl/live_link.hpp>
 #include <weft/rpc/runner.hpp>
@@ -211,7 +212,12 @@ expected<void> live_link<T>::handle_request(frame&& f) {
 
 template <class T>
 void live_link<T>::run_plain(ref<invocation> call) {
-  asio::post(me_.pool(), [call = std::move(call)] { serving<T>::run(*call); });
+  asio::post(me_.pool(), [call = std::move(call)] {
+    worker& me = call->who.self();
+    const running_functions::item here(me.running(), call->function->name, call->who.name(),
+                                       me.time().now());
+    serving<T>::run(*call);
+  });
 }
 
 template <class T>
@@ -219,7 +225,8 @@ void live_link<T>::start_coroutine(ref<invocation> call) {
   call->next = serving_;
   if (serving_) serving_->previous = call.get();
   serving_ = call.get();
-  me_.serve(std::move(call));
+  if ((call->in.header().flags & flag_no_reply) == 0) call->done();
+  resume_users(me_.context(), [&] { me_.serve(std::move(call)); });
 }
 
 template <class T>
@@ -284,9 +291,11 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
   } else {
     result.reply = make_ref<held_reply>(std::move(m));
   }
-  if (!slots_.complete(call, std::move(result))) {
-    me_.late_replies.fetch_add(1, std::memory_order_relaxed);
-  }
+  resume_users(me_.context(), [&] {
+    if (!slots_.complete(call, std::move(result))) {
+      me_.late_replies.fetch_add(1, std::memory_order_relaxed);
+    }
+  });
 }
 
 }  // namespace detail

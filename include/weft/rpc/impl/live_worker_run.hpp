@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/live_worker.hpp: a run, from its mains to its end.
+#pragma once
+
+#include <weft/rpc/impl/live_worker.hpp>
+#include <weft/rpc/live_worker.hpp>
+
+#include <algorithm>
+
+namespace weft::detail {
+
+/// "12.0 s"
+inline std::string in_seconds(duration d) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(d).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+// ── the run ──
+
+template <class T>
+void live_worker<T>::send_control(std::uint32_t rank, const run_message& m) {
+  message out(options_.bounds);
+  out.payload().number(m.what);
+  out.payload().number(m.rank);
+  codec<std::string>::encode(out.payload(), m.why);
+  using kind = run_message::kind;
+  if (m.what == kind::count || m.what == kind::counts) out.payload().number(m.round);
+  if (m.what == kind::counts) {
+    out.payload().number(static_cast<std::uint32_t>(m.report.size()));
+    for (const peer_counts& c : m.report) {
+      out.payload().number(c.peer);
+      out.payload().number(c.sent);
+      out.payload().number(c.finished);
+      out.payload().number(static_cast<std::uint8_t>(c.down ? 1 : 0));
+    }
+  }
+  frame_header header;
+  header.kind = frame_kind::control;
+  live_link<T>& to = *links_[rank];
+  if (to.append(std::move(out).finish(header))) to.flush();
+}
+
+template <class T>
+void live_worker<T>::control(live_link<T>& from, incoming_message& m) {
+  run_message what;
+  try {
+    reader r = m.payload();
+    const auto kind = r.number<std::uint8_t>();
+    what.what = static_cast<run_message::kind>(kind);
+    what.rank = r.number<std::uint32_t>();
+    what.why = codec<std::string>::decode(r);
+    using kinds = run_message::kind;
+    if (what.what == kinds::count || what.what == kinds::counts) {
+      what.round = r.number<std::uint64_t>();
+    }
+    if (what.what == kinds::counts) {
+      const auto n = r.number<std::uint32_t>();
+      if (n > members_.size()) r.fail("more counts than workers");
+      for (std::uint32_t i = 0; i < n; ++i) {
+        peer_counts& c = what.report.emplace_back();
+        c.peer = r.number<std::uint32_t>();
+        c.sent = r.number<std::uint64_t>();
+        c.finished = r.number<std::uint64_t>();
+        c.down = r.number<std::uint8_t>() != 0;
+      }
+    }
+    r.finish();
+  } catch (const rpc_error& e) {
+    from.lose(error(errc::protocol_error, "an unreadable control frame: " + e.error().message()));
+    return;
+  }
+  if (auto todo = run_.received(from.rank(), what)) {
+    act(*todo);
+  } else {
+    from.lose(error(errc::protocol_error, "a control frame that breaks the run's protocol"));
+  }
+}
+
+template <class T>
+void live_worker<T>::lost(live_link<T>& peer, const error& reason) {
+  act(run_.link_lost(peer.rank(), reason.message()));
+}
+
+template <class T>
+void live_worker<T>::act(const run_state::actions& todo) {
+  for (const auto& [rank, m] : todo.send) send_control(rank, m);
+  if (todo.lose) {
+    const auto& [rank, why] = *todo.lose;
+    links_[rank]->lose(error(errc::peer_died, why, execution::maybe_executed, origin::transport));
+  }
+  if (todo.end) ended_->set();
+  if (todo.count) {
+    bound_the_end();
+    act(run_.counted(*todo.count, report()));
+  }
+  if (todo.ask_again) {
+    if (!again_) again_ = env_.time.make_timer(env_.context);
+    again_->arm(env_.time.now() + *todo.ask_again, [this] { act(run_.ask_again()); });
+  }
+}
+
+/// What was finished is read before what was sent: a function sends before it is finished.
+template <class T>
+work_report live_worker<T>::report() const {
+  work_report all(links_.size());
+  for (std::uint32_t r = 0; r < all.size(); ++r) {
+    all[r].peer = r;
+    all[r].finished = links_[r]->requests.finished.load();
+  }
+  for (peer_counts& c : all) {
+    c.sent = links_[c.peer]->requests.sent.load();
+    c.down = links_[c.peer]->now() == link::state::down;
+  }
+  std::erase_if(all, [](const peer_counts& c) { return c == peer_counts{c.peer, 0, 0, false}; });
+  return all;
+}
+
+/// Whoever has not greeted rank 0 by then died before it could, or cannot reach it.
+template <class T>
+void live_worker<T>::expect_everybody() {
+  if (members_.size() == 1) return;
+  greeted_ = env_.time.make_timer(env_.context);
+  greeted_->arm(env_.time.now() + options_.rendezvous_deadline, [this] {
+    std::string missing;
+    std::optional<std::uint32_t> first;
+    for (const ref<live_link<T>>& l : links_) {
+      const bool expected = rank() == 0 ? l->rank() != 0 : l->rank() == 0;
+      if (!expected || l->now() == link::state::up) continue;
+      if (!first) first = l->rank();
+      missing += (missing.empty() ? "" : ", ") + l->name();
+    }
+    if (!first) return;
+    const std::string when =
+        "within the rendezvous deadline of " + in_seconds(options_.rendezvous_deadline);
+    act(run_.link_lost(*first, rank() == 0
+                                   ? "it has not greeted rank 0 " + when + "; missing: " + missing
+                                   : "it, rank 0, has not answered the greeting " + when));
+  });
+}
+
+/// Every main has returned: from now on the time counts.
+template <class T>
+void live_worker<T>::bound_the_end() {
+  if (ends_by_) return;
+  const time_point now = env_.time.now();
+  ends_by_ = now + options_.shutdown_deadline;
+  over_ = env_.time.make_timer(env_.context);
+  if (rank() != 0) {
+    // Rank 0 decides; its word comes first.
+    over_->arm(*ends_by_ + std::chrono::seconds(1), [this] {
+      act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
+                                in_seconds(options_.shutdown_deadline)));
+    });
+    return;
+  }
+  over_->arm(*ends_by_ - options_.shutdown_deadline / 4, [this] {
+    run_.last_call();
+    if (over_) over_->arm(*ends_by_, [this] { give_up_waiting(); });
+  });
+}
+
+template <class T>
+void live_worker<T>::give_up_waiting() {
+  const auto missing = run_.unfinished();
+  if (!missing) return;
+  const std::string deadline = "the shutdown deadline of " + in_seconds(options_.shutdown_deadline);
+  auto requests = [](std::uint64_t n) {
+    return std::to_string(n) + (n == 1 ? " request" : " requests");
+  };
+  std::string why;
+  if (missing->silent) {
+    why = "it did not answer by " + deadline + " whether its requests are done";
+    if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
+  } else if (missing->missing == 0) {
+    why = "its requests were still increasing at " + deadline;
+  } else {
+    why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
+          "' not done by " + deadline;
+    if (missing->all > missing->missing) why += ", " + std::to_string(missing->all) + " in the run";
+  }
+  act(run_.cut(missing->worker, why));
+}
+
+template <class T>
+void live_worker<T>::handler_threw(const std::exception_ptr& what) {
+  std::string words = "a handler threw something that is not a std::exception";
+  try {
+    std::rethrow_exception(what);
+  } catch (const std::exception& e) {
+    words = "a handler threw: " + in_words(e);
+  } catch (...) {
+  }
+  if (!thrown_) thrown_ = words;
+  act(run_.main_failed(rank(), std::move(words)));
+}
+
+template <class T>
+std::vector<std::string> live_worker<T>::still_running() {
+  std::vector<std::string> out;
+  for (const running_functions::entry& e : running_.list(env_.time.now())) {
+    out.push_back("function '" + e.function + "' called by worker '" + e.caller +
+                  "' still runs on " + name() + "'s pool after " + in_seconds(e.age));
+  }
+  return out;
+}
+
+template <class T>
+void live_worker<T>::shutdown(const error& why) {
+  act(run_.main_failed(rank(), why.message()));
+}
+
+template <class T>
+asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(worker&)> main_) {
+  env_.transports.accept(
+      [this]() -> asio::io_context& {
+        return env_.io.empty() ? env_.context : *env_.io[next_io_++ % env_.io.size()];
+      },
+      [this](connection_ptr c, asio::io_context& io) { accept(std::move(c), io); });
+  trim_buffers();
+  if (rank() != 0) links_[0]->open();
+  expect_everybody();
+  auto body = [](live_worker& me,
+                 std::function<asio::awaitable<void>(worker&)> f) -> asio::awaitable<void> {
+    try {
+      co_await f(me);
+      me.act(me.run_.main_returned());
+    } catch (const rpc_error& e) {
+      // A main that fails because another worker is gone is not the one to name.
+      const auto dead = me.members_.find(e.error().detail().peer);
+      const bool blame = e.error() == errc::peer_died && dead;
+      me.act(me.run_.main_failed(blame ? *dead : me.rank(), e.what()));
+    } catch (const std::exception& e) {
+      me.act(me.run_.main_failed(me.rank(), me.in_words(e)));
+    } catch (...) {
+      me.act(me.run_.main_failed(me.rank(), "it threw something that is not a std::exception"));
+    }
+  };
+  future<void> running =
+      start_on(scoped(env_.context, make_ref<scope>()), body(*this, std::move(main_)));
+  co_await event::async_wait(ended_, asio::use_awaitable);
+  greeted_.reset();
+  again_.reset();
+  over_.reset();
+  // What was cut still has to be told, and what failed still has to end.
+  const time_point now = env_.time.now();
+  if (!ends_by_) ends_by_ = now + options_.shutdown_deadline;
+  const time_point deadline = std::max(*ends_by_, now + std::chrono::seconds(1));
+  error result;
+  if (const auto& failure = run_.failure()) {
+    const auto& [who, why] = *failure;
+    result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
+                 .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
+    auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
+    if (rank() == 0) {
+      co_await until(soon(), [this] { return all_sent(); });
+    } else {
+      // Rank 0 must hear of it, or it would wait for ever; and it before others, who would only
+      // see a closed connection. It answers the one that failed by closing the link.
+      co_await until(deadline, [this] { return sent(*links_[0]); });
+      if (who == rank()) {
+        co_await until(soon(), [this] { return links_[0]->now() == link::state::down; });
+      }
+    }
+    const error ending(errc::peer_died,
+                       "the run ended: worker '" + members_.members[who].name + "': " + why);
+    // The one to blame first: whatever waits for several peers then names it.
+    if (who != rank() && rank() != 0) links_[who]->lose(result);
+    for (const ref<live_link<T>>& l : links_) {
+      if (l->rank() == rank()) continue;
+      const error& reason = l->rank() == who ? result : ending;
+      if (rank() == 0) {
+        l->fail_calls(reason);
+      } else {
+        l->lose(reason);
+      }
+    }
+    running.request_stop();
+    co_await until(soon(), [&running] { return running.ready(); });
+  } else {
+    for (const auto& s : services_) {
+      if (s) co_await s->stop(deadline);
+    }
+    co_await until(deadline, [this] { return all_sent(); });
+  }
+  // Rank 0 leaves last, so that nobody mistakes its leaving for a loss.
+  if (rank() == 0) {
+    co_await until(std::min(deadline, env_.time.now() + std::chrono::seconds(5)), [this] {
+      return std::all_of(links_.begin(), links_.end(), [this](const ref<live_link<T>>& l) {
+        const auto now = l->now();
+        return l->rank() == rank() || now != link::state::up;
+      });
+    });
+  }
+  env_.transports.close();
+  for (const ref<live_link<T>>& l : links_) l->close();
+  co_await until(std::min(deadline, env_.time.now() + std::chrono::milliseconds(100)),
+                 [&running] { return running.ready(); });
+  deadlines_.stop();
+  trim_->cancel();
+  if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
+  co_return result;
+}
+
+/// Gives idle receive buffers back to the system.
+template <class T>
+void live_worker<T>::trim_buffers() {
+  if (!trim_) trim_ = env_.time.make_timer(env_.context);
+  trim_->arm(env_.time.now() + options_.pool_idle, [this] {
+    buffers_.release_idle(env_.time.now().time_since_epoch(), options_.pool_idle);
+    trim_buffers();
+  });
+}
+
+template <class T>
+bool live_worker<T>::sent(const live_link<T>& l) {
+  return l.now() == link::state::down || l.waiting() == 0;
+}
+template <class T>
+bool live_worker<T>::all_sent() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const ref<live_link<T>>& l) { return sent(*l); });
+}
+
+/// Looks every millisecond; for the end of a run only.
+template <class T>
+asio::awaitable<void> live_worker<T>::until(time_point deadline, std::function<bool()> done) {
+  const auto timer = env_.time.make_timer(env_.context);
+  while (!done() && env_.time.now() < deadline) {
+    const ref<event> tick = make_ref<event>();
+    timer->arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
+    co_await event::async_wait(tick, asio::use_awaitable);
+  }
+}
+
+}  // namespace weft::detail
