@@ -2,6 +2,7 @@
 // `weft::run<transports...>(main, options)`: the whole life of a worker process.
 #pragma once
 
+#include <weft/rpc/detail/in_time.hpp>
 #include <weft/rpc/detail/usable_cores.hpp>
 #include <weft/rpc/launch.hpp>
 #include <weft/rpc/options.hpp>
@@ -16,10 +17,18 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -64,6 +73,17 @@ template <class = void>
   return 1;
 }
 
+/// Ends the process while threads that do not end still use everything. What was printed is written
+/// out, unless such a thread holds the stream.
+[[noreturn]] inline void leave(int status) {
+  static_cast<void>(ends_within(std::chrono::seconds(1), [] {
+    std::cout.flush();
+    std::clog.flush();
+    std::fflush(nullptr);
+  }));
+  std::_Exit(status);
+}
+
 /// Settles how many threads such a worker has, and what each of them tells libtorch first: it keeps
 /// that number per thread, and a thread that has not been told takes every core.
 inline void settle_threads(options& o, std::uint32_t on_this_host) {
@@ -105,12 +125,33 @@ int run_here(const placement& where, worker_main main_, options o) {
       all.members.push_back(self);
     }
     life.join(std::move(all), random);
-    return conclude(self.name, life.run(std::move(main_)));
+    const int status = conclude(self.name, life.run(std::move(main_)));
+    if (life.left_behind()) leave(status);
+    return status;
   } catch (const std::exception& e) {
     std::cerr << "weft: " + self.name + ": " + e.what() + "\n" << std::flush;
     return 1;
   }
 }
+
+/// Workers as threads of this process; what one that cannot be ended can reach is never destroyed.
+template <class Life>
+struct thread_runs {
+  std::mutex mutex;
+  std::condition_variable changed;
+  worker_main main_;
+  std::vector<std::string> names;
+  std::vector<std::unique_ptr<Life>> lives;
+  std::vector<std::optional<int>> status;  // of those that have ended
+  std::size_t ended = 0;
+
+  void end(std::uint32_t rank, int with) {
+    const std::lock_guard lock(mutex);
+    status[rank] = with;
+    ++ended;
+    changed.notify_all();
+  }
+};
 
 /// All workers as threads of this process.
 template <class Life>
@@ -121,36 +162,67 @@ template <class Life>
   random_source random = system_random();
   membership all;
   all.token = random_id(random);
-  std::vector<std::unique_ptr<Life>> lives;
+  const auto runs = std::make_shared<thread_runs<Life>>();
+  runs->main_ = std::move(main_);
+  runs->status.resize(size);
   for (std::uint32_t r = 0; r < size; ++r) {
-    lives.push_back(std::make_unique<Life>(std::make_unique<network_of<inproc>>(inproc(hub)), o));
-    all.members.push_back({o.name(r, size, "worker" + std::to_string(r)), o.role(r, size, ""),
-                           random_id(random), lives.back()->addresses()});
+    runs->lives.push_back(
+        std::make_unique<Life>(std::make_unique<network_of<inproc>>(inproc(hub)), o));
+    runs->names.push_back(o.name(r, size, "worker" + std::to_string(r)));
+    all.members.push_back({runs->names.back(), o.role(r, size, ""), random_id(random),
+                           runs->lives.back()->addresses()});
   }
-  std::vector<int> status(size, 0);
-  std::vector<std::thread> threads;
+  for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
+  std::vector<std::thread> threads(size);
   for (std::uint32_t r = 0; r < size; ++r) {
-    all.rank = r;
-    lives[r]->join(all);
-    threads.emplace_back([&, r, name = all.members[r].name] {
-      try {
-        status[r] = conclude(name, lives[r]->run(main_));
-      } catch (const std::exception& e) {
-        status[r] = conclude(name, error(errc::worker_failed, e.what()));
-      }
-    });
+    try {
+      threads[r] = std::thread([runs, r] {
+        int status = 1;
+        try {
+          status = conclude(runs->names[r], runs->lives[r]->run(runs->main_));
+        } catch (const std::exception& e) {
+          status = conclude(runs->names[r], error(errc::worker_failed, e.what()));
+        }
+        runs->end(r, status);
+      });
+    } catch (const std::system_error& e) {  // the others will miss it, and say so
+      runs->end(r, conclude(runs->names[r], error(errc::resource_exhausted, e.what())));
+    }
   }
-  for (std::thread& t : threads) t.join();
-  return *std::max_element(status.begin(), status.end());
+  // Once the first has ended, the others do so by the deadline; one that cannot, because its own
+  // thread does not return from a handler, is left behind.
+  std::unique_lock lock(runs->mutex);
+  runs->changed.wait(lock, [&] { return runs->ended > 0; });
+  const duration patience = o.shutdown_deadline + std::chrono::seconds(10);
+  runs->changed.wait_for(lock, patience, [&] { return runs->ended == size; });
+  const std::vector<std::optional<int>> status = runs->status;
+  lock.unlock();
+  int worst = 0;
+  for (std::uint32_t r = 0; r < size; ++r) {
+    if (status[r]) {
+      if (threads[r].joinable()) threads[r].join();
+      worst = std::max(worst, *status[r]);
+      continue;
+    }
+    threads[r].detach();
+    worst = conclude(runs->names[r],
+                     error(errc::worker_failed, "its thread does not return from what it runs; it "
+                                                "is left behind with all that it can reach"));
+  }
+  return worst;
 }
 
 }  // namespace detail
 
 /// Runs `main_` on a worker with these transports, most preferred first, and serves until every
-/// worker's main has returned. What the process is, the environment says (torchrun, mpirun, srun);
-/// without one, `options.workers` > 1 starts that many processes of this program, or threads if
-/// the only transport is `inproc`. Returns the exit status: 0, or 1 after printing one sentence
-/// that names the worker and the cause. Throws nothing that `main_` or a peer caused.
+/// worker's main has returned and all that was posted is done, which takes no longer than
+/// `options.shutdown_deadline`: what is not done by then is counted and said, and the run has
+/// failed. A plain function that does not return even then is named, and since no thread can be
+/// ended, this process leaves by std::_Exit(1), without destructors; workers as threads are left
+/// behind with all that they can reach. What the process is, the environment says (torchrun,
+/// mpirun, srun); without one, `options.workers` > 1 starts that many processes of this program, or
+/// threads if the only transport is `inproc`. Returns the exit status: 0, or 1 after printing one
+/// sentence that names the worker and the cause. Throws nothing that `main_` or a peer caused.
 template <transport... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
