@@ -116,7 +116,9 @@ TEST_CASE("process ending: whoever leaves early is the one that the others name"
   CHECK(run.wait() == 1);
   INFO(run.output());
   for (const char* who : {"weft: worker0:", "weft: worker2:"}) {
-    CHECK(line_of(run, who).find("'worker1'") != std::string::npos);
+    const std::string line = line_of(run, who);
+    CHECK(line.find("worker 'worker1': peer died: ") != std::string::npos);
+    CHECK(line.find("worker 'worker1'") == line.rfind("worker 'worker1'"));  // said once
   }
 }
 

@@ -78,7 +78,12 @@ void live_worker<T>::control(live_link<T>& from, incoming_message& m) {
 
 template <class T>
 void live_worker<T>::lost(live_link<T>& peer, const error& reason) {
-  act(run_.link_lost(peer.rank(), reason.message()));
+  // Whoever tells it names the peer; a peer that died needs no other word for it.
+  std::string why = reason.detail().text;
+  if (reason != errc::peer_died || why.empty()) {
+    why = reason.code().message() + (why.empty() ? "" : ": ") + why;
+  }
+  act(run_.link_lost(peer.rank(), std::move(why)));
 }
 
 template <class T>
