@@ -264,4 +264,53 @@ TEST_CASE("cancellation: many calls cancelled at once leave no slot behind") {
   });
 }
 
+std::atomic<int> begun_late{0};
+asio::awaitable<void> note_begun() {
+  ++begun_late;
+  co_return;
+}
+/// Keeps the worker's thread, as a computation does.
+asio::awaitable<void> hold_thread() {
+  while (!let_go) std::this_thread::yield();
+  co_return;
+}
+
+TEST_CASE("deadline: a coroutine function whose deadline has passed is not begun") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      let_go = false;
+      begun_late = 0;
+      const auto p = me.peer(1);
+      auto held = p.start<&hold_thread>();
+      const auto e = co_await failure_of(p.call<&note_begun>(within(20ms), as_expected));
+      CHECK(e == errc::timed_out);
+      let_go = true;
+      co_await std::move(held);
+      CHECK(co_await p.call<&add>(1, 2) == 3);
+      CHECK(begun_late == 0);
+    });
+  }
+}
+
+asio::awaitable<double> seconds_left() {
+  const auto deadline = weft::this_scope()->deadline;
+  if (!deadline) co_return -1;
+  co_return std::chrono::duration<double>(*deadline - std::chrono::steady_clock::now()).count();
+}
+
+TEST_CASE("deadline: long ones arrive as long as they are, and posts have those they are given") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    for (const auto limit : {60s, 3600s, 24 * 3600s, 20 * 24 * 3600s}) {
+      const double wanted = std::chrono::duration<double>(limit).count();
+      const double left = co_await p.call<&seconds_left>(within(limit));
+      CHECK(left <= wanted);
+      CHECK(left > wanted - 30);
+    }
+    CHECK(co_await p.call<&seconds_left>(within(1000 * 24h)) == -1);  // none that the wire can say
+  });
+}
+
 }  // namespace call_deadlines

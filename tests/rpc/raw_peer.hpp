@@ -2,9 +2,10 @@
 // A peer made by hand over a plain blocking TCP socket, which may say anything.
 #pragma once
 
-#include <weft/rpc/session.hpp>
+#include <weft/rpc/handshake.hpp>
 #include <weft/wire/frame.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -103,18 +104,35 @@ class raw_peer {
   /// As the member `rank` of `all`, speaks to `to`; true if welcomed.
   bool greet(membership all, std::uint32_t rank, std::uint32_t to) {
     all.rank = rank;
-    send(greeting_frame(frame_kind::hello, introduce(all, to)));
-    const auto answer = read();
-    return answer && answer->header.kind == frame_kind::welcome;
+    random_source random = system_random();
+    handshake h(all, to, random);
+    send(h.hello());
+    return converse(h) && h.now() == handshake::state::accepted;
+  }
+  /// As the member `rank` of `all`, answers a hello and welcomes; false if nobody asked for it.
+  bool answer(membership all, std::uint32_t rank) {
+    all.rank = rank;
+    random_source random = system_random();
+    handshake h(all, random);
+    if (!converse(h) || h.now() != handshake::state::proven) return false;
+    return send(h.welcome());
   }
   /// The refusal that the answer is; success if it is another frame.
   [[nodiscard]] error read_refused() {
     const auto answer = read();
     if (!answer) return error(errc::closed, "no answer");
-    return answer->header.kind == frame_kind::refuse ? read_refusal(*answer) : error();
+    return answer->header.kind == frame_kind::refuse ? detail::refusal_in(*answer) : error();
   }
 
  private:
+  bool converse(handshake& h) {
+    while (h.now() == handshake::state::waiting) {
+      auto f = read();
+      if (!f) return false;
+      if (const auto next = h.arrived(std::move(*f))) send(*next);
+    }
+    return true;
+  }
   void without_delay() {
     const int one = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -159,6 +177,15 @@ class raw_listener {
       throw std::runtime_error("raw_listener: nobody connects");
     }
     return raw_peer(::accept(fd_, nullptr, nullptr));
+  }
+  /// Nothing once `over` is set.
+  [[nodiscard]] std::optional<raw_peer> accept_before(const std::atomic<bool>& over) {
+    for (int waited = 0; waited < raw_peer::patience_ms; waited += 10) {
+      pollfd wait{fd_, POLLIN, 0};
+      if (::poll(&wait, 1, 10) > 0) return raw_peer(::accept(fd_, nullptr, nullptr));
+      if (over) return std::nullopt;
+    }
+    throw std::runtime_error("raw_listener: nobody connects, and it is not over");
   }
 
  private:

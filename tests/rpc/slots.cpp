@@ -25,7 +25,11 @@ struct fixture {
   weft::testing::manual_clock time;
   weft::timer_list deadlines{time, io};
   std::vector<std::uint64_t> given_up;
-  reply_slots slots{deadlines, [this](std::uint64_t call) { given_up.push_back(call); }};
+  weft::execution got = weft::execution::maybe_executed;
+  reply_slots slots{deadlines, [this](std::uint64_t call, std::uint64_t) {
+                      given_up.push_back(call);
+                      return got;
+                    }};
   std::vector<std::string> log;
 
   std::uint64_t add(std::string name, weft::duration limit = 60s) {
@@ -168,6 +172,57 @@ TEST_CASE("slots: destroyed with calls waiting, they drop their callers") {
     CHECK(alive.use_count() == 3);
   }
   CHECK(alive.use_count() == 1);
+}
+
+TEST_CASE("slots: a call that gives up says how far it got") {
+  fixture f;
+  for (const auto ran : {weft::execution::not_sent, weft::execution::maybe_executed}) {
+    f.got = ran;
+    weft::error seen;
+    f.slots.add(asio::bind_executor(f.io, [&seen](call_result r) { seen = r.failure; }),
+                f.time.now() + 1s);
+    f.time.advance(2s);
+    f.settle();
+    CHECK(seen == errc::timed_out);
+    CHECK(seen.ran() == ran);
+  }
+}
+
+TEST_CASE("slots: a slot that was opened and closed is used again, and its deadline is gone") {
+  fixture f;
+  const auto first = f.slots.open(f.time.now() + 1s);
+  f.slots.close(first);
+  CHECK(f.deadlines.empty());
+  const auto second = f.slots.open(f.time.now() + 1s);
+  CHECK(static_cast<std::uint32_t>(first) == static_cast<std::uint32_t>(second));
+  CHECK(first != second);
+  f.slots.close(second);
+  CHECK_FALSE(f.slots.complete(first, {}));
+}
+
+TEST_CASE("slots: who waits can be failed by the frame it waits for, or dropped") {
+  fixture f;
+  std::vector<weft::execution> seen;
+  for (std::uint64_t frame = 0; frame < 4; ++frame) {
+    const auto call = f.slots.open(f.time.now() + 1s);
+    f.slots.async_wait(call, frame, asio::bind_executor(f.io, [&seen](call_result r) {
+                         seen.push_back(r.failure.ran());
+                       }));
+  }
+  f.slots.fail_all([](std::uint64_t frame) {
+    return weft::error(errc::peer_died, "",
+                       frame < 2 ? weft::execution::maybe_executed : weft::execution::not_sent);
+  });
+  f.settle();
+  using enum weft::execution;
+  CHECK(seen == std::vector<weft::execution>{maybe_executed, maybe_executed, not_sent, not_sent});
+  const auto alive = std::make_shared<int>(0);
+  f.slots.add(asio::bind_executor(f.io, [alive](call_result) {}), f.time.now() + 1s);
+  CHECK(alive.use_count() == 2);
+  f.slots.drop_all();
+  CHECK(alive.use_count() == 1);
+  CHECK(f.slots.waiting() == 0);
+  CHECK(f.deadlines.empty());
 }
 
 }  // namespace reply_slot

@@ -97,4 +97,73 @@ TEST_CASE("frame_queue: first in, first out, across growth and wrap-around") {
   CHECK(in == out);
 }
 
+TEST_CASE("cursor: a frame is withdrawn if none of it was written, and leaves no trace") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    CAPTURE(round);
+    weft::cursor c;
+    const auto any = [](const weft::frame&) { return true; };
+    std::vector<std::vector<std::byte>> frames;
+    std::vector<bool> gone(30, false);
+    std::vector<std::byte> got;
+    for (std::uint64_t i = 0; i < 30; ++i) {
+      auto f = make_frame(i, random() % 50, {random() % 100});
+      frames.push_back(bytes_of(f));
+      REQUIRE(c.push(std::move(f)) == i);
+      if (random() % 3 == 0) {  // write a little
+        std::array<asio::const_buffer, 3> out;
+        const std::size_t count = c.gather(out);
+        std::size_t bytes = 0;
+        for (std::size_t b = 0; b < count; ++b) {
+          const auto* from = static_cast<const std::byte*>(out[b].data());
+          const std::size_t n = b + 1 < count ? out[b].size() : random() % (out[b].size() + 1);
+          got.insert(got.end(), from, from + n);
+          bytes += n;
+        }
+        c.advance(bytes);
+      }
+      if (random() % 2 == 0) {
+        const auto which = random() % (i + 1);
+        const std::size_t before = c.frames();
+        const auto back = c.withdraw(which, any);
+        CHECK(c.frames() == before - (back.head.size() > 0 ? 1 : 0));
+        if (back.head.size() > 0) {
+          CHECK_FALSE(gone[which]);
+          CHECK(bytes_of(back) == frames[which]);
+          gone[which] = true;
+        }
+        CHECK(c.withdraw(which, any).head.size() == 0);
+      }
+    }
+    if (round % 2 == 0) {
+      std::array<asio::const_buffer, 64> out;
+      while (!c.empty()) {
+        const std::size_t count = c.gather(out);
+        REQUIRE(count > 0);
+        std::size_t bytes = 0;
+        for (std::size_t b = 0; b < count; ++b) {
+          const auto* from = static_cast<const std::byte*>(out[b].data());
+          got.insert(got.end(), from, from + out[b].size());
+          bytes += out[b].size();
+        }
+        c.advance(bytes);
+      }
+    } else if (!c.begun()) {
+      while (!c.empty()) {
+        const auto all = bytes_of(c.take());
+        got.insert(got.end(), all.begin(), all.end());
+      }
+    } else {
+      continue;
+    }
+    std::vector<std::byte> expected;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      if (!gone[i]) expected.insert(expected.end(), frames[i].begin(), frames[i].end());
+    }
+    CHECK(got == expected);
+    CHECK(c.frames() == 0);
+    CHECK(c.waiting_bytes() == 0);
+  }
+}
+
 }  // namespace

@@ -240,4 +240,86 @@ TEST_CASE("frame_assembler: a large tensor is received where it stays") {
   CHECK(is_intact(s.frames[0], 1));
 }
 
+/// Has memory for some frames only; the others go by.
+struct poor_sink final : weft::frame_sink {
+  weft::limits limit;
+  std::size_t budget = 1000;
+  std::vector<weft::frame> frames;
+  std::vector<std::pair<weft::frame_header, std::uint64_t>> skipped;
+
+  const weft::limits& bounds() const noexcept override { return limit; }
+  weft::expected<weft::blob> allocate(std::size_t bytes) override {
+    if (bytes > budget) {
+      return weft::unexpected(weft::error(weft::errc::resource_exhausted, "poor"));
+    }
+    return make_blob(bytes);
+  }
+  weft::expected<void> frame_arrived(weft::frame&& f) override {
+    frames.push_back(std::move(f));
+    return {};
+  }
+  weft::expected<void> frame_skipped(const weft::frame_header& h, std::uint64_t bytes,
+                                     weft::error why) override {
+    CHECK(why == weft::errc::resource_exhausted);
+    CHECK(why.detail().text == "poor");
+    skipped.emplace_back(h, bytes);
+    return {};
+  }
+  void progress() noexcept override {}
+};
+
+TEST_CASE("frame_assembler: frames for which memory lacks go by, those around them are whole") {
+  std::mt19937 random(23);
+  for (int round = 0; round < 60; ++round) {
+    CAPTURE(round);
+    std::vector<std::byte> bytes;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> poor;  // call, size
+    std::vector<std::uint64_t> rich;
+    for (std::uint64_t i = 0; i < 40; ++i) {
+      std::vector<std::size_t> blobs(random() % 3 == 0 ? random() % 6 : 0);
+      bool fits = true;
+      for (auto& b : blobs) {
+        b = random() % 4 == 0 ? 1001 + random() % 100'000 : random() % 1000;
+        fits = fits && b <= 1000;
+      }
+      auto f = make_frame(i, random() % 3000, blobs);
+      const auto all = wire(f);
+      if (fits) {
+        rich.push_back(i);
+      } else {
+        poor.emplace_back(f.header.call, all.size());
+      }
+      bytes.insert(bytes.end(), all.begin(), all.end());
+    }
+    weft::frame_assembler a;
+    poor_sink s;
+    std::array<asio::mutable_buffer, 8> room;
+    std::span<const std::byte> rest(bytes);
+    while (!rest.empty()) {
+      const std::size_t pieces = a.room(room, s.bounds());
+      std::size_t left = std::min<std::size_t>(1 + random() % 5000, rest.size());
+      std::size_t taken = 0;
+      for (std::size_t i = 0; i < pieces && left > 0; ++i) {
+        const std::size_t n = std::min(left, room[i].size());
+        std::memcpy(room[i].data(), rest.data() + taken, n);
+        taken += n;
+        left -= n;
+      }
+      REQUIRE(taken > 0);
+      rest = rest.subspan(taken);
+      REQUIRE(a.arrived(taken, s));
+    }
+    CHECK(a.between_frames());
+    REQUIRE(s.frames.size() == rich.size());
+    for (std::size_t i = 0; i < rich.size(); ++i) {
+      CHECK(is_intact(s.frames[i], rich[i]));
+    }
+    REQUIRE(s.skipped.size() == poor.size());
+    for (std::size_t i = 0; i < poor.size(); ++i) {
+      CHECK(s.skipped[i].first.call == poor[i].first);
+      CHECK(s.skipped[i].second == poor[i].second);
+    }
+  }
+}
+
 }  // namespace

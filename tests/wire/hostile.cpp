@@ -160,7 +160,7 @@ weft::frame frame_with_sections() {
   h.call = 0x0000'0003'0000'0005;
   h.function = 0x1234;
   h.signature = 9;
-  h.deadline_us = 1'000'000;
+  h.deadline = 1'000'000;
   h.trace = 1;
   h.span = 2;
   return std::move(m).finish(h);

@@ -18,6 +18,14 @@ class ref_counted {
   virtual ~ref_counted() = default;
 
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  /// False: the last handle is gone, the object is being destroyed.
+  [[nodiscard]] bool retain_if_alive() const noexcept {
+    std::uint32_t count = count_.load(std::memory_order_relaxed);
+    while (count != 0 &&
+           !count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    return count != 0;
+  }
   void release() const noexcept {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
@@ -62,6 +70,13 @@ class ref {
   friend bool operator==(const ref& a, const ref& b) noexcept { return a.object_ == b.object_; }
   /// Gives up the handle without releasing it.
   [[nodiscard]] T* detach() noexcept { return std::exchange(object_, nullptr); }
+  /// Of an object found without a handle, under a lock that its destructor takes; null if it is
+  /// being destroyed.
+  [[nodiscard]] static ref if_alive(T* object) noexcept {
+    ref out;
+    if (object && object->retain_if_alive()) out.object_ = object;
+    return out;
+  }
 
  private:
   T* object_ = nullptr;

@@ -31,6 +31,10 @@ class any_connection {
   virtual asio::awaitable<void> read(frame_sink& sink) = 0;
   virtual void close() noexcept = 0;
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;
+  /// Goes to another io_context, if it can. On its I/O thread, while nothing waits in it.
+  virtual bool move_to(asio::io_context& io) = 0;
+  /// The other end may vanish without a word.
+  [[nodiscard]] virtual bool needs_life() const noexcept = 0;
 };
 
 using connection_ptr = std::shared_ptr<any_connection>;
@@ -44,6 +48,20 @@ template <connection C>
     asio::awaitable<void> read(frame_sink& sink) override { return c_.read(sink); }
     void close() noexcept override { c_.close(); }
     [[nodiscard]] std::string_view transport() const noexcept override { return name_; }
+    bool move_to(asio::io_context& io) override {
+      if constexpr (requires { c_.move_to(io); }) {
+        return c_.move_to(io);
+      } else {
+        return false;
+      }
+    }
+    [[nodiscard]] bool needs_life() const noexcept override {
+      if constexpr (requires { C::same_process; }) {
+        return !C::same_process;
+      } else {
+        return true;
+      }
+    }
     C c_;
     std::string name_;
   };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <weft/core/scope.hpp>
+#include <weft/core/time.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/service.hpp>
@@ -16,6 +17,7 @@
 #include <asio/cancellation_signal.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -70,11 +72,15 @@ class cancellable {
 };
 
 /// The function's scope is the invocation itself, so that a request costs one allocation.
-class invocation final : public scope {
+class invocation final : public scope, public timed {
  public:
   invocation(worker& me, ref<link> from, frame f, const limits& bounds, std::uint32_t rank,
              std::string_view name)
       : in(std::move(f), bounds), out(bounds), who(me, rank, name), from_(std::move(from)) {}
+  ~invocation() override {
+    done();
+    if (served_link) from_->forget(*this);
+  }
 
   incoming_message in;
   message out;
@@ -83,10 +89,10 @@ class invocation final : public scope {
   error failure;  ///< set: a failure is sent instead of `out`
   /// Cancels the coroutine that serves it, while one does; worker's thread only.
   cancellable* runner = nullptr;
-  invocation* previous = nullptr;  ///< in the link's list of running coroutines
-  invocation* next = nullptr;
-
-  ~invocation() override { done(); }
+  std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
+  std::uint64_t cost = 0;             ///< in the peer's window, until it begins
+  invocation* served_next = nullptr;  ///< in the link's `served_calls`
+  invocation** served_link = nullptr;
 
   /// The run need not wait for this request any more. Called when its function has ended, or, of a
   /// coroutine whose caller would only want the reply, when it has begun; at the latest at its end.
@@ -96,6 +102,11 @@ class invocation final : public scope {
 
   [[nodiscard]] link& from() const noexcept { return *from_; }
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
+  /// The caller no longer waits. Worker's thread.
+  void give_up() {
+    given_up.store(true, std::memory_order_relaxed);
+    if (runner) runner->cancel();
+  }
 
   static void* operator new(std::size_t size) { return detail::recycled_new(size); }
   static void operator delete(void* block, std::size_t size) noexcept {
@@ -103,6 +114,11 @@ class invocation final : public scope {
   }
 
  private:
+  /// Its deadline passed while its coroutine runs.
+  void expired() override {
+    if (runner) runner->cancel();
+  }
+
   ref<link> from_;
   bool done_ = false;
 };

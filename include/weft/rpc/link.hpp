@@ -9,11 +9,13 @@
 //                               ─► reply ──────────────────────────────► slot ─► caller resumes
 //
 // A link is idle until somebody sends, then connecting, up, and down for ever once it is lost.
+// While it is connecting it tries again and again: a shortage, a pause, a refusal are no death.
 #pragma once
 
 #include <weft/core/event.hpp>
 #include <weft/core/scope.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/detail/late_flush.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/slots.hpp>
 
@@ -33,10 +35,12 @@ namespace weft {
 namespace detail {
 
 /// Delays the writes of links to the end of a batch of handlers on this thread, so that what they
-/// send goes out together. Nested corks do nothing. Never held across co_await.
+/// send goes out together; on the worker's thread, where user code may take its time, `late` sees
+/// to it that this is soon. Nested corks do nothing. Never held across co_await.
 class cork {
  public:
-  cork() noexcept : outermost_(current == nullptr) {
+  explicit cork(late_flush* late = nullptr) noexcept
+      : outermost_(current == nullptr), late_(outermost_ ? late : nullptr) {
     if (outermost_) current = this;
   }
   cork(const cork&) = delete;
@@ -44,17 +48,34 @@ class cork {
   ~cork();
   /// Writes now what was delayed so far.
   void flush();
-  void add(ref<link> l) { dirty_.push_back(std::move(l)); }
+  /// Before each handler.
+  void before_handler() noexcept {
+    if (late_) late_->watch();
+  }
+  void add(ref<link> l) {
+    if (late_) {
+      late_->add(std::move(l));
+    } else {
+      dirty_.push_back(std::move(l));
+    }
+  }
+  /// What a link remembers of being in this list.
+  [[nodiscard]] const void* key() const noexcept {
+    return late_ ? static_cast<const void*>(late_) : this;
+  }
 
   static thread_local cork* current;
 
  private:
   bool outermost_;
+  late_flush* late_;
   std::vector<ref<link>> dirty_;
 };
 inline thread_local cork* cork::current = nullptr;
 
 }  // namespace detail
+
+class invocation;
 
 /// The requests that a link carried since it was made. Any thread.
 struct request_counts {
@@ -79,33 +100,47 @@ class link : public ref_counted {
 
   // ── sending, any thread ──
 
-  /// Lets services attach, frames the message, queues and writes it. An error means not sent.
-  virtual expected<void> send(message&& m, const frame_header& header) = 0;
+  /// Lets services attach, frames the message and queues it; says the frame's number. Whatever is
+  /// thrown on the way is the error, which means not sent. A request needs a reservation, and uses
+  /// it up either way. `flush` follows.
+  virtual expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept = 0;
+  /// `queue`, then `flush`.
+  expected<void> send(message&& m, const frame_header& header) noexcept {
+    const auto queued = queue(std::move(m), header);
+    if (!queued) return tl::unexpected(queued.error());
+    flush();
+    return {};
+  }
   /// Queues a sealed frame without writing; a service may do so under its lock. False: link down.
   virtual bool append(frame&& f) = 0;
-  /// Writes what can be written at once.
-  virtual void flush() = 0;
+  /// Writes what can be written at once, or at the end of this thread's batch.
+  virtual void flush() noexcept = 0;
+  /// As flush, for a caller that goes on computing: the first frame of a turn is written now, what
+  /// follows within about 50 µs.
+  virtual void flush_early() noexcept = 0;
   /// Frames that wait to be written.
   [[nodiscard]] virtual std::size_t waiting() const = 0;
-  [[nodiscard]] bool full() const noexcept { return full_.load(std::memory_order_relaxed); }
+
+  /// Room for one more request, in the outbox and in the peer's window. False: there is none now.
+  [[nodiscard]] virtual bool reserve() noexcept = 0;
+  /// A reservation is not used.
+  virtual void unreserve() noexcept = 0;
 
   // ── calls, worker's thread ──
 
-  /// Sends a request and completes with its reply, by `deadline`. Signature void(call_result).
-  template <class CompletionToken>
-  auto exchange(message&& m, frame_header header, time_point deadline, CompletionToken&& token) {
-    return asio::async_initiate<CompletionToken, void(call_result)>(
-        [](auto handler, ref<link> self, message* out, frame_header h, time_point when) {
-          h.call = self->slots_.add(std::move(handler), when);
-          self->sent_request(std::move(*out), h);
-        },
-        token, ref<link>(this), &m, header, deadline);
-  }
-  /// Waits until the outbox has room; timed_out or the reason why the link is down otherwise.
+  [[nodiscard]] reply_slots& slots() noexcept { return slots_; }
+  /// Waits in line for a reservation. Errors, all not_sent: timed_out, cancelled, or the reason why
+  /// the link is down.
   virtual asio::awaitable<expected<void>> room(time_point deadline) = 0;
+  /// Somebody waits in line.
+  [[nodiscard]] virtual bool crowded() const noexcept = 0;
 
-  /// The peer is lost: fails every call, tells the services, closes the connection.
-  virtual void lose(error reason) = 0;
+  /// A request that came over this link is no longer served. Any thread.
+  virtual void forget(invocation& call) noexcept = 0;
+
+  /// The peer is lost. Any thread: closes the connection and stops reading at once; then, on the
+  /// worker's thread, behind all that came before, calls fail and services are told.
+  virtual void lose(error reason) noexcept = 0;
   /// Destroys the coroutines that wait for replies, without running them: they hold the link.
   void drop_calls() noexcept { slots_.drop_all(); }
 
@@ -115,12 +150,8 @@ class link : public ref_counted {
   link(worker& me, std::uint32_t rank, timer_list& deadlines, reply_slots::gave_up gave_up)
       : me_(me), rank_(rank), slots_(deadlines, std::move(gave_up)) {}
 
-  /// Sends the request whose slot is taken; fails the slot, later, if it cannot.
-  virtual void sent_request(message&& m, const frame_header& header) = 0;
-
   worker& me_;
   const std::uint32_t rank_;
-  std::atomic<bool> full_{false};
   reply_slots slots_;  // worker's thread
 };
 
@@ -131,17 +162,34 @@ inline cork::~cork() {
   flush();
 }
 inline void cork::flush() {
+  cork* const self = std::exchange(current, nullptr);
+  if (late_) late_->settle();
   while (!dirty_.empty()) {
     std::vector<ref<link>> now;
     now.swap(dirty_);
-    cork* const self = std::exchange(current, nullptr);
     for (const ref<link>& l : now) l->flush();
-    current = self;
     if (dirty_.empty()) {  // keep the allocation
       now.clear();
       dirty_.swap(now);
     }
   }
+  current = self;
+}
+inline late_flush::~late_flush() = default;
+inline void late_flush::flush() {
+  std::vector<ref<link>> now;
+  {
+    const std::lock_guard lock(mutex_);
+    now.swap(dirty_);
+    dirty_.swap(spare_);
+    some_.store(false, std::memory_order_relaxed);
+  }
+  cork* const outer = std::exchange(cork::current, nullptr);
+  for (const ref<link>& l : now) l->flush();
+  cork::current = outer;
+  now.clear();
+  const std::lock_guard lock(mutex_);  // keep the allocation
+  if (spare_.capacity() < now.capacity()) spare_.swap(now);
 }
 }  // namespace detail
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 // The link itself: outbox, writing, reading. A template only so that its bodies are compiled where
-// a worker is made and nowhere else. Bodies: impl/live_link.hpp, impl/live_link_read.hpp.
+// a worker is made and nowhere else. Bodies: impl/live_link.hpp (sending), impl/live_link_state.hpp
+// (connections, loss, life), impl/live_link_read.hpp (reading), impl/live_link_serve.hpp (requests).
 #pragma once
 
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/connection.hpp>
+#include <weft/rpc/detail/served_calls.hpp>
+#include <weft/rpc/detail/waiting_line.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
+#include <weft/rpc/memory_budget.hpp>
+#include <weft/rpc/window.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/transport/frame_sink.hpp>
 
@@ -17,41 +22,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace weft {
-
-/// Counts tensor memory that a peer made us hold; outlives links and workers, as tensors do.
-class memory_budget : public ref_counted {
- public:
-  memory_budget(std::uint64_t limit, ref<memory_budget> parent)
-      : limit_(limit), parent_(std::move(parent)) {}
-  /// Takes from this budget and its parent, or from none. What is taken is given back.
-  [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
-    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) {
-      if (!parent_ || parent_->take(bytes)) return true;
-    }
-    used_.fetch_sub(bytes, std::memory_order_relaxed);
-    return false;
-  }
-  void give_back(std::uint64_t bytes) noexcept {
-    used_.fetch_sub(bytes, std::memory_order_relaxed);
-    if (parent_) parent_->give_back(bytes);
-  }
-  [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
-  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-
- private:
-  std::atomic<std::uint64_t> used_{0};
-  const std::uint64_t limit_;
-  const ref<memory_budget> parent_;
-};
-
-namespace detail {
+namespace weft::detail {
 
 template <class T = void>
 class live_worker;
@@ -61,87 +40,155 @@ class live_link final : public link, public frame_sink {
  public:
   live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context& io);
 
-  /// Where it lives; fixed once it is up.
-  [[nodiscard]] asio::io_context& io() const noexcept { return *io_; }
-
   [[nodiscard]] state now() const override;
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] error reason() const override;
-  expected<void> send(message&& m, const frame_header& header) override;
+  expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept override;
   bool append(frame&& f) override;
-  void flush() override;
+  void flush() noexcept override;
+  void flush_early() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
+  [[nodiscard]] bool reserve() noexcept override;
+  void unreserve() noexcept override;
   asio::awaitable<expected<void>> room(time_point deadline) override;
-  void lose(error reason) override;
+  [[nodiscard]] bool crowded() const noexcept override { return !line_.empty(); }
+  void lose(error reason) noexcept override;
 
-  // ── connections, worker's thread ──
+  // ── connections, any thread ──
 
-  /// Connects now if it never did.
+  /// Connects now if it never did, and goes on trying.
   void open();
-  /// A connection that the peer opened was welcomed and will be installed: no other one is opened
-  /// or welcomed meanwhile. False: one is promised already, or the link is up or down.
-  bool promise();
+  /// Where it lives, or will.
+  [[nodiscard]] asio::io_context& io() const;
+  /// Whether a connection that the peer opened is taken. `yes`: it will be installed, no other one
+  /// is opened or taken meanwhile.
+  enum class welcome : std::uint8_t { yes, another_stays, down };
+  [[nodiscard]] welcome promise();
   /// The promised connection broke before it was installed; connects anew.
   void break_promise();
-  /// Takes over a connection on `io` whose handshake is done, with frames that came right behind.
-  void install(connection_ptr connection, asio::io_context& io, std::vector<frame> first);
+  /// Takes over a connection on `at` whose handshake is done, with frames that came right behind.
+  void install(connection_ptr connection, asio::io_context& at, std::vector<frame> first);
+  /// A try to connect failed: tries again later, unless it never can.
+  void cannot_connect(error why);
+
+  // ── the end, worker's thread ──
+
   /// Ends every waiting call; the link stays.
-  void fail_calls(const error& reason) {
-    slots_.fail_all(reason.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
-  }
+  void fail_calls(const error& reason);
   /// Closes without reporting a loss (end of a run).
   void close();
 
+  /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
+  [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
+
+  // ── life ──
+
+  /// Every ping interval, on the front thread: says that this worker lives, if nothing else did.
+  void beat(bool reading) noexcept;
+  /// Every ping interval, on each thread with links: whether the peer still does.
+  void judge(const asio::io_context& here, duration interval) noexcept;
+
   // ── what the worker does with frames of this link, worker's thread ──
   void handle_here(frame&& f);
-  void start_coroutine(ref<invocation> call);
+  void start_coroutine(ref<invocation> call) noexcept;
   void coroutine_ended(invocation& done);
+  void forget(invocation& call) noexcept override;
 
-  // ── frame_sink, I/O thread ──
+  // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
+  [[nodiscard]] expected<void> frame_skipped(const frame_header& header, std::uint64_t bytes,
+                                             error why) override;
   void progress() noexcept override;
 
  private:
-  void begin_connecting();
-  void write_locked(std::unique_lock<std::mutex>& lock);
+  // sending
+  std::optional<std::uint64_t> push(frame&& f);
+  void write_locked(std::unique_lock<std::mutex>& lock) noexcept;
+  void wrote(std::uint64_t before) noexcept;
   asio::awaitable<void> write_rest(connection_ptr connection);
+  [[nodiscard]] bool has_room() const noexcept;
+  void wake_line() noexcept;
+  void send_small(frame_kind kind, std::uint64_t call) noexcept;
+  void give_credit() noexcept;
+  [[nodiscard]] execution give_up(std::uint64_t call, std::uint64_t number) noexcept;
+  template <class Tell>
+  void each_service(Tell&& tell) noexcept;
+
+  // connections
+  void begin_connecting() noexcept;
+  void begin_reading(connection_ptr connection, std::vector<frame> first);
+  void finish_loss() noexcept;
+
+  // reading
   asio::awaitable<void> read_loop(connection_ptr connection);
   expected<void> handle_arrived();
   expected<void> handle(frame&& f);
-  expected<void> handle_request(frame&& f);
-  void run_plain(ref<invocation> call);
   void reply_arrived(incoming_message&& m);
   void watch_stalls();
-  void update_full();
-  void lose_soon(error reason);
-  void cancel_served(std::uint64_t call);
 
-  void sent_request(message&& m, const frame_header& header) override;
+  // serving
+  expected<void> handle_request(frame&& f);
+  void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
+  void dispatch(const ref<invocation>& call);
+  void run_plain(ref<invocation> call) noexcept;
+  void serve(const ref<invocation>& call) noexcept;
+  void run_here(const ref<invocation>& call) noexcept;
+  enum class order : std::uint8_t { none, of_arrival, released };
+  [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
+  void release_soon() noexcept;
+  void release_gated() noexcept;
+  void cancel_served(std::uint64_t call);
+  void cancel_all_served() noexcept;
 
   live_worker<T>& me_;
-  asio::io_context* io_;
-  const bool on_worker_thread_;
 
   mutable std::mutex mutex_;  // guards the next group
   state state_ = state::idle;
+  asio::io_context* io_;
   cursor outbox_;
   bool writing_ = false;         // write_rest is under way
-  const cork* dirty_ = nullptr;  // in that cork's list
+  const void* dirty_ = nullptr;  // in that list of links to flush
   connection_ptr connection_;
-  error reason_;
+  error reason_;  // why it is down, or why the last try to connect failed
   bool promised_ = false;
+  bool dialing_ = false;
+  bool wanted_ = false;  // to be connected though nothing waits to be sent
+  unsigned tries_ = 0;
+  std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
+  send_window window_;
+  receive_window granted_;
+  served_calls<invocation> served_;
+  std::deque<ref<invocation>> gated_;  // wait until replies are written
+
+  std::atomic<bool> dead_{false};          // nothing more is read
+  std::atomic<bool> loss_pending_{false};   // finish_loss could not be posted
+  std::atomic<bool> retry_pending_{false};  // nor the next try to connect
+  std::atomic<std::uint64_t> received_{0};
+  std::atomic<std::uint64_t> written_{0};
+  std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word
 
   const ref<memory_budget> budget_;  // of received tensors
-  std::vector<frame> arrived_;       // I/O thread
-  bool partial_ = false;             // I/O thread: a frame has begun
-  std::uint64_t progress_ = 0;       // I/O thread
-  std::unique_ptr<timer> stall_;     // I/O thread
+  // The thread that reads:
+  bool on_worker_thread_ = true;
+  std::vector<frame> arrived_;
+  std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
+  bool partial_ = false;  // a frame has begun
+  std::uint64_t progress_ = 0;
+  std::unique_ptr<timer> stall_;
+  std::uint64_t judged_received_ = 0;
+  duration silent_{0};
+  std::uint64_t judged_written_ = 0;
+  duration stuck_{0};
+  // The front thread:
+  std::uint64_t beaten_ = 0;
+  std::unique_ptr<timer> retry_;
 
-  ref<event> room_;  // worker's thread, as is the rest
-  invocation* serving_ = nullptr;
+  // The worker's thread:
+  waiting_line line_;
+  std::uint64_t turn_ = 0;  // in which flush_early last wrote
+  bool lost_ = false;
 };
 
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

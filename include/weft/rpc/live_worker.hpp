@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The worker itself: connecting, serving, and the end of a run. A template only so that its bodies
-// are compiled where a worker is made and nowhere else. Bodies: impl/live_worker.hpp.
+// are compiled where a worker is made and nowhere else. Bodies: impl/live_worker_connect.hpp and
+// impl/live_worker.hpp.
 #pragma once
 
 #include <weft/memory/pool.hpp>
@@ -14,6 +15,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -55,6 +57,8 @@ class live_worker final : public worker {
 
   void shutdown(const error& why) override;
   [[nodiscard]] link& to(std::uint32_t rank) noexcept override { return *links_[rank]; }
+  /// The alarm rang, on the front thread.
+  void flush_late() { late_.ring(); }
 
   // ── for links; any thread unless marked ──
 
@@ -62,14 +66,25 @@ class live_worker final : public worker {
   [[nodiscard]] weft::pool& buffers() noexcept { return buffers_; }
   /// Of received tensors, against limits::worker_tensor_bytes.
   [[nodiscard]] const ref<memory_budget>& memory() const noexcept { return memory_; }
+  /// For hashes of what peers choose.
+  [[nodiscard]] std::uint64_t salt() const noexcept { return salt_; }
   [[nodiscard]] bool on_context(const asio::io_context& io) const noexcept {
     return &io == &env_.context;
   }
+  /// Links live on the worker's thread.
+  [[nodiscard]] bool links_on_context() const noexcept { return env_.io.empty(); }
+  [[nodiscard]] asio::io_context& front() const noexcept {
+    return env_.front ? *env_.front : env_.context;
+  }
+  [[nodiscard]] late_flush& late() noexcept { return late_; }
+  /// The running turn of the loop, which ends behind what is ready now. Worker's thread.
+  [[nodiscard]] std::uint64_t turn() noexcept;
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
   void hand_over(ref<live_link<T>> from, frame f);
   void hand_over(ref<invocation> call);
-  void serve(ref<invocation> call);                       // worker's thread
-  void connect(live_link<T>& to);                         // worker's thread
+  void serve(ref<invocation> call);  // worker's thread
+  /// Opens a connection; ends in `install` or `cannot_connect` of the link.
+  void connect(live_link<T>& to);
   void control(live_link<T>& from, incoming_message& m);  // worker's thread
   void lost(live_link<T>& peer, const error& reason);     // worker's thread
   void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
@@ -91,6 +106,10 @@ class live_worker final : public worker {
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> greet(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> dial(ref<live_link<T>> to, asio::io_context& io);
+  asio::awaitable<void> meet(ref<live_link<T>> to, asio::io_context& io);
+  void begin_life();
+  void beat_again();
+  void judge_again(std::size_t which);
   void send_control(std::uint32_t rank, const run_message& m);
   void act(const run_state::actions& todo);
   [[nodiscard]] work_report report() const;
@@ -105,6 +124,8 @@ class live_worker final : public worker {
   function_table functions_;
   weft::pool buffers_;
   ref<memory_budget> memory_;
+  const std::uint64_t salt_;
+  late_flush late_;
   std::unique_ptr<timer> trim_;
   std::vector<ref<live_link<T>>> links_;
   run_state run_;
@@ -114,11 +135,25 @@ class live_worker final : public worker {
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
   std::unique_ptr<timer> again_;       // the next count
   std::unique_ptr<timer> over_;        // at ends_by_
-  std::size_t next_io_ = 0;
+  std::size_t next_io_ = 0;  // front thread
+  std::mutex random_mutex_;
+  random_source front_random_ = [this] {
+    const std::lock_guard lock(random_mutex_);
+    return env_.random();
+  };
 
-  /// Coroutines that wait for requests; worker's thread.
+  // Signs of life: one timer on the front thread, one on each thread with links.
+  duration pulse_;
+  std::unique_ptr<timer> beat_;
+  std::vector<std::pair<asio::io_context*, std::unique_ptr<timer>>> judges_;
+  std::atomic<std::uint64_t> looks_{0};  // of the worker's thread
+  std::uint64_t looks_seen_ = 0;         // front thread
+
+  // The worker's thread:
+  std::uint64_t turn_ = 0;
+  bool turn_open_ = false;
   static constexpr std::size_t most_idle_runners = 256;
-  std::vector<ref<coroutine_runner<T>>> idle_runners_;
+  std::vector<ref<coroutine_runner<T>>> idle_runners_;  // coroutines that wait for requests
 
   std::mutex inbox_mutex_;
   std::vector<handed> inbox_;

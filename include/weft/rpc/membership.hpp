@@ -23,6 +23,7 @@ struct member {
     std::string endpoint;
   };
   std::vector<address> addresses;
+  std::uint64_t window = 256u << 20;  ///< its options::window_bytes
 };
 
 /// Index in `members` = rank.

@@ -43,7 +43,7 @@ struct options {
   /// A worker that keeps this program's own standard output, for a progress bar (launch_local).
   std::optional<std::uint32_t> foreground{};
   /// Threads for links. 0: links live on the worker's thread, lowest latency, but a long
-  /// computation there stalls them.
+  /// computation there stalls them, save for accepting, greeting and signs of life.
   unsigned io_threads = 1;
   unsigned pool_threads = 0;  ///< for plain functions; 0: cores / workers on this host
   /// Into how many threads libtorch may split one operation, on each of a worker's threads.
@@ -56,6 +56,12 @@ struct options {
   duration handshake_deadline = std::chrono::seconds(5);
   duration shutdown_deadline = std::chrono::seconds(30);
   duration stall_limit = std::chrono::seconds(30);  ///< a begun frame without progress
+  /// A peer of which nothing comes for so long is lost; 0: never, for debuggers. Quiet links ping
+  /// every fifth of it, at most every 2 s. The same in all workers.
+  duration lost_after = std::chrono::seconds(10);
+  /// What each peer may make this worker hold: bytes of requests that have not begun, and of replies
+  /// that it does not take. An empty request counts 1 KiB.
+  std::uint64_t window_bytes = 256u << 20;
   std::size_t outbox_frames = 64 * 1024;            ///< per link
   std::uint64_t outbox_bytes = 256u << 20;          ///< per link
   std::size_t pool_bytes = std::size_t{1} << 30;    ///< receive buffers kept for reuse

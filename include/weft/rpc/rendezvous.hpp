@@ -112,7 +112,8 @@ template <class = void>
   return nlohmann::json{{"name", m.name},
                         {"role", m.role},
                         {"incarnation", m.incarnation.text()},
-                        {"addresses", addresses}}
+                        {"addresses", addresses},
+                        {"window", m.window}}
       .dump();
 }
 template <class = void>
@@ -124,6 +125,7 @@ template <class = void>
   const auto incarnation = id128::parse(json.at("incarnation").get<std::string>());
   if (!incarnation) throw rpc_error(errc::rendezvous_failed, "a worker's incarnation is no id");
   m.incarnation = *incarnation;
+  m.window = json.at("window").get<std::uint64_t>();
   for (const auto& a : json.at("addresses")) {
     m.addresses.push_back({a.at(0).get<std::string>(), a.at(1).get<std::string>()});
   }

@@ -4,6 +4,7 @@
 
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/detail/in_time.hpp>
+#include <weft/rpc/detail/timer_alarm.hpp>
 #include <weft/rpc/live_worker.hpp>
 #include <weft/rpc/peer.hpp>
 
@@ -54,12 +55,14 @@ class runtime {
   weft::worker& join(membership all, random_source random = system_random()) {
     parts& p = *parts_;
     std::vector<asio::io_context*> io;
-    for (unsigned i = 0; i < p.settings.io_threads; ++i) {
-      p.io.push_back(std::make_unique<detail::droppable_context>(1));
-      io.push_back(p.io.back().get());
-    }
+    for (const auto& c : p.io) io.push_back(c.get());
+    // Without I/O threads the front is a guard: it accepts, greets and gives signs of life.
+    asio::io_context& front = p.front();
+    if (p.settings.io_threads == 0) io.clear();
+    p.alarm = std::make_unique<detail::timer_alarm>(front, [&p] { p.me->flush_late(); });
     p.me = std::make_unique<detail::live_worker<>>(
-        environment{p.context, p.clock, std::move(random), *p.transports, std::move(io)},
+        environment{p.context, p.clock, std::move(random), *p.transports, std::move(io), &front,
+                    p.alarm.get()},
         std::move(all), p.settings);
     (p.me->add_service(Services::slot, make_service<Services>(*p.me)), ...);
     return *p.me;
@@ -110,7 +113,10 @@ class runtime {
   struct parts {
     parts(std::unique_ptr<network> n, options o)
         : settings(std::move(o)), transports(std::move(n)), context(1) {
-      addresses = transports->listen(context);
+      for (unsigned i = 0; i < std::max(1u, settings.io_threads); ++i) {
+        io.push_back(std::make_unique<detail::droppable_context>(1));
+      }
+      addresses = transports->listen(front());
     }
     parts(const parts&) = delete;
     parts& operator=(const parts&) = delete;
@@ -121,8 +127,11 @@ class runtime {
       context.drop_work();
       for (auto& c : io) c->drop_work();
       me.reset();
+      alarm.reset();
       transports.reset();
     }
+    /// Where connections begin; user code never runs there for long.
+    [[nodiscard]] asio::io_context& front() const noexcept { return *io.front(); }
 
     void start_threads() {
       for (auto& c : io) {
@@ -165,7 +174,8 @@ class runtime {
     real_clock clock;
     std::unique_ptr<network> transports;
     detail::droppable_context context;
-    std::vector<std::unique_ptr<detail::droppable_context>> io;
+    std::vector<std::unique_ptr<detail::droppable_context>> io;  // at least one
+    std::unique_ptr<detail::timer_alarm> alarm;
     std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
     std::vector<std::thread> threads;
     std::vector<member::address> addresses;

@@ -3,12 +3,14 @@
 // that a damaged or late id never finds another call's slot. Used on the worker's thread only.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/wire/message.hpp>
 
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
+#include <asio/async_result.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/dispatch.hpp>
 #include <asio/post.hpp>
@@ -19,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,8 +44,10 @@ struct call_result {
 
 class reply_slots {
  public:
-  /// Called when a call gives up (deadline or cancellation), so that the peer can be told.
-  using gave_up = std::function<void(std::uint64_t call)>;
+  /// Called when a call gives up (deadline or cancellation), with the number of its frame: tells
+  /// the peer, and says how far the call got.
+  using gave_up = std::function<execution(std::uint64_t call, std::uint64_t frame)>;
+  static constexpr std::uint64_t no_frame = ~std::uint64_t{0};
 
   reply_slots(timer_list& deadlines, gave_up on_give_up)
       : deadlines_(deadlines), gave_up_(std::move(on_give_up)) {}
@@ -50,31 +55,39 @@ class reply_slots {
   reply_slots& operator=(const reply_slots&) = delete;
   ~reply_slots() { drop_all(); }
 
-  /// Destroys what waits, without running it.
-  void drop_all() noexcept {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      slot& s = slots_[i];
-      if (!s.waiting) continue;
-      deadlines_.remove(s);
-      s.drop();
+  /// A slot for a request that is about to be sent; returns the call id. `async_wait` or `close`
+  /// must follow before the worker's thread does anything else.
+  [[nodiscard]] std::uint64_t open(time_point deadline) {
+    slot& s = take();
+    try {
+      deadlines_.add(s, deadline);
+    } catch (...) {
+      free_.push_back(s.index);
+      throw;
     }
+    return s.id();
   }
-
-  /// Keeps `handler`, of signature void(call_result), until `complete`, its deadline, or its
-  /// cancellation. Returns the call id.
+  /// The request was not sent.
+  void close(std::uint64_t call) noexcept {
+    slot& s = slots_[static_cast<std::uint32_t>(call)];
+    deadlines_.remove(s);
+    free_.push_back(s.index);
+  }
+  /// Waits for the answer to the request that was queued as frame number `frame`, until the
+  /// deadline or its cancellation. Signature void(call_result). Does not throw.
+  template <class CompletionToken>
+  auto async_wait(std::uint64_t call, std::uint64_t frame, CompletionToken&& token) {
+    return asio::async_initiate<CompletionToken, void(call_result)>(
+        [](auto handler, reply_slots* self, std::uint64_t c, std::uint64_t f) {
+          self->wait(c, f, std::move(handler));
+        },
+        token, this, call, frame);
+  }
+  /// `open` and a wait in one, for a handler of signature void(call_result).
   template <class Handler>
   std::uint64_t add(Handler handler, time_point deadline) {
-    slot& s = take();
-    const std::uint64_t call = s.id();
-    auto cancellation = asio::get_associated_cancellation_slot(handler);
-    s.put(std::move(handler));
-    deadlines_.add(s, deadline);
-    if (cancellation.is_connected()) {
-      cancellation.assign([this, call](asio::cancellation_type) {
-        give_up(call, error(errc::cancelled, "the caller gave up", execution::maybe_executed));
-      });
-    }
-    ++waiting_;
+    const std::uint64_t call = open(deadline);
+    wait(call, no_frame, std::move(handler));
     return call;
   }
 
@@ -86,9 +99,26 @@ class reply_slots {
     return true;
   }
   [[nodiscard]] bool waits(std::uint64_t call) { return find(call) != nullptr; }
-  void fail_all(const error& reason) {
+  /// Ends every call with `why(frame number)`.
+  template <class Why>
+    requires std::is_invocable_r_v<error, Why, std::uint64_t>
+  void fail_all(Why&& why) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {  // a handler's end may add a slot
-      if (slots_[i].waiting) finish(slots_[i], {nullptr, reason}, resume::later);
+      if (slots_[i].waiting) finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
+    }
+  }
+  void fail_all(const error& reason) {
+    fail_all([&reason](std::uint64_t) { return reason; });
+  }
+  /// Destroys those who wait, without running them.
+  void drop_all() noexcept {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      slot& s = slots_[i];
+      if (!s.waiting) continue;
+      deadlines_.remove(s);
+      --waiting_;
+      s.drop();
+      free_.push_back(s.index);
     }
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
@@ -122,12 +152,12 @@ class reply_slots {
     }
     void drop() noexcept { std::exchange(waiting, nullptr)->destroy(); }
     void expired() override {
-      owner.give_up(id(),
-                    error(errc::timed_out, "no reply by the deadline", execution::maybe_executed));
+      owner.give_up(id(), errc::timed_out, "no reply by the deadline");
     }
 
     reply_slots& owner;
     std::uint32_t index;
+    std::uint64_t frame = no_frame;
     std::uint32_t generation = 0;
     pending* waiting = nullptr;
     alignas(std::max_align_t) std::byte storage[room];
@@ -161,10 +191,28 @@ class reply_slots {
     place where;
   };
 
+  template <class Handler>
+  void wait(std::uint64_t call, std::uint64_t frame, Handler handler) {
+    slot& s = slots_[static_cast<std::uint32_t>(call)];
+    auto cancellation = asio::get_associated_cancellation_slot(handler);
+    s.put(std::move(handler));
+    s.frame = frame;
+    ++waiting_;
+    if (!cancellation.is_connected()) return;
+    try {
+      cancellation.assign([this, call](asio::cancellation_type) {
+        give_up(call, errc::cancelled, "the caller gave up");
+      });
+    } catch (const std::bad_alloc&) {
+      // It cannot be cancelled then; its deadline stays.
+    }
+  }
   slot& take() {
     if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(slots_.size()));
-      slots_.emplace_back(*this, free_.back());
+      // So that giving a slot back never allocates.
+      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 16);
+      slots_.emplace_back(*this, static_cast<std::uint32_t>(slots_.size()));
+      free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
     }
     slot& s = slots_[free_.back()];
     free_.pop_back();
@@ -190,11 +238,11 @@ class reply_slots {
     } later{*this, s.index};
     waiting->complete(std::move(result), when);
   }
-  void give_up(std::uint64_t call, error reason) {
+  void give_up(std::uint64_t call, errc code, const char* why) {
     slot* s = find(call);
     if (!s) return;
-    gave_up_(call);
-    finish(*s, {nullptr, std::move(reason)}, resume::later);
+    const execution ran = gave_up_(call, s->frame);
+    finish(*s, {nullptr, detail::sure_error(code, why, ran)}, resume::later);
   }
 
   timer_list& deadlines_;

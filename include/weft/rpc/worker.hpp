@@ -7,6 +7,7 @@
 #include <weft/core/scope.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/detail/compute_pool.hpp>
+#include <weft/rpc/detail/late_flush.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
@@ -50,6 +51,11 @@ struct environment {
   random_source random;
   network& transports;
   std::vector<asio::io_context*> io;  ///< where links live; empty: on `context`
+  /// Where connections are opened, accepted and judged, and where signs of life come from: a thread
+  /// that runs no user code for long. Null: `context`.
+  asio::io_context* front = nullptr;
+  /// Rings on `front`'s thread; null: only the end of a turn flushes what it sent.
+  detail::flush_alarm* alarm = nullptr;
 };
 
 /// Members are for the worker's own thread unless they say otherwise.
@@ -88,6 +94,10 @@ class worker {
     return scoped(env_.context, this_scope());
   }
   [[nodiscard]] asio::io_context& context() const noexcept { return env_.context; }
+  /// Whether this is the worker's own thread, in its loop.
+  [[nodiscard]] bool on_thread() const noexcept {
+    return env_.context.get_executor().running_in_this_thread();
+  }
   [[nodiscard]] asio::thread_pool& pool() noexcept { return pool_; }
   [[nodiscard]] weft::clock& time() const noexcept { return env_.time; }
   [[nodiscard]] random_source& random() noexcept { return env_.random; }

@@ -6,9 +6,11 @@
 //
 // Large pieces are received where they stay; only what shares a read with a frame's beginning is
 // copied once. Memory grows with the bytes that arrived, not with the lengths that were announced,
-// except tensors, whose lengths are checked against the sink's bounds first.
+// except tensors, whose lengths are checked against the sink's bounds first. A frame for which there
+// is no memory goes by: its length is known, so the stream goes on behind it.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/wire/bytes.hpp>
 
@@ -18,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,7 +47,14 @@ class frame_assembler {
   }
 
  private:
-  enum class stage : std::uint8_t { header, head, blobs };
+  enum class stage : std::uint8_t {
+    header,
+    head,
+    blobs,
+    lost_payload,  // of a frame that goes by: what comes before its table
+    lost_table,    // the table, which says how long the rest is
+    lost_blobs
+  };
   static constexpr std::size_t first_buffer_size = 1024;
   static constexpr std::size_t head_step = std::size_t{64} * 1024;
 
@@ -58,6 +68,11 @@ class frame_assembler {
   template <class Use>
   std::size_t fill(std::size_t count, Use&& use);
   [[nodiscard]] expected<void> head_complete(frame_sink& sink);
+  [[nodiscard]] expected<void> take_blobs(frame_sink& sink);
+  void lose_head();
+  void lose_blobs(error why) noexcept;
+  /// Of a frame that goes by; false: more bytes are needed.
+  [[nodiscard]] expected<bool> go_by(std::size_t& at, frame_sink& sink);
   void skip_full_blobs() noexcept {
     while (blob_ < frame_.blobs.size() && frame_.blobs[blob_].size() == blob_have_) {
       ++blob_;
@@ -76,6 +91,10 @@ class frame_assembler {
   std::size_t blob_have_ = 0;    // bytes of it that arrived
   bytes buffer_;
   std::size_t filled_ = 0;  // bytes in buffer_, all of one unfinished header between reads
+  std::uint64_t lost_ = 0;  // bytes that still go by in this stage
+  std::uint64_t size_ = 0;  // of a frame that goes by, when it is known
+  bytes lengths_;           // the beginning of its table: the lengths of its tensors
+  error why_;               // it goes by
 };
 
 inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
@@ -85,7 +104,14 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     out[used++] = asio::mutable_buffer(to, size);
   };
   if (stage_ == stage::head) {
-    if (head_have_ == frame_.head.size()) grow_head();
+    if (head_have_ == frame_.head.size()) {
+      try {
+        grow_head();
+      } catch (const std::bad_alloc&) {
+        lose_head();
+        return room(out, bounds);
+      }
+    }
     add(frame_.head.data() + head_have_, frame_.head.size() - head_have_);
     if (frame_.head.size() < head_size()) return used;
   } else if (stage_ == stage::blobs) {
@@ -112,7 +138,14 @@ std::size_t frame_assembler::fill(std::size_t count, Use&& use) {
   std::size_t done = 0;
   if (stage_ == stage::head) {
     while (done < count && head_have_ < head_size()) {
-      if (head_have_ == frame_.head.size()) grow_head();
+      if (head_have_ == frame_.head.size()) {
+        try {
+          grow_head();
+        } catch (const std::bad_alloc&) {
+          lose_head();
+          return done;
+        }
+      }
       const std::size_t n = std::min(count - done, frame_.head.size() - head_have_);
       use(frame_.head.data() + head_have_, n);
       head_have_ += n;
@@ -149,15 +182,29 @@ inline expected<std::size_t> frame_assembler::arrived(std::size_t count, frame_s
           std::span<const std::byte, header_size>(buffer_.data() + at, header_size), sink.bounds());
       if (!header) return unexpected(std::move(header).error());
       frame_.header = *header;
-      frame_.head.resize(std::min(head_size(), head_step));
       stage_ = stage::head;
+      try {
+        frame_.head.resize(std::min(head_size(), head_step));
+      } catch (const std::bad_alloc&) {
+        lose_head();
+      }
     }
     if (stage_ == stage::head) {
       fill(filled_ - at, copy);
-      if (head_have_ < head_size()) break;
+      if (stage_ == stage::head && head_have_ < head_size()) break;
+    }
+    if (stage_ >= stage::lost_payload) {
+      const auto gone = go_by(at, sink);
+      if (!gone) return unexpected(gone.error());
+      if (!*gone) break;
+      ++delivered;
+      continue;
+    }
+    if (stage_ == stage::head) {
       if (auto checked = head_complete(sink); !checked) {
         return unexpected(std::move(checked).error());
       }
+      if (stage_ == stage::lost_blobs) continue;
       stage_ = stage::blobs;
     }
     fill(filled_ - at, copy);
@@ -190,18 +237,99 @@ inline expected<void> frame_assembler::head_complete(frame_sink& sink) {
     }
     sum += length;
   }
-  frame_.blobs.reserve(tensors);
-  for (std::size_t i = 0; i < tensors; ++i) {
-    const auto length = static_cast<std::size_t>(frame_.blob_length(i));
-    if (length == 0) {
-      frame_.blobs.emplace_back();
-      continue;
-    }
-    auto memory = sink.allocate(length);
-    if (!memory) return unexpected(std::move(memory).error());
-    frame_.blobs.push_back(*std::move(memory));
+  if (auto taken = take_blobs(sink); !taken) {
+    if (taken.error() != errc::resource_exhausted) return taken;
+    lost_ = sum;
+    lose_blobs(taken.error());
   }
   return {};
+}
+
+inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
+  const std::size_t tensors = frame_.header.tensors;
+  try {
+    frame_.blobs.reserve(tensors);
+    for (std::size_t i = 0; i < tensors; ++i) {
+      const auto length = static_cast<std::size_t>(frame_.blob_length(i));
+      if (length == 0) {
+        frame_.blobs.emplace_back();
+        continue;
+      }
+      auto memory = sink.allocate(length);
+      if (!memory) return unexpected(std::move(memory).error());
+      frame_.blobs.push_back(*std::move(memory));
+    }
+  } catch (const std::bad_alloc&) {
+    return unexpected(detail::bare_error(errc::resource_exhausted, execution::not_executed));
+  }
+  return {};
+}
+
+// ── frames that go by ──
+
+/// There is no memory for more of the head. Of what came of it only the tensors' lengths count.
+inline void frame_assembler::lose_head() {
+  const std::size_t table_at = header_size + frame_.header.payload_bytes;
+  const std::size_t needed = std::size_t{8} * frame_.header.tensors;
+  lengths_ = bytes();
+  if (head_have_ > table_at) {
+    lengths_.append(frame_.head.data() + table_at, std::min(head_have_ - table_at, needed));
+  }
+  frame_.head = bytes();
+  why_ = detail::bare_error(errc::resource_exhausted, execution::not_executed);
+  stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;
+  lost_ = (head_have_ < table_at ? table_at : head_size()) - head_have_;
+}
+
+/// There is no memory for the tensors, whose sum is in lost_.
+inline void frame_assembler::lose_blobs(error why) noexcept {
+  size_ = head_size() + lost_;
+  frame_.head = bytes();
+  frame_.blobs.clear();
+  why_ = std::move(why);
+  stage_ = stage::lost_blobs;
+}
+
+inline expected<bool> frame_assembler::go_by(std::size_t& at, frame_sink& sink) {
+  const auto pass = [&] {
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(lost_, filled_ - at));
+    lost_ -= n;
+    at += n;
+    return lost_ == 0;
+  };
+  if (stage_ == stage::lost_payload) {
+    if (!pass()) return false;
+    stage_ = stage::lost_table;
+    lost_ = frame_.header.table_bytes;
+  }
+  if (stage_ == stage::lost_table) {
+    const std::size_t needed = std::size_t{8} * frame_.header.tensors;
+    const std::size_t n = std::min<std::uint64_t>(
+        std::min<std::uint64_t>(needed - lengths_.size(), lost_), filled_ - at);
+    lengths_.append(buffer_.data() + at, n);
+    at += n;
+    lost_ -= n;
+    if (!pass()) return false;
+    for (std::size_t i = 0; i < frame_.header.tensors; ++i) {
+      const auto length = detail::load<std::uint64_t>(lengths_.data() + 8 * i);
+      if (length > sink.bounds().frame_tensor_bytes - lost_) {
+        return refuse(errc::message_too_large, "a frame with too many bytes of tensors");
+      }
+      lost_ += length;
+    }
+    size_ = head_size() + lost_;
+    stage_ = stage::lost_blobs;
+  }
+  if (!pass()) return false;
+  const frame_header header = frame_.header;
+  frame_ = frame{};
+  lengths_ = bytes();
+  stage_ = stage::header;
+  head_have_ = blob_ = blob_have_ = 0;
+  if (auto taken = sink.frame_skipped(header, size_, std::exchange(why_, error())); !taken) {
+    return unexpected(taken.error());
+  }
+  return true;
 }
 
 }  // namespace weft

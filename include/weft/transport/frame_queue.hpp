@@ -23,9 +23,14 @@ class frame_queue {
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] const frame& operator[](std::size_t i) const noexcept { return ring_[slot(i)]; }
+  [[nodiscard]] frame& operator[](std::size_t i) noexcept { return ring_[slot(i)]; }
 
-  void push(frame&& f) {
+  /// Makes sure that the next `push` does not throw.
+  void make_room() {
     if (size_ == ring_.size()) grow();
+  }
+  void push(frame&& f) {
+    make_room();
     ring_[slot(size_)] = std::move(f);
     ++size_;
   }

@@ -8,6 +8,8 @@
 #include <weft/wire/limits.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 namespace weft {
 
@@ -16,11 +18,18 @@ class frame_sink {
  public:
   /// What the peer may ask for now; the handshake's limits until it is over.
   [[nodiscard]] virtual const limits& bounds() const noexcept = 0;
-  /// Memory for a tensor buffer of `bytes` > 0 bytes. Errors (resource_exhausted,
-  /// message_too_large) end the read with that error.
+  /// Memory for a tensor buffer of `bytes` > 0 bytes. resource_exhausted: the frame is skipped, and
+  /// `frame_skipped` gets its header. Other errors end the read with that error.
   [[nodiscard]] virtual expected<blob> allocate(std::size_t bytes) = 0;
   /// A whole, checked frame, in the order of sending. An error ends the read with it.
   [[nodiscard]] virtual expected<void> frame_arrived(frame&& f) = 0;
+  /// A frame of `bytes` on the wire for which memory lacked, after they went by. An error ends the
+  /// read with it.
+  [[nodiscard]] virtual expected<void> frame_skipped(const frame_header& header,
+                                                     std::uint64_t bytes, error why) {
+    static_cast<void>(header), static_cast<void>(bytes);
+    return unexpected(std::move(why));
+  }
   /// Bytes arrived, of whatever frame.
   virtual void progress() noexcept = 0;
 

@@ -41,6 +41,14 @@ class framed {
   [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) { return read_into(&sink); }
   void close() noexcept;
   [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
+  /// Sockets change their io_context, other streams stay. See any_connection.
+  [[nodiscard]] bool move_to(asio::io_context& io) {
+    if constexpr (detail::is_socket<Stream>) {
+      return detail::move_socket(state_->stream, io);
+    } else {
+      return false;
+    }
+  }
 
  private:
   static constexpr bool at_once = detail::writes_at_once<Stream>;

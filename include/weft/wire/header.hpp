@@ -11,14 +11,16 @@
 //
 //   offset size field      meaning
 //        0    4 magic      57 45 46 54, "WEFT"
-//        4    1 version    1
+//        4    1 version    2
 //        5    1 kind       frame_kind
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
 //                          others zero
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32
-//       16    8 function   id of the function (rpc/identity.hpp), 0 in replies
+//       16    8 function   id of the function (rpc/identity.hpp); in replies, failures and
+//                         windows: how many bytes of the window are free again
 //       24    4 signature  structural hash of result and parameters
-//       28    4 deadline   µs left for this call when it was sent; 0: none applies (replies)
+//       28    4 deadline   what was left for this call when it was sent: below 2^31 in µs, else
+//                         2^31 + ms; 0: none applies (replies, posts)
 //       32    8 trace      low half of the trace id, 0: none
 //       40    8 span       the caller's span, 0: none
 //       48    2 sections   number of sections
@@ -26,18 +28,21 @@
 //       52    4 table      bytes of the table
 //       56    8 payload    bytes of the payload
 //
-// A connection begins with one `hello` from the side that connected and one `welcome` or `refuse`
-// from the other (rpc/session.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
+// A connection begins with `hello`, `challenge`, `proof` and `welcome`, or a `refuse`
+// (rpc/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
 // header that breaks a rule of this page closes the connection; nothing is skipped.
 #pragma once
 
 #include <weft/core/error.hpp>
 #include <weft/wire/limits.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 namespace weft {
@@ -50,12 +55,19 @@ enum class frame_kind : std::uint8_t {
   reply = 5,       ///< its result
   failure = 6,     ///< its error
   cancel = 7,      ///< the caller no longer waits
+  control = 8,     ///< membership: end of a run, lost workers (rpc/run_state.hpp)
+  ping = 9,        ///< life while nothing else is sent; bit 0 of `call`: no thread reads just now
+  window = 10,     ///< credit for requests (rpc/window.hpp); `function` 0: the sender has none left
   challenge = 12,  ///< handshake: a proof, and the question for one
   proof = 13,      ///< handshake: the answer
-  control = 8,     ///< membership: end of a run, lost workers (rpc/membership.hpp)
   rref = 16,       ///< reference counting (rref/ledger.hpp)
   autograd = 24    ///< backward passes (autograd/wave.hpp)
 };
+
+/// What a request is answered with.
+[[nodiscard]] constexpr bool is_answer(frame_kind kind) noexcept {
+  return kind == frame_kind::reply || kind == frame_kind::failure;
+}
 
 /// Kinds of sections in the table.
 enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, trace = 4 };
@@ -66,7 +78,7 @@ inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded;
 
 inline constexpr std::size_t header_size = 64;
 inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"
-inline constexpr std::uint8_t wire_version = 1;
+inline constexpr std::uint8_t wire_version = 2;
 
 struct frame_header {
   frame_kind kind = frame_kind::request;
@@ -74,7 +86,7 @@ struct frame_header {
   std::uint64_t call = 0;
   std::uint64_t function = 0;
   std::uint32_t signature = 0;
-  std::uint32_t deadline_us = 0;
+  std::uint32_t deadline = 0;  ///< see `deadline_field`
   std::uint64_t trace = 0;
   std::uint64_t span = 0;
   std::uint16_t sections = 0;
@@ -102,6 +114,25 @@ template <class T>
 
 }  // namespace detail
 
+/// The header's deadline for a call that has `left`; at least 1. Beyond 24 days: none applies.
+[[nodiscard]] constexpr std::uint32_t
+deadline_field(std::chrono::steady_clock::duration left) noexcept {
+  using namespace std::chrono;
+  constexpr std::int64_t flag = std::int64_t{1} << 31;
+  const std::int64_t us = std::max<std::int64_t>(1, duration_cast<microseconds>(left).count());
+  if (us < flag) return static_cast<std::uint32_t>(us);
+  const std::int64_t ms = us / 1000;
+  return ms < flag ? static_cast<std::uint32_t>(flag + ms) : 0;
+}
+/// What a header's deadline leaves; nothing if none applies.
+[[nodiscard]] constexpr std::optional<std::chrono::steady_clock::duration>
+time_left(std::uint32_t field) noexcept {
+  constexpr std::uint32_t flag = std::uint32_t{1} << 31;
+  if (field == 0) return std::nullopt;
+  if (field < flag) return std::chrono::microseconds(field);
+  return std::chrono::milliseconds(field - flag);
+}
+
 inline void encode_header(const frame_header& h, std::span<std::byte, header_size> out) noexcept {
   std::byte* p = out.data();
   detail::store(p + 0, frame_magic);
@@ -111,7 +142,7 @@ inline void encode_header(const frame_header& h, std::span<std::byte, header_siz
   detail::store(p + 8, h.call);
   detail::store(p + 16, h.function);
   detail::store(p + 24, h.signature);
-  detail::store(p + 28, h.deadline_us);
+  detail::store(p + 28, h.deadline);
   detail::store(p + 32, h.trace);
   detail::store(p + 40, h.span);
   detail::store(p + 48, h.sections);
@@ -135,7 +166,8 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   }
   if (const auto version = load<std::uint8_t>(p + 4); version != wire_version) {
     return refuse(errc::version_mismatch,
-                  "the peer speaks wire version " + std::to_string(version) + ", this worker 1");
+                  "the peer speaks wire version " + std::to_string(version) + ", this worker " +
+                      std::to_string(wire_version));
   }
   frame_header h;
   h.kind = load<frame_kind>(p + 5);
@@ -143,7 +175,7 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   h.call = load<std::uint64_t>(p + 8);
   h.function = load<std::uint64_t>(p + 16);
   h.signature = load<std::uint32_t>(p + 24);
-  h.deadline_us = load<std::uint32_t>(p + 28);
+  h.deadline = load<std::uint32_t>(p + 28);
   h.trace = load<std::uint64_t>(p + 32);
   h.span = load<std::uint64_t>(p + 40);
   h.sections = load<std::uint16_t>(p + 48);
@@ -154,13 +186,15 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   case frame_kind::hello:
   case frame_kind::welcome:
   case frame_kind::refuse:
-  case frame_kind::challenge:
-  case frame_kind::proof:
   case frame_kind::request:
   case frame_kind::reply:
   case frame_kind::failure:
   case frame_kind::cancel:
   case frame_kind::control:
+  case frame_kind::ping:
+  case frame_kind::window:
+  case frame_kind::challenge:
+  case frame_kind::proof:
   case frame_kind::rref:
   case frame_kind::autograd:
     break;

@@ -3,14 +3,11 @@
 #pragma once
 
 #include <weft/core/event.hpp>
+#include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/wire/error_codec.hpp>
-
-#include <typeinfo>
-
-#include <cxxabi.h>
 
 namespace weft::detail {
 
@@ -22,21 +19,29 @@ struct serving {
   /// Runs a coroutine function; the reply is sent when it ends.
   static asio::awaitable<void> serve(ref<invocation> call);
   /// Sends the reply or failure.
-  static void finish(invocation& call);
+  static void finish(invocation& call) noexcept;
+  /// Its deadline has passed.
+  [[nodiscard]] static bool too_late(const invocation& call) noexcept;
   /// Turns the exception in flight into the call's failure.
   static void fail_from_exception(invocation& call) noexcept;
 
  private:
-  static std::string type_name_of(const std::exception& e);
+  static void answer(invocation& call, link& peer);
+  static void describe_exception(invocation& call);
 };
 
 template <class T>
 void serving<T>::run(invocation& call) {
   const ref<const scope> self(&call);
   const scope_guard guard(&call);
-  if (call.deadline && call.who.self().time().now() >= *call.deadline) {
-    call.failure = error(errc::timed_out, "the deadline passed before the function began",
-                         execution::not_executed, origin::remote_runtime);
+  if (call.failure) {
+    // It cannot run.
+  } else if (call.given_up.load(std::memory_order_relaxed)) {
+    call.failure = sure_error(errc::cancelled, "the caller gave up before the function began",
+                              execution::not_executed, origin::remote_runtime);
+  } else if (too_late(call)) {
+    call.failure = sure_error(errc::timed_out, "the deadline passed before the function began",
+                              execution::not_executed, origin::remote_runtime);
   } else {
     try {
       call.function->run(call);
@@ -64,12 +69,27 @@ asio::awaitable<void> serving<T>::serve(ref<invocation> call) {
 }
 
 template <class T>
-void serving<T>::finish(invocation& call) {
+bool serving<T>::too_late(const invocation& call) noexcept {
+  return call.deadline && call.who.self().time().now() >= *call.deadline;
+}
+
+template <class T>
+void serving<T>::finish(invocation& call) noexcept {
   const struct done_at_the_end {
     invocation& call;
     ~done_at_the_end() { call.done(); }
   } later{call};
   link& peer = call.from();
+  try {
+    answer(call, peer);
+  } catch (...) {
+    // Nobody can be told for want of memory: silence would cost the caller its whole deadline.
+    peer.lose(caught(call.who.self(), execution::maybe_executed));
+  }
+}
+
+template <class T>
+void serving<T>::answer(invocation& call, link& peer) {
   worker& me = call.who.self();
   if (call.failure) {
     if (auto* keeper = call.in.record().find<result_keeper>(); keeper && keeper->fail) {
@@ -86,7 +106,7 @@ void serving<T>::finish(invocation& call) {
     header.kind = frame_kind::reply;
     const auto sent = peer.send(std::move(call.out), header);
     if (sent || peer.now() == link::state::down) return;
-    call.failure = sent.error().with([](error_detail& d) {
+    call.failure = with_if_possible(sent.error(), [](error_detail& d) {
       d.ran = execution::executed;
       d.from = origin::remote_runtime;
     });
@@ -94,21 +114,21 @@ void serving<T>::finish(invocation& call) {
   header.kind = frame_kind::failure;
   message m(me.settings().bounds);
   codec<error>::encode(m.payload(), call.failure);
-  static_cast<void>(peer.send(std::move(m), header));  // fails only if the link is down
-}
-
-template <class T>
-std::string serving<T>::type_name_of(const std::exception& e) {
-  int status = 0;
-  const char* const mangled = typeid(e).name();
-  char* const readable = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
-  std::string out = status == 0 && readable ? readable : mangled;
-  std::free(readable);
-  return out;
+  const auto sent = peer.send(std::move(m), header);
+  if (!sent && peer.now() != link::state::down) throw rpc_error(sent.error());
 }
 
 template <class T>
 void serving<T>::fail_from_exception(invocation& call) noexcept {
+  try {
+    describe_exception(call);
+  } catch (...) {  // no memory for the words
+    call.failure = bare_error(errc::remote_exception, execution::executed);
+  }
+}
+
+template <class T>
+void serving<T>::describe_exception(invocation& call) {
   error& failure = call.failure;
   auto remote = [&](std::string type, std::string text) {
     auto story = make_ref<error_detail>();

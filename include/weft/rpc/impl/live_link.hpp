@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/rpc/live_link.hpp: sending and connections. Reading is in live_link_read.hpp.
+// Bodies of weft/rpc/live_link.hpp: sending.
 #pragma once
 
+#include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/live_link.hpp>
 #include <weft/rpc/runner.hpp>
 #include <weft/rpc/worker.hpp>
@@ -11,154 +12,158 @@
 #include <asio/detached.hpp>
 #include <asio/post.hpp>
 
-namespace weft {
+#include <algorithm>
+#include <utility>
 
-namespace detail {
-
-/// Received tensor memory, within its link's and worker's budget.
-class budgeted final : public blob_owner {
- public:
-  budgeted(blob inner, ref<memory_budget> budget)
-      : inner_(std::move(inner)), budget_(std::move(budget)) {}
-  ~budgeted() override { budget_->give_back(inner_.size()); }
-
- private:
-  blob inner_;
-  ref<memory_budget> budget_;
-};
-
-/// Counts a request before it can arrive; takes that back if it does not leave.
-class request_on_its_way {
- public:
-  request_on_its_way(request_counts& counts, frame_kind kind) noexcept
-      : counts_(kind == frame_kind::request ? &counts : nullptr) {
-    if (counts_) counts_->sent.fetch_add(1);
-  }
-  request_on_its_way(const request_on_its_way&) = delete;
-  request_on_its_way& operator=(const request_on_its_way&) = delete;
-  ~request_on_its_way() {
-    if (counts_) counts_->sent.fetch_sub(1);
-  }
-  void left() noexcept { counts_ = nullptr; }
-
- private:
-  request_counts* counts_;
-};
+namespace weft::detail {
 
 template <class T>
 live_link<T>::live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context& io)
     : link(me, rank, me.deadlines(),
-           [this](std::uint64_t call) {
-             frame_header header;
-             header.kind = frame_kind::cancel;
-             header.call = call;
-             frame f = message(me_.settings().bounds).finish(header);
-             if (append(std::move(f))) flush();
-           }),
+           [this](std::uint64_t call, std::uint64_t number) { return give_up(call, number); }),
       me_(me),
       io_(&io),
-      on_worker_thread_(me.on_context(io)),
-      budget_(make_ref<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
-      room_(make_ref<event>()) {}
+      window_(me.members().members[rank].window),
+      granted_(me.settings().window_bytes, me.settings().window_bytes),
+      served_(me.salt()),
+      budget_(make_ref<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())) {}
 
+/// A service that throws where it must not has lost count: the link cannot go on.
 template <class T>
-link::state live_link<T>::now() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
-}
-template <class T>
-std::string live_link<T>::transport() const {
-  const std::lock_guard lock(mutex_);
-  return connection_ ? std::string(connection_->transport()) : std::string();
-}
-template <class T>
-error live_link<T>::reason() const {
-  const std::lock_guard lock(mutex_);
-  return reason_;
+template <class Tell>
+void live_link<T>::each_service(Tell&& tell) noexcept {
+  try {
+    me_.each_service(tell);
+  } catch (...) {
+    lose(caught(me_, execution::maybe_executed));
+  }
 }
 
 template <class T>
-expected<void> live_link<T>::send(message&& m, const frame_header& header) {
-  request_on_its_way counted(requests, header.kind);
+expected<std::uint64_t> live_link<T>::queue(message&& m, const frame_header& header) noexcept {
   // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
+  error why;
+  const bool request = header.kind == frame_kind::request;
+  if (request) requests.sent.fetch_add(1);
   try {
     me_.each_service([&](service& s) { s.attach(*this, header, m); });
-    if (!append(std::move(m).finish(header))) {
-      me_.each_service([&](service& s) { s.dropped(*this, m.record()); });
-      return tl::unexpected(reason());
+    if (const auto number = push(std::move(m).finish(header))) {
+      each_service([&](service& s) { s.sent(*this, m.record()); });
+      return *number;
     }
-  } catch (const rpc_error& e) {
-    me_.each_service([&](service& s) { s.dropped(*this, m.record()); });
-    return tl::unexpected(e.error());
+    why = reason();
+  } catch (...) {
+    why = caught(me_);
   }
-  counted.left();
-  me_.each_service([&](service& s) { s.sent(*this, m.record()); });
-  flush();
-  return {};
+  if (request) {
+    requests.sent.fetch_sub(1);
+    unreserve();
+  }
+  each_service([&](service& s) { s.dropped(*this, m.record()); });
+  return tl::unexpected(std::move(why));
   // NOLINTEND(bugprone-use-after-move)
 }
 
+/// The frame's number; nothing if the link is down.
 template <class T>
-bool live_link<T>::append(frame&& f) {
+std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
   bool connect = false;
+  std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return false;
-    outbox_.push(std::move(f));
+    if (state_ == state::down) return std::nullopt;
+    outbox_.make_room();  // nothing below throws
+    const frame_kind kind = f.header.kind;
+    if (kind == frame_kind::request) window_.sent(request_cost(f.wire_size()));
+    if (is_answer(kind)) {
+      granted_.reply_queued(f.wire_size());
+      f.header.function = granted_.take_all();
+      f.seal();
+    }
+    number = outbox_.push(std::move(f));
     if (state_ == state::idle) {
       state_ = state::connecting;
       connect = true;
     }
-    update_full();
   }
   if (connect) begin_connecting();
-  return true;
+  return number;
 }
 
 template <class T>
-void live_link<T>::begin_connecting() {
-  asio::post(me_.context(), [self = ref<live_link>(this)] { self->me_.connect(*self); });
+bool live_link<T>::append(frame&& f) {
+  return push(std::move(f)).has_value();
 }
 
 template <class T>
-void live_link<T>::flush() {
+void live_link<T>::flush() noexcept {
   if (cork* cork = cork::current) {
-    const std::lock_guard lock(mutex_);
-    if (dirty_ != cork) {  // another thread's cork may stay longer than this one
-      dirty_ = cork;
+    std::unique_lock lock(mutex_);
+    if (dirty_ == cork->key()) return;  // another thread's list may stay longer than this one
+    try {
       cork->add(ref<link>(this));
+      dirty_ = cork->key();
+      return;
+    } catch (const std::bad_alloc&) {
+      write_locked(lock);
+      return;
     }
-    return;
   }
   std::unique_lock lock(mutex_);
   dirty_ = nullptr;
   write_locked(lock);
 }
 
+template <class T>
+void live_link<T>::flush_early() noexcept {
+  if (!me_.on_thread()) return flush();
+  late_flush& late = me_.late();
+  if (turn_ == me_.turn()) {  // wrote already
+    std::unique_lock lock(mutex_);
+    if (dirty_ == &late) return;
+    try {
+      late.add(ref<link>(this));
+      dirty_ = &late;
+    } catch (const std::bad_alloc&) {
+      return write_locked(lock);
+    }
+    lock.unlock();
+    late.watch();
+    return;
+  }
+  turn_ = me_.turn();
+  std::unique_lock lock(mutex_);
+  if (dirty_ != &late) dirty_ = nullptr;
+  write_locked(lock);
+}
+
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
 template <class T>
-void live_link<T>::write_locked(std::unique_lock<std::mutex>& lock) {
+void live_link<T>::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
   if (state_ != state::up || writing_ || outbox_.empty()) {
     lock.unlock();
     return;
   }
   const std::uint64_t before = outbox_.waiting_bytes();
   const written result = connection_->try_write(outbox_);
-  const std::uint64_t bytes = before - outbox_.waiting_bytes();
   std::vector<frame> finished;
   finished.swap(outbox_.finished());
-  const std::size_t frames = finished.size();
   connection_ptr rest;
   if (result == written::blocked) {
     writing_ = true;
     rest = connection_;
   }
-  update_full();
+  me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
+  wrote(before);
+  asio::io_context& io = *io_;
   lock.unlock();
-  me_.count_sent(frames, bytes);
   if (rest) {
-    asio::co_spawn(*io_, write_rest(std::move(rest)),
-                   [self = ref<live_link>(this)](std::exception_ptr) {});
+    try {
+      asio::co_spawn(io, write_rest(std::move(rest)),
+                     [self = ref<live_link>(this)](std::exception_ptr) {});
+    } catch (...) {
+      lose(caught(me_, execution::maybe_executed));
+    }
   }
   // `finished` dies here, without the lock; its storage goes back for the next batch.
   finished.clear();
@@ -167,191 +172,161 @@ void live_link<T>::write_locked(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
 }
 
+/// Under the lock, after a write.
+template <class T>
+void live_link<T>::wrote(std::uint64_t before) noexcept {
+  if (outbox_.waiting_bytes() == before) return;
+  written_.fetch_add(1, std::memory_order_relaxed);
+  granted_.reply_written(outbox_.replies_gone());
+  if (!line_.empty() && has_room()) wake_line();
+  if (!gated_.empty() && granted_.may_begin()) release_soon();
+}
+
 template <class T>
 asio::awaitable<void> live_link<T>::write_rest(connection_ptr connection) {
   const ref<live_link> self(this);
-  for (;;) {
-    try {
+  try {
+    for (;;) {
       co_await connection->writable();
-    } catch (const rpc_error&) {
-      co_return;  // read_loop reports why
+      std::vector<frame> finished;
+      written result = written::closed;
+      {
+        const std::lock_guard lock(mutex_);
+        if (state_ != state::up || connection_ != connection) co_return;
+        const std::uint64_t before = outbox_.waiting_bytes();
+        result = connection_->try_write(outbox_);
+        finished.swap(outbox_.finished());
+        me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
+        wrote(before);
+        if (result != written::blocked) writing_ = false;
+      }
+      if (result != written::blocked) co_return;
     }
-    std::vector<frame> finished;
-    written result = written::closed;
-    {
-      const std::lock_guard lock(mutex_);
-      if (state_ != state::up || connection_ != connection) co_return;
-      const std::uint64_t before = outbox_.waiting_bytes();
-      result = connection_->try_write(outbox_);
-      finished.swap(outbox_.finished());
-      me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
-      update_full();
-      if (result != written::blocked) writing_ = false;
-    }
-    if (result != written::blocked) co_return;
+  } catch (const rpc_error&) {
+    co_return;  // the connection ended; read_loop reports why
+  } catch (...) {
+    lose(caught(me_, execution::maybe_executed));
   }
 }
 
+// ── room ──
+
 /// Under the lock.
 template <class T>
-void live_link<T>::update_full() {
+bool live_link<T>::has_room() const noexcept {
   const options& o = me_.settings();
-  const bool full =
-      outbox_.frames() >= o.outbox_frames || outbox_.waiting_bytes() >= o.outbox_bytes;
-  if (full == full_.load(std::memory_order_relaxed)) return;
-  full_.store(full, std::memory_order_relaxed);
-  if (!full) {
-    asio::post(me_.context(), [self = ref<live_link>(this)] {
-      std::exchange(self->room_, make_ref<event>())->set();
-    });
+  return outbox_.frames() < o.outbox_frames && outbox_.waiting_bytes() < o.outbox_bytes &&
+         !window_.full();
+}
+
+template <class T>
+bool live_link<T>::reserve() noexcept {
+  bool ask = false;
+  {
+    const std::lock_guard lock(mutex_);
+    // Of a lost link `queue` tells why.
+    if (state_ == state::down) return true;
+    if (has_room()) return window_.reserve();
+    ask = state_ == state::up && window_.ask();
+  }
+  if (ask) send_small(frame_kind::window, 0);
+  return false;
+}
+
+template <class T>
+void live_link<T>::unreserve() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (state_ == state::down) return;
+  window_.cancel();
+  if (!line_.empty()) wake_line();
+}
+
+template <class T>
+void live_link<T>::wake_line() noexcept {
+  try {
+    asio::post(me_.context(), [self = ref<live_link>(this)] { self->line_.wake_first(); });
+  } catch (const std::bad_alloc&) {
+    // Whoever writes next, or the deadline, wakes it.
   }
 }
 
 template <class T>
 asio::awaitable<expected<void>> live_link<T>::room(time_point deadline) {
   const ref<live_link> self(this);
-  while (full()) {
-    const ref<event> room = room_;
-    struct alarm final : timed {
-      explicit alarm(ref<event> e) : wake(std::move(e)) {}
-      void expired() override { wake->set(); }
-      ref<event> wake;
-    };
-    // Waking everybody at one's deadline is rare and harmless: the others look again.
-    alarm at_deadline(room);
-    me_.deadlines().add(at_deadline, deadline);
-    struct remove {
-      timer_list& list;
-      alarm& item;
-      ~remove() { list.remove(item); }
-    } guard{me_.deadlines(), at_deadline};
-    co_await event::async_wait(room, asio::use_awaitable);
-    if (room == room_) room_ = make_ref<event>();
-    if (full() && me_.time().now() >= deadline) {
-      co_return tl::unexpected(
-          error(errc::timed_out, "the outbox was full until the deadline", execution::not_sent));
+  waiting_line::place mine(line_, me_.deadlines(), deadline);
+  for (;;) {
+    if (now() == state::down) co_return tl::unexpected(reason());
+    if (mine.is_first() && reserve()) co_return expected<void>();
+    if (mine.late()) {
+      co_return tl::unexpected(sure_error(errc::timed_out,
+                                          "there was no room for the call until its deadline",
+                                          execution::not_sent));
+    }
+    if (!co_await mine.changed()) {
+      co_return tl::unexpected(sure_error(errc::cancelled, "the caller gave up waiting for room",
+                                          execution::not_sent));
     }
   }
-  co_return expected<void>();
 }
 
+// ── small frames ──
+
+/// A frame that is its header; lost without memory, which only costs time.
 template <class T>
-void live_link<T>::sent_request(message&& m, const frame_header& header) {
-  me_.calls.fetch_add(1, std::memory_order_relaxed);
-  if (auto sent = send(std::move(m), header); !sent) {
-    // Not from within the initiation: a handler must never run inside it.
-    asio::post(me_.context(),
-               [self = ref<live_link>(this), call = header.call, why = sent.error()] {
-                 self->slots_.complete(call, {nullptr, why});
-               });
+void live_link<T>::send_small(frame_kind kind, std::uint64_t call) noexcept {
+  try {
+    frame_header header;
+    header.kind = kind;
+    header.call = call;
+    if (append(message(me_.settings().bounds).finish(header))) flush();
+  } catch (const std::bad_alloc&) {
+    // A ping, a cancel or a wish for credit; the peer's own limits end what it would have ended.
   }
 }
 
 template <class T>
-std::size_t live_link<T>::waiting() const {
-  const std::lock_guard lock(mutex_);
-  return outbox_.frames();
-}
-
-template <class T>
-void live_link<T>::open() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ != state::idle) return;
-    state_ = state::connecting;
-  }
-  begin_connecting();
-}
-
-template <class T>
-bool live_link<T>::promise() {
-  const std::lock_guard lock(mutex_);
-  if (promised_ || state_ == state::up || state_ == state::down) return false;
-  state_ = state::connecting;
-  promised_ = true;
-  return true;
-}
-template <class T>
-void live_link<T>::break_promise() {
-  {
-    const std::lock_guard lock(mutex_);
-    promised_ = false;
-    if (state_ != state::connecting) return;
-  }
-  begin_connecting();
-}
-
-template <class T>
-void live_link<T>::install(connection_ptr connection, asio::io_context& io,
-                           std::vector<frame> first) {
-  {
-    std::unique_lock lock(mutex_);
-    if (state_ == state::up || state_ == state::down) {
-      connection->close();
-      return;
+void live_link<T>::give_credit() noexcept {
+  try {
+    frame_header header;
+    header.kind = frame_kind::window;
+    frame f = message(me_.settings().bounds).finish(header);
+    {
+      const std::lock_guard lock(mutex_);
+      if (state_ == state::down) return;
+      outbox_.make_room();
+      f.header.function = granted_.take_due();
+      if (f.header.function == 0) return;  // a reply took it
+      f.seal();
+      outbox_.push(std::move(f));
     }
-    state_ = state::up;
-    io_ = &io;
-    connection_ = connection;
-    write_locked(lock);
-  }
-  me_.each_service([&](service& s) { s.up(*this); });
-  auto begin = [](ref<live_link> self, connection_ptr c, std::vector<frame> frames) {
-    self->arrived_ = std::move(frames);
-    self->watch_stalls();
-    asio::co_spawn(*self->io_, self->read_loop(std::move(c)), [self](std::exception_ptr) {});
-  };
-  if (on_worker_thread_) {
-    begin(ref<live_link>(this), std::move(connection), std::move(first));
-  } else {
-    asio::post(*io_, [begin, self = ref<live_link>(this), c = std::move(connection),
-                      f = std::move(first)]() mutable {
-      begin(std::move(self), std::move(c), std::move(f));
-    });
+    flush();
+  } catch (const std::bad_alloc&) {
+    // It stays owed, and goes with the next reply or request.
   }
 }
 
+/// A call ends without its reply: the frame is taken back if it can be, else the peer is told.
+/// Frames with references or gradients were counted by their services, and travel.
 template <class T>
-void live_link<T>::lose(error reason) {
-  frame_queue abandoned;
+execution live_link<T>::give_up(std::uint64_t call, std::uint64_t number) noexcept {
+  frame back;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return;
-    state_ = state::down;
-    reason_ = reason.with([&](error_detail& d) {
-      d.peer = name();
-      d.incarnation = me_.members().members[rank_].incarnation.low;
-      d.ran = execution::not_sent;
+    if (state_ == state::down) {
+      return number >= unsent_from_ ? execution::not_sent : execution::maybe_executed;
+    }
+    back = outbox_.withdraw(number, [](const frame& f) {
+      return f.header.sections == (f.header.tensors > 0 ? 1 : 0);
     });
-    if (connection_) connection_->close();
-    abandoned = outbox_.abandon();
-    full_.store(false, std::memory_order_relaxed);
+    if (back.head.size() > 0) {
+      static_cast<void>(window_.credited(request_cost(back.wire_size())));
+      requests.sent.fetch_sub(1);
+      if (!line_.empty()) wake_line();
+      return execution::not_sent;
+    }
   }
-  slots_.fail_all(this->reason().with([](error_detail& d) { d.ran = execution::maybe_executed; }));
-  for (invocation* call = serving_; call;) {
-    invocation* const next = call->next;
-    if (call->runner) call->runner->cancel();
-    call = next;
-  }
-  std::exchange(room_, make_ref<event>())->set();
-  me_.each_service([&](service& s) { s.down(*this, this->reason()); });
-  me_.lost(*this, this->reason());
+  send_small(frame_kind::cancel, call);
+  return execution::maybe_executed;
 }
 
-template <class T>
-void live_link<T>::close() {
-  frame_queue abandoned;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return;
-    state_ = state::down;
-    reason_ = error(errc::shutting_down, "the run is over");
-    if (connection_) connection_->close();
-    abandoned = outbox_.abandon();
-  }
-  slots_.fail_all(this->reason());
-  std::exchange(room_, make_ref<event>())->set();
-}
-
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

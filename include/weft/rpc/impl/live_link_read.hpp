@@ -2,13 +2,24 @@
 // Bodies of weft/rpc/live_link.hpp: reading, and where each frame goes.
 #pragma once
 
-#include <weft/rpc/detail/resume_users.hpp>
-#include <weft/rpc/impl/invocation.hpp>
-#include <weft/rpc/impl/live_link.hpp>
-#include <weft/rpc/runner.hpp>
+#include <weft/rpc/impl/live_link_serve.hpp>
+#include <weft/rpc/impl/live_link_state.hpp>
 
-namespace weft {
-namespace detail {
+#include <algorithm>
+
+namespace weft::detail {
+
+/// Received tensor memory, within its link's and worker's budget.
+class budgeted final : public blob_owner {
+ public:
+  budgeted(blob inner, ref<memory_budget> budget)
+      : inner_(std::move(inner)), budget_(std::move(budget)) {}
+  ~budgeted() override { budget_->give_back(inner_.size()); }
+
+ private:
+  blob inner_;
+  ref<memory_budget> budget_;
+};
 
 template <class T>
 const limits& live_link<T>::bounds() const noexcept {
@@ -46,10 +57,48 @@ expected<void> live_link<T>::frame_arrived(frame&& f) {
   return {};
 }
 
+/// Only the call that it belongs to fails.
+template <class T>
+expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint64_t bytes,
+                                           error why) {
+  partial_ = false;
+  me_.count_received(bytes);
+  if (header.kind == frame_kind::request) {
+    const std::uint64_t cost = request_cost(bytes);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!granted_.arrived(cost)) {
+        return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
+                                    execution::maybe_executed, origin::transport));
+      }
+      granted_.begun(cost);
+    }
+    me_.served.fetch_add(1, std::memory_order_relaxed);
+    requests.finished.fetch_add(1);
+    refuse_request(header.call, header.flags, why);
+    return {};
+  }
+  if (is_answer(header.kind)) {
+    // A failure of the same call, made here, in the order of what was handed over.
+    message m(bounds());
+    codec<error>::encode(m.payload(), with_if_possible(why, [](error_detail& d) {
+                           d.ran = execution::executed;
+                           d.from = origin::local;
+                         }));
+    frame_header failure = header;
+    failure.kind = frame_kind::failure;
+    failure.flags = 0;
+    arrived_.push_back(std::move(m).finish(failure));
+    return {};
+  }
+  return tl::unexpected(std::move(why));
+}
+
 template <class T>
 void live_link<T>::progress() noexcept {
   partial_ = true;
   ++progress_;
+  received_.fetch_add(1, std::memory_order_relaxed);
 }
 
 template <class T>
@@ -63,12 +112,18 @@ asio::awaitable<void> live_link<T>::read_loop(connection_ptr connection) {
     }
   } catch (const rpc_error& e) {
     why = e.error();
-  } catch (const std::exception& e) {
-    why = error(errc::closed, e.what(), execution::maybe_executed, origin::transport);
+  } catch (...) {
+    why = caught(me_, execution::maybe_executed);
   }
-  if (auto ok = handle_arrived(); !ok && why == errc::peer_died) why = ok.error();
+  // What came whole before the end still counts.
+  try {
+    if (auto ok = handle_arrived(); !ok && why == errc::peer_died) why = ok.error();
+  } catch (...) {
+    why = caught(me_, execution::maybe_executed);
+  }
+  arrived_.clear();
   stall_.reset();
-  lose_soon(std::move(why));
+  lose(std::move(why));
 }
 
 /// Frames of one read, as one batch: what they cause to be sent goes out together.
@@ -77,9 +132,17 @@ expected<void> live_link<T>::handle_arrived() {
   if (arrived_.empty()) return {};
   std::vector<frame> batch;
   batch.swap(arrived_);
-  cork cork;
+  cork cork(on_worker_thread_ ? &me_.late() : nullptr);
+  // Requests that came together with their own cancellation are not begun.
+  cancelled_.clear();
+  for (const frame& f : batch) {
+    if (f.header.kind == frame_kind::cancel) cancelled_.push_back(f.header.call);
+  }
+  std::sort(cancelled_.begin(), cancelled_.end());
   std::size_t since_flush = 0;
   for (frame& f : batch) {
+    if (dead_.load(std::memory_order_relaxed)) return {};
+    if (since_flush > 0) cork.before_handler();
     if (auto ok = handle(std::move(f)); !ok) return ok;
     if (++since_flush == 32) {
       cork.flush();
@@ -92,26 +155,13 @@ expected<void> live_link<T>::handle_arrived() {
 }
 
 template <class T>
-void live_link<T>::lose_soon(error reason) {
-  // Behind everything that was handed over, so that the loss comes last.
-  asio::post(me_.context(), [self = ref<live_link>(this), reason = std::move(reason)]() mutable {
-    asio::post(self->me_.context(),
-               [self, r = std::move(reason)]() mutable { self->lose(std::move(r)); });
-  });
-}
-
-template <class T>
 void live_link<T>::watch_stalls() {
-  if (!stall_) stall_ = me_.time().make_timer(*io_);
+  if (!stall_) stall_ = me_.time().make_timer(io());
   const std::uint64_t seen = progress_;
   const bool partial = partial_;
   stall_->arm(me_.time().now() + me_.settings().stall_limit, [this, seen, partial] {
     if (partial && partial_ && seen == progress_) {
-      {
-        const std::lock_guard lock(mutex_);
-        if (connection_) connection_->close();
-      }
-      lose_soon(error(errc::protocol_error, "the peer began a frame and stopped sending",
+      lose(sure_error(errc::protocol_error, "the peer began a frame and stopped sending",
                       execution::maybe_executed, origin::transport));
       return;
     }
@@ -126,6 +176,24 @@ expected<void> live_link<T>::handle(frame&& f) {
     return handle_request(std::move(f));
   case frame_kind::reply:
   case frame_kind::failure:
+  case frame_kind::window: {
+    bool honest = true;
+    {
+      const std::lock_guard lock(mutex_);
+      honest = window_.credited(f.header.function);
+      if (f.header.kind == frame_kind::window && f.header.function == 0) granted_.starved();
+      if (!line_.empty() && has_room()) wake_line();
+    }
+    if (!honest) {
+      return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
+                                  execution::maybe_executed, origin::transport));
+    }
+    if (f.header.kind == frame_kind::window) {
+      if (f.header.function == 0) give_credit();
+      return {};
+    }
+    [[fallthrough]];
+  }
   case frame_kind::cancel:
   case frame_kind::control:
     if (on_worker_thread_) {
@@ -133,6 +201,9 @@ expected<void> live_link<T>::handle(frame&& f) {
     } else {
       me_.hand_over(ref<live_link>(this), std::move(f));
     }
+    return {};
+  case frame_kind::ping:
+    peer_busy_.store((f.header.call & 1) != 0, std::memory_order_relaxed);
     return {};
   case frame_kind::rref:
   case frame_kind::autograd: {
@@ -147,10 +218,10 @@ expected<void> live_link<T>::handle(frame&& f) {
     return result;
   }
   case frame_kind::hello:
-  case frame_kind::challenge:
-  case frame_kind::proof:
   case frame_kind::welcome:
   case frame_kind::refuse:
+  case frame_kind::challenge:
+  case frame_kind::proof:
     break;
   }
   return tl::unexpected(error(errc::protocol_error, "a handshake frame after the handshake",
@@ -158,104 +229,12 @@ expected<void> live_link<T>::handle(frame&& f) {
 }
 
 template <class T>
-expected<void> live_link<T>::handle_request(frame&& f) {
-  const ref<invocation> call(
-      new invocation(me_, ref<live_link>(this), std::move(f), bounds(), rank_, name()));
-  me_.served.fetch_add(1, std::memory_order_relaxed);
-  if (auto ok = call->in.check(); !ok) return ok;
-  const frame_header& header = call->in.header();
-  if (header.deadline_us != 0) {
-    call->deadline = me_.time().now() + std::chrono::microseconds(header.deadline_us);
-  }
-  call->trace = header.trace;
-  call->span = header.span;
-  expected<void> arrived;
-  me_.each_service([&](service& s) {
-    if (arrived) arrived = s.arrive(*this, call->in);
-  });
-  if (!arrived) return arrived;
-  if (auto* setup = call->in.record().find<scope_setup>()) {
-    call->autograd = std::move(setup->autograd);
-    call->mode = std::move(setup->mode);
-  }
-  const auto found = me_.functions().find(header.function, header.signature);
-  if (!found) {
-    call->failure = found.error();
-    serving<T>::finish(*call);
-    return {};
-  }
-  call->function = *found;
-  auto* target = call->in.record().find<call_target>();
-  if (target && target->wait && call->function->style != run_style::coroutine) {
-    // The object is not there yet: even a light function then runs on the pool, when it is.
-    auto wait = std::exchange(target->wait, nullptr);
-    wait([self = ref<live_link>(this), call] { self->run_plain(call); });
-    return {};
-  }
-  switch (call->function->style) {
-  case run_style::light:
-    serving<T>::run(*call);
-    break;
-  case run_style::pool:
-    run_plain(call);
-    break;
-  case run_style::coroutine:
-    if (on_worker_thread_) {
-      start_coroutine(call);
-    } else {
-      me_.hand_over(call);
-    }
-    break;
-  }
-  return {};
-}
-
-template <class T>
-void live_link<T>::run_plain(ref<invocation> call) {
-  asio::post(me_.pool(), [call = std::move(call)] {
-    worker& me = call->who.self();
-    const running_functions::item here(me.running(), call->function->name, call->who.name(),
-                                       me.time().now());
-    serving<T>::run(*call);
-  });
-}
-
-template <class T>
-void live_link<T>::start_coroutine(ref<invocation> call) {
-  call->next = serving_;
-  if (serving_) serving_->previous = call.get();
-  serving_ = call.get();
-  if ((call->in.header().flags & flag_no_reply) == 0) call->done();
-  resume_users(me_.context(), [&] { me_.serve(std::move(call)); });
-}
-
-template <class T>
-void live_link<T>::coroutine_ended(invocation& done) {
-  if (done.previous) {
-    done.previous->next = done.next;
-  } else if (serving_ == &done) {
-    serving_ = done.next;
-  }
-  if (done.next) done.next->previous = done.previous;
-  done.previous = done.next = nullptr;
-}
-
-template <class T>
-void live_link<T>::cancel_served(std::uint64_t id) {
-  for (invocation* call = serving_; call; call = call->next) {
-    if (call->call() == id) {
-      if (call->runner) call->runner->cancel();
-      return;
-    }
-  }
-}
-
-template <class T>
 void live_link<T>::handle_here(frame&& f) {
+  if (lost_) return;
   incoming_message m(std::move(f), bounds());
   const frame_kind kind = m.header().kind;
   if (auto ok = m.check(); !ok) {
-    lose_soon(ok.error());
+    lose(ok.error());
     return;
   }
   if (kind == frame_kind::cancel) {
@@ -274,22 +253,25 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
     if (arrived) arrived = s.arrive(*this, m);
   });
   if (!arrived) {
-    lose_soon(arrived.error());
+    lose(arrived.error());
     return;
   }
   const std::uint64_t call = m.header().call;
   call_result result;
-  if (m.header().kind == frame_kind::failure) {
-    try {
+  try {
+    if (m.header().kind == frame_kind::failure) {
       reader r = m.payload();
       result.failure = codec<error>::decode(r);
       r.finish();
       if (!result.failure) r.fail("a failure that says success");
-    } catch (const rpc_error& e) {
-      result.failure = e.error();
+    } else {
+      result.reply = make_ref<held_reply>(std::move(m));
     }
-  } else {
-    result.reply = make_ref<held_reply>(std::move(m));
+  } catch (const std::bad_alloc&) {
+    result = {nullptr, sure_error(errc::resource_exhausted, "no memory for the reply",
+                                  execution::executed)};
+  } catch (const rpc_error& e) {
+    result.failure = e.error();
   }
   resume_users(me_.context(), [&] {
     if (!slots_.complete(call, std::move(result))) {
@@ -298,5 +280,4 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
   });
 }
 
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

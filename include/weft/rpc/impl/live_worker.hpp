@@ -2,10 +2,8 @@
 // Bodies of weft/rpc/live_worker.hpp.
 #pragma once
 
-#include <weft/rpc/impl/live_link_read.hpp>
+#include <weft/rpc/impl/live_worker_connect.hpp>
 #include <weft/rpc/live_worker.hpp>
-#include <weft/rpc/session.hpp>
-#include <weft/transport/loopback.hpp>
 
 #include <asio/detached.hpp>
 #include <asio/post.hpp>
@@ -19,7 +17,12 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
     : worker(std::move(env), std::move(all), std::move(settings)),
       buffers_(options_.pool_bytes),
       memory_(make_ref<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
-      run_(members_.rank, members_.size()) {
+      salt_(env_.random()),
+      late_(env_.alarm),
+      run_(members_.rank, members_.size()),
+      pulse_(options_.lost_after > duration(0)
+                 ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
+                 : std::chrono::seconds(2)) {
   for (std::uint32_t r = 0; r < members_.size(); ++r) {
     // A worker talks to itself without leaving its thread.
     asio::io_context& io =
@@ -37,81 +40,6 @@ live_worker<T>::~live_worker() {
   }
   for (const ref<coroutine_runner<T>>& runner : idle_runners_) runner->drop();
 }
-
-/// Receives handshake frames, then whatever came right behind them.
-template <class T>
-class handshake_sink final : public frame_sink {
- public:
-  handshake_sink(worker& me, live_link<T>* to) : me_(me), link_(to) {
-    small_.payload = small_.handshake - header_size;
-    small_.table = 0;
-    small_.tensors = 0;
-  }
-  [[nodiscard]] const limits& bounds() const noexcept override {
-    return open_ ? me_.settings().bounds : small_;
-  }
-  [[nodiscard]] expected<blob> allocate(std::size_t size) override {
-    if (open_ && link_) return link_->allocate(size);
-    return tl::unexpected(error(errc::protocol_error, "tensors before the handshake",
-                                execution::not_sent, origin::transport));
-  }
-  [[nodiscard]] expected<void> frame_arrived(frame&& f) override {
-    if (frames.empty() && f.header.kind == frame_kind::welcome) {
-      // The other side may send at once what it had waiting for us; it is a member by its answer.
-      auto theirs = read_greeting(f);
-      if (!theirs) return tl::unexpected(theirs.error());
-      if (auto ok = judge(me_.members(), *theirs, shows_token::no); !ok) return ok;
-      open_ = true;
-    } else if (!frames.empty() && !open_) {
-      return tl::unexpected(error(errc::protocol_error, "a frame before the handshake was over",
-                                  execution::not_sent, origin::transport));
-    }
-    frames.push_back(std::move(f));
-    return {};
-  }
-  void progress() noexcept override {}
-
-  std::vector<frame> frames;
-
- private:
-  worker& me_;
-  live_link<T>* link_;
-  limits small_;
-  bool open_ = false;
-};
-
-/// Writes one frame, waiting if it must.
-template <class = void>
-asio::awaitable<void> write_alone(connection_ptr to, frame f) {
-  cursor batch;
-  batch.push(std::move(f));
-  for (;;) {
-    const written result = to->try_write(batch);
-    if (result == written::everything) co_return;
-    if (result == written::closed) {
-      throw rpc_error(errc::peer_died, "the connection closed during the handshake");
-    }
-    co_await to->writable();
-  }
-}
-
-/// Closes a connection that has not finished its handshake by the deadline. On `io` only.
-class handshake_deadline {
- public:
-  handshake_deadline(worker& me, asio::io_context& io, connection_ptr connection)
-      : timer_(me.time().make_timer(io)) {
-    timer_->arm(me.time().now() + me.settings().handshake_deadline,
-                [c = std::move(connection), passed = passed_] {
-                  *passed = true;
-                  c->close();
-                });
-  }
-  [[nodiscard]] bool passed() const noexcept { return *passed_; }
-
- private:
-  std::shared_ptr<bool> passed_ = std::make_shared<bool>(false);
-  std::unique_ptr<timer> timer_;
-};
 
 // ── from I/O threads ──
 
@@ -164,14 +92,19 @@ void live_worker<T>::drain() {
     const std::lock_guard lock(inbox_mutex_);
     draining_.swap(inbox_);
   }
-  cork cork;
+  cork cork(&late_);
   std::size_t since_flush = 0;
   for (handed& h : draining_) {
+    if (since_flush > 0) cork.before_handler();
     if (h.call) {
       auto& from = static_cast<live_link<T>&>(h.call->from());
       from.start_coroutine(std::move(h.call));
     } else {
-      h.from->handle_here(std::move(h.f));
+      try {
+        h.from->handle_here(std::move(h.f));
+      } catch (...) {
+        h.from->lose(caught(*this, execution::maybe_executed));
+      }
     }
     if (++since_flush == 32) {
       cork.flush();
@@ -181,122 +114,20 @@ void live_worker<T>::drain() {
   draining_.clear();
 }
 
-// ── connecting ──
-
 template <class T>
-void live_worker<T>::connect(live_link<T>& to) {
-  if (to.rank() == members_.rank) {
-    to.install(erase(loopback(env_.context), "self"), env_.context, {});
-    return;
-  }
-  asio::co_spawn(to.io(), dial(ref<live_link<T>>(&to), to.io()), [](std::exception_ptr) {});
-}
-
-/// On `io`, the link's: the link may move to another while this dials, with an accepted connection.
-template <class T>
-asio::awaitable<void> live_worker<T>::dial(ref<live_link<T>> to, asio::io_context& io) {
-  error why;
+std::uint64_t live_worker<T>::turn() noexcept {
+  if (turn_open_) return turn_;
+  ++turn_;
   try {
-    connection_ptr connection = co_await env_.transports.connect(members_, to->rank(), io);
-    handshake_deadline deadline(*this, io, connection);
-    handshake_sink<T> sink(*this, to.get());
-    try {
-      co_await write_alone(connection,
-                           greeting_frame(frame_kind::hello, introduce(members_, to->rank())));
-      while (sink.frames.empty()) co_await connection->read(sink);
-    } catch (const rpc_error&) {
-      if (!deadline.passed()) throw;
-      throw rpc_error(errc::timed_out, "the handshake was not answered");
-    }
-    frame answer = std::move(sink.frames.front());
-    sink.frames.erase(sink.frames.begin());
-    if (answer.header.kind == frame_kind::welcome) {
-      auto install = [to, &io, c = std::move(connection), f = std::move(sink.frames)]() mutable {
-        to->install(std::move(c), io, std::move(f));
-      };
-      asio::post(env_.context, std::move(install));
-      co_return;
-    }
-    connection->close();
-    why = answer.header.kind == frame_kind::refuse
-              ? read_refusal(answer)
-              : error(errc::protocol_error, "the answer to a hello was neither welcome nor refuse");
-    // The other side's connection stays; it is on its way to this worker's acceptor.
-    if (why == errc::closed) co_return;
-  } catch (const rpc_error& e) {
-    why = e.error();
-  } catch (const std::exception& e) {
-    why = error(errc::peer_died, e.what(), execution::not_sent, origin::transport);
+    asio::post(env_.context, [this] {
+      turn_open_ = false;
+      late_.settle();
+    });
+    turn_open_ = true;
+  } catch (const std::bad_alloc&) {
+    // Each frame is a turn of its own then, and is written at once.
   }
-  asio::post(env_.context, [to, why = std::move(why)]() mutable {
-    if (to->now() != link::state::up) to->lose(std::move(why));
-  });
-}
-
-template <class T>
-void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
-  asio::co_spawn(io, greet(std::move(connection), io), [](std::exception_ptr) {});
-}
-
-/// On the connection's I/O thread.
-template <class T>
-asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_context& io) {
-  std::optional<handshake_deadline> deadline(std::in_place, *this, io, connection);
-  handshake_sink<T> sink(*this, nullptr);
-  error refused;
-  greeting theirs;
-  try {
-    while (sink.frames.empty()) co_await connection->read(sink);
-    const frame& hello = sink.frames.front();
-    if (hello.header.kind != frame_kind::hello) {
-      refused = error(errc::protocol_error, "the first frame was not a hello");
-    } else if (auto read = read_greeting(hello); !read) {
-      refused = read.error();
-    } else if (auto ok = judge(members_, *read, shows_token::yes); !ok) {
-      refused = ok.error();
-    } else {
-      theirs = *read;
-    }
-  } catch (const rpc_error& e) {
-    if (e.error() != errc::version_mismatch) {
-      connection->close();
-      co_return;  // a stranger: nobody here waits for it
-    }
-    refused = e.error();
-  }
-  // Which connection stays is decided on the worker's thread, so that decisions are in one order.
-  auto decide = [this, &refused, &theirs]() -> asio::awaitable<bool> {
-    if (refused) co_return false;
-    live_link<T>& to = *links_[theirs.rank];
-    const link::state now = to.now();
-    const bool ours_stays = now == link::state::connecting && members_.rank < theirs.rank;
-    if (now == link::state::down) {
-      refused = to.reason();
-    } else if (ours_stays || !to.promise()) {
-      refused = error(errc::closed, "another connection between the two stays");
-    }
-    co_return !refused;
-  };
-  const bool welcome = co_await asio::co_spawn(env_.context, decide(), asio::use_awaitable);
-  try {
-    if (!welcome) {
-      co_await write_alone(connection, refusal_frame(refused));
-      connection->close();
-      co_return;
-    }
-    co_await write_alone(connection,
-                         greeting_frame(frame_kind::welcome, introduce(members_, theirs.rank)));
-  } catch (const rpc_error&) {
-    connection->close();
-    if (welcome) {
-      asio::post(env_.context, [to = links_[theirs.rank]] { to->break_promise(); });
-    }
-    co_return;
-  }
-  deadline.reset();
-  asio::post(env_.context, [this, rank = theirs.rank, c = std::move(connection), &io]() mutable {
-    links_[rank]->install(std::move(c), io, {});
-  });
+  return turn_;
 }
 
 }  // namespace weft::detail

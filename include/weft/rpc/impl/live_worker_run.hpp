@@ -218,9 +218,10 @@ template <class T>
 asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(worker&)> main_) {
   env_.transports.accept(
       [this]() -> asio::io_context& {
-        return env_.io.empty() ? env_.context : *env_.io[next_io_++ % env_.io.size()];
+        return env_.io.empty() ? front() : *env_.io[next_io_++ % env_.io.size()];
       },
       [this](connection_ptr c, asio::io_context& io) { accept(std::move(c), io); });
+  begin_life();
   trim_buffers();
   if (rank() != 0) links_[0]->open();
   expect_everybody();
@@ -279,6 +280,11 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
         l->lose(reason);
       }
     }
+    // Whoever waits for a call hears why it failed before it hears that all is over.
+    co_await until(soon(), [this] {
+      return std::all_of(links_.begin(), links_.end(),
+                         [](const ref<live_link<T>>& l) { return l->settled(); });
+    });
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
   } else {

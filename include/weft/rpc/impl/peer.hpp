@@ -2,12 +2,13 @@
 // Bodies of weft/rpc/peer.hpp: the caller's half of a call.
 #pragma once
 
+#include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/deferred.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <algorithm>
-#include <limits>
 
 namespace weft {
 
@@ -37,6 +38,9 @@ inline std::vector<peer> worker::peers(std::string_view role) {
 
 namespace detail {
 
+/// Whether a frame may wait for the end of its turn: not if its caller goes on computing.
+enum class urgency : std::uint8_t { turn, early };
+
 /// A call ready to be encoded: who, what, until when, and what a service needs to know of it.
 struct outgoing_call {
   ref<link> to;
@@ -44,6 +48,32 @@ struct outgoing_call {
   std::uint32_t signature = 0;
   std::string_view name;
   call_settings settings;
+  urgency how = urgency::turn;
+};
+
+/// Room for one request, given back unless it is used.
+class reservation {
+ public:
+  explicit reservation(link& to) noexcept : to_(to) {}
+  reservation(const reservation&) = delete;
+  reservation& operator=(const reservation&) = delete;
+  ~reservation() {
+    if (held_) to_.unreserve();
+  }
+  /// Without waiting, and without passing by who waits in line.
+  [[nodiscard]] bool take() noexcept { return held_ = !to_.crowded() && to_.reserve(); }
+  /// Waits in line. Worker's thread.
+  [[nodiscard]] asio::awaitable<expected<void>> wait(time_point deadline) {
+    auto ok = co_await to_.room(deadline);
+    held_ = ok.has_value();
+    co_return ok;
+  }
+  /// `queue` uses it up.
+  void use() noexcept { held_ = false; }
+
+ private:
+  link& to_;
+  bool held_ = false;
 };
 
 struct timing {
@@ -63,15 +93,11 @@ inline timing time_of(const outgoing_call& c) {
   return t;
 }
 
-inline frame_header header_of(const outgoing_call& c, const timing& t) {
-  using std::chrono::microseconds;
+inline frame_header header_of(const outgoing_call& c) {
   frame_header h;
   h.kind = frame_kind::request;
   h.function = c.function;
   h.signature = c.signature;
-  const auto left = std::chrono::duration_cast<microseconds>(t.deadline - t.begun).count();
-  h.deadline_us = static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(left, 1, std::numeric_limits<std::uint32_t>::max()));
   if (current_scope) {
     h.trace = current_scope->trace;
     h.span = current_scope->span;
@@ -80,33 +106,91 @@ inline frame_header header_of(const outgoing_call& c, const timing& t) {
 }
 
 /// Adds to an error what the caller knows.
-inline error describe(const error& e, const outgoing_call& c, const timing& t) {
-  return e.with([&](error_detail& d) {
+inline error describe(const error& e, const outgoing_call& c, const timing& t) noexcept {
+  return with_if_possible(e, [&](error_detail& d) {
     using std::chrono::microseconds;
     if (d.peer.empty()) d.peer = c.to->name();
     d.incarnation = c.to->self().members().members[c.to->rank()].incarnation.low;
     if (d.function.empty()) d.function = std::string(c.name);
     d.deadline = std::chrono::duration_cast<microseconds>(t.deadline - t.begun);
     d.elapsed = std::chrono::duration_cast<microseconds>(c.to->self().time().now() - t.begun);
+    // A call that waited for its link says what the link waits for.
+    if (e.ran() == execution::not_sent && e == errc::timed_out) {
+      if (const error why = c.to->reason()) d.text += "; " + why.detail().text;
+    }
   });
 }
 
-/// Sends `m` and waits for the reply. The error is described. Both arguments outlive the await.
-inline asio::awaitable<call_result> round_trip(const outgoing_call& c, message& m) {
-  const timing t = time_of(c);
-  if (c.to->full()) {
-    if (auto ok = co_await c.to->room(t.deadline); !ok) {
-      co_return call_result{nullptr, describe(ok.error(), c, t)};
-    }
+/// Sends `m` and waits for the reply. Worker's thread.
+inline asio::awaitable<call_result> exchange(const outgoing_call& c, message& m, reservation& room,
+                                             time_point deadline) {
+  link& to = *c.to;
+  worker& me = to.self();
+  frame_header h = header_of(c);
+  h.call = to.slots().open(deadline);
+  h.deadline = deadline_field(deadline - me.time().now());
+  me.calls.fetch_add(1, std::memory_order_relaxed);
+  room.use();
+  const auto number = to.queue(std::move(m), h);
+  if (!number) {
+    to.slots().close(h.call);
+    co_return call_result{nullptr, number.error()};
   }
-  call_result r =
-      co_await c.to->exchange(std::move(m), header_of(c, t), t.deadline, asio::deferred);
+  if (c.how == urgency::early) {
+    to.flush_early();
+  } else {
+    to.flush();
+  }
+  // Nothing was awaited since this coroutine began, so it is not cancelled, and does wait.
+  co_return co_await to.slots().async_wait(h.call, *number, asio::deferred);
+}
+
+/// A call that is awaited elsewhere, on the worker's thread; it inherits nothing there.
+inline asio::awaitable<call_result> exchange_for_others(outgoing_call c, message m,
+                                                        time_point deadline) {
+  reservation room(*c.to);
+  if (!room.take()) {
+    if (auto ok = co_await room.wait(deadline); !ok) co_return call_result{nullptr, ok.error()};
+  }
+  co_return co_await exchange(c, m, room, deadline);
+}
+
+/// Sends what `fill(message&)` writes and waits for the reply, on whatever executor this is awaited.
+/// Whatever goes wrong is in the result, described.
+template <class Fill>
+asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
+  const timing t = time_of(c);
+  worker& me = c.to->self();
+  call_result r;
+  try {
+    if (me.on_thread()) {
+      // In line first, so that who waits there holds no encoded message.
+      reservation room(*c.to);
+      if (!room.take()) {
+        if (auto ok = co_await room.wait(t.deadline); !ok) r.failure = ok.error();
+      }
+      if (!r.failure) {
+        message m(me.settings().bounds);
+        fill(m);
+        r = co_await exchange(c, m, room, t.deadline);
+      }
+    } else {
+      message m(me.settings().bounds);
+      fill(m);
+      auto there = start_on(scoped(me.context(), make_ref<scope>()),
+                            exchange_for_others(c, std::move(m), t.deadline));
+      r = co_await std::move(there)(asio::use_awaitable);
+    }
+  } catch (...) {
+    r = {nullptr, caught(me)};
+  }
   if (!r.reply) r.failure = describe(r.failure, c, t);
   co_return r;
 }
 
+/// What the reply holds, or why it cannot be read; the function ran in any case.
 template <class R>
-expected<R> decode_reply(incoming_message& reply) {
+expected<R> decode_reply(incoming_message& reply, const outgoing_call& c) {
   try {
     reader r = reply.payload();
     if constexpr (std::is_void_v<R>) {
@@ -117,8 +201,10 @@ expected<R> decode_reply(incoming_message& reply) {
       r.finish();
       return out;
     }
-  } catch (const rpc_error& e) {
-    return tl::unexpected(e.error().with([](error_detail& d) { d.ran = execution::executed; }));
+  } catch (...) {
+    const error why = caught(c.to->self(), execution::executed);
+    return tl::unexpected(describe(
+        with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), c, time_of(c)));
   }
 }
 
@@ -155,19 +241,10 @@ template <class Fn, class Delivered, class Arguments, class Prepare>
 asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare prepare) {
   using R = typename Fn::result;
   constexpr bool as_value = !std::is_same_v<Delivered, R>;
-  message m(c.to->self().settings().bounds);
-  try {
+  const call_result reply = co_await round_trip(c, [&](message& m) {
     prepare(m);
     encode_arguments<Arguments>(m, args, std::make_index_sequence<std::tuple_size_v<Arguments>>());
-  } catch (const rpc_error& e) {
-    error described = describe(e.error(), c, time_of(c));
-    if constexpr (as_value) {
-      co_return tl::unexpected(std::move(described));
-    } else {
-      throw rpc_error(std::move(described));
-    }
-  }
-  const call_result reply = co_await round_trip(c, m);
+  });
   if (!reply.reply) {
     if constexpr (as_value) {
       co_return tl::unexpected(reply.failure);
@@ -175,11 +252,11 @@ asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare pre
       throw rpc_error(reply.failure);
     }
   }
-  expected<R> result = decode_reply<R>(*reply.reply);
+  expected<R> result = decode_reply<R>(*reply.reply, c);
   if constexpr (as_value) {
     co_return result;
   } else {
-    if (!result) throw rpc_error(describe(result.error(), c, time_of(c)));
+    if (!result) throw rpc_error(result.error());
     if constexpr (!std::is_void_v<R>) co_return std::move(*result);
   }
 }
@@ -194,54 +271,72 @@ outgoing_call outgoing(ref<link> to, call_settings settings) {
   return {std::move(to), Fn::id, Fn::signature, Fn::name(), settings};
 }
 
-/// The call of Fn as an awaitable that holds its converted arguments.
 template <class Fn, class Prepare, class... Args>
-auto make_call(link& to, Prepare prepare, Args&&... args)
+auto make_call(urgency how, link& to, Prepare prepare, Args&&... args)
     -> asio::awaitable<call_return<typename Fn::result, Args...>> {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
+  outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
+  c.how = how;
   return run_call<Fn, call_return<typename Fn::result, Args...>>(
-      outgoing<Fn>(ref<link>(&to), split::options(given)), split::arguments(std::move(given)),
-      std::move(prepare));
+      std::move(c), split::arguments(std::move(given)), std::move(prepare));
   // NOLINTEND(bugprone-use-after-move)
+}
+/// The call of Fn as an awaitable that holds its converted arguments.
+template <class Fn, class Prepare, class... Args>
+auto make_call(link& to, Prepare prepare, Args&&... args) {
+  return make_call<Fn>(urgency::turn, to, std::move(prepare), std::forward<Args>(args)...);
+}
+/// The same for a caller that goes on computing.
+template <class Fn, class Prepare, class... Args>
+auto make_early_call(link& to, Prepare prepare, Args&&... args) {
+  return make_call<Fn>(urgency::early, to, std::move(prepare), std::forward<Args>(args)...);
+}
+
+[[noreturn]] inline void refuse_crowd(const link& to) {
+  throw rpc_error(error(errc::too_many_calls, "the outbox or the peer's window is full")
+                      .with([&](error_detail& d) { d.peer = to.name(); }));
 }
 
 template <class R, class Call>
 future<R> start_call(link& to, Call call) {
-  if (to.full()) {
-    throw rpc_error(error(errc::too_many_calls, "the outbox is full").with([&](error_detail& d) {
-      d.peer = to.name();
-    }));
+  {
+    reservation room(to);  // the call takes its own, at once if this is the worker's thread
+    if (!room.take()) refuse_crowd(to);
   }
   return start_on(scoped(to.self().context(), this_scope()), std::move(call));
 }
 
-/// Encodes and queues a request without waiting for a reply.
+/// Encodes and queues a request without waiting for a reply. It has a deadline only if it was given
+/// one: it is nobody's who waits.
 template <class Fn, class Prepare, class... Args>
 void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
+  worker& me = to.self();
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   const outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
   const timing t = time_of(c);
-  if (to.full()) {
-    throw rpc_error(describe(error(errc::too_many_calls, "the outbox is full"), c, t));
-  }
-  message m(to.self().settings().bounds);
+  reservation room(to);
+  if (!room.take()) refuse_crowd(to);
+  error why;
   try {
+    message m(me.settings().bounds);
     prepare(m);
     const auto converted = split::arguments(std::move(given));
     encode_arguments<typename Fn::arguments>(
         m, converted, std::make_index_sequence<std::tuple_size_v<typename Fn::arguments>>());
-  } catch (const rpc_error& e) {
-    throw rpc_error(describe(e.error(), c, t));
+    frame_header h = header_of(c);
+    h.flags |= flags;
+    if (c.settings.limit) h.deadline = deadline_field(*c.settings.limit);
+    me.calls.fetch_add(1, std::memory_order_relaxed);
+    room.use();
+    if (auto queued = to.queue(std::move(m), h); !queued) why = queued.error();
+  } catch (...) {
+    why = caught(me);
   }
-  frame_header h = header_of(c, t);
-  h.flags |= flags;
-  to.self().calls.fetch_add(1, std::memory_order_relaxed);
-  if (auto sent = to.send(std::move(m), h); !sent) {
-    throw rpc_error(describe(sent.error(), c, t));
-  }
+  if (why) throw rpc_error(describe(why, c, t));
+  to.flush_early();
 }
 
 }  // namespace detail
@@ -262,8 +357,8 @@ auto peer::start(Args&&... args) const -> future<typename function<F>::result> {
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   return detail::start_call<typename function<F>::result>(
-      to(), detail::make_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
-                                                  std::forward<Args>(args)...));
+      to(), detail::make_early_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
+                                                        std::forward<Args>(args)...));
 }
 
 template <auto F, class... Args>

@@ -68,7 +68,7 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
   if (!made) {
     return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
   }
-  auto call = make_call<kept<Fn>>(me.to(owner), prepare_reference{std::move(target), made->what},
+  auto call = make_early_call<kept<Fn>>(me.to(owner), prepare_reference{std::move(target), made->what},
                                   std::forward<Args>(args)..., as_expected);
   auto follow = [](asio::awaitable<expected<void>> work, worker& w,
                    ref<reference> held) -> asio::awaitable<void> {
@@ -127,7 +127,7 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
   return detail::start_call<typename function<M>::result>(
-      owner().to(), detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
+      owner().to(), detail::with_owner_loss(detail::make_early_call<detail::exposed<M>>(
                         owner().to(), detail::prepare_reference{held_, std::nullopt},
                         std::forward<Args>(args)...)));
 }

@@ -109,6 +109,8 @@ class frame_pipe : public ref_counted {
 class pipe_connection {
  public:
   using executor_type = asio::io_context::executor_type;
+  /// The other end cannot vanish without a word.
+  static constexpr bool same_process = true;
 
   pipe_connection(asio::io_context& io, ref<frame_pipe> in, ref<frame_pipe> out)
       : state_(make_ref<state>(io, std::move(in), std::move(out))) {}
@@ -141,6 +143,14 @@ class pipe_connection {
     s.write_wait->wake();
   }
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
+  /// See any_connection.
+  [[nodiscard]] bool move_to(asio::io_context& io) {
+    auto moved = make_ref<state>(io, state_->in, state_->out);
+    moved->arriving.swap(state_->arriving);
+    moved->closed.store(state_->closed.load());
+    state_ = std::move(moved);
+    return true;
+  }
 
  private:
   struct state : ref_counted {

@@ -6,6 +6,7 @@
 
 #include <asio/basic_stream_socket.hpp>
 #include <asio/error.hpp>
+#include <asio/io_context.hpp>
 
 #include <algorithm>
 #include <array>
@@ -13,9 +14,11 @@
 #include <concepts>
 #include <cstddef>
 #include <system_error>
+#include <utility>
 
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 namespace weft::detail {
 
@@ -56,6 +59,25 @@ std::size_t write_at_once(S& stream, const_buffer_list buffers, std::error_code&
   } else {
     return stream.write_some_nonblocking(buffers, ec);
   }
+}
+
+/// The thread of the socket's io_context, while nothing waits in it. False: it stays where it is.
+template <class Protocol, class Executor>
+[[nodiscard]] bool move_socket(asio::basic_stream_socket<Protocol, Executor>& socket,
+                               asio::io_context& io) {
+  std::error_code ec;
+  const auto at = socket.local_endpoint(ec);
+  if (ec) return false;
+  const auto handle = socket.release(ec);
+  if (ec) return false;
+  asio::basic_stream_socket<Protocol, Executor> moved(io.get_executor());
+  moved.assign(at.protocol(), handle, ec);
+  if (ec) {
+    ::close(handle);
+    throw rpc_error(errc::closed, "a connection could not change its thread: " + ec.message());
+  }
+  socket = std::move(moved);
+  return true;
 }
 
 /// A stream whose lowest layer is a socket, or that is one.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+// Errors that can be made when there is no memory: what remains is the code and how far it got.
+#pragma once
+
+#include <weft/core/error.hpp>
+
+#include <cstddef>
+#include <new>
+#include <utility>
+
+namespace weft::detail {
+
+/// One detail for each `execution`, made before main and never destroyed.
+class bare_details {
+ public:
+  bare_details() noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      new (&storage_[i]) error_detail;
+      at(i)->ran = static_cast<execution>(i);
+      at(i)->retain();
+    }
+  }
+  [[nodiscard]] ref<const error_detail> of(execution ran) noexcept {
+    return ref<const error_detail>(at(static_cast<std::size_t>(ran)));
+  }
+
+ private:
+  static constexpr std::size_t count = 4;
+  struct alignas(error_detail) room {
+    std::byte bytes[sizeof(error_detail)];
+  };
+  error_detail* at(std::size_t i) noexcept {
+    return std::launder(reinterpret_cast<error_detail*>(&storage_[i]));
+  }
+  room storage_[count];
+};
+inline bare_details bare_error_details;
+
+[[nodiscard]] inline error bare_error(errc code, execution ran) noexcept {
+  return {make_error_code(code), bare_error_details.of(ran)};
+}
+
+/// As the constructor of `error`, but without its words if there is no memory for them.
+[[nodiscard]] inline error sure_error(errc code, const char* text, execution ran,
+                               origin from = origin::local) noexcept {
+  try {
+    return error(code, text, ran, from);
+  } catch (...) {  // only for want of memory; the code tells enough
+    return bare_error(code, ran);
+  }
+}
+
+/// As `e.with(edit)`, or `e` as it is if there is no memory.
+template <class Edit>
+[[nodiscard]] error with_if_possible(const error& e, Edit&& edit) noexcept {
+  try {
+    return e.with(std::forward<Edit>(edit));
+  } catch (const std::bad_alloc&) {
+    return bare_error(static_cast<errc>(e.code().value()), e.ran());
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+// The alarm behind a turn of a worker's loop: the kernel's timer, which any thread sets without
+// waking another one, and which one io_context waits for.
+#pragma once
+
+#include <weft/rpc/detail/late_flush.hpp>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+namespace weft::detail {
+
+class timer_alarm final : public flush_alarm {
+ public:
+  static constexpr std::chrono::microseconds patience{50};
+
+  /// `ring` runs on that io_context. Throws std::system_error without a descriptor.
+  timer_alarm(asio::io_context& io, std::function<void()> ring)
+      : timer_(io, made()), ring_(std::move(ring)) {
+    wait();
+  }
+  void arm() noexcept override { set(patience); }
+  void disarm() noexcept override { set({}); }
+
+ private:
+  static int made() {
+    const int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (fd < 0) throw std::system_error(errno, std::generic_category(), "weft: a timer");
+    return fd;
+  }
+  void set(std::chrono::microseconds after) noexcept {
+    itimerspec when{};
+    when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
+    ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
+  }
+  void wait() {
+    timer_.async_wait(asio::posix::stream_descriptor::wait_read, [this](std::error_code ec) {
+      if (ec) return;
+      std::uint64_t rang = 0;
+      const bool real = ::read(timer_.native_handle(), &rang, sizeof rang) > 0;
+      if (real) ring_();
+      wait();
+    });
+  }
+
+  asio::posix::stream_descriptor timer_;
+  std::function<void()> ring_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/live_link.hpp: requests, from their arrival to their end.
+//
+//   handle_request ─► light: here ─┐
+//                  ─► plain: pool ─┼─ begin? ─► run or serve ─► reply, forget
+//                  ─► coroutine ───┘    │
+//                                       └─ no: gated, until replies are written ─► release_gated
+#pragma once
+
+#include <weft/rpc/detail/resume_users.hpp>
+#include <weft/rpc/impl/invocation.hpp>
+#include <weft/rpc/impl/live_link.hpp>
+#include <weft/rpc/runner.hpp>
+
+#include <algorithm>
+
+namespace weft::detail {
+
+template <class T>
+expected<void> live_link<T>::handle_request(frame&& f) {
+  me_.served.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t id = f.header.call;
+  const std::uint16_t flags = f.header.flags;
+  const std::uint64_t cost = request_cost(f.wire_size());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!granted_.arrived(cost)) {
+      return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
+                                  execution::maybe_executed, origin::transport));
+    }
+  }
+  ref<invocation> call;
+  try {
+    call = ref<invocation>(
+        new invocation(me_, ref<live_link>(this), std::move(f), bounds(), rank_, name()));
+    call->cost = cost;
+    if (std::binary_search(cancelled_.begin(), cancelled_.end(), id)) call->given_up = true;
+    if (auto ok = call->in.check(); !ok) return ok;
+    const frame_header& header = call->in.header();
+    if (const auto left = time_left(header.deadline)) call->deadline = me_.time().now() + *left;
+    call->trace = header.trace;
+    call->span = header.span;
+    expected<void> arrived;
+    me_.each_service([&](service& s) {
+      if (arrived) arrived = s.arrive(*this, call->in);
+    });
+    if (!arrived) return arrived;
+    if (auto* setup = call->in.record().find<scope_setup>()) {
+      call->autograd = std::move(setup->autograd);
+      call->mode = std::move(setup->mode);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      served_.add(*call);
+    }
+    if (const auto found = me_.functions().find(header.function, header.signature)) {
+      call->function = *found;
+    } else {
+      call->failure = found.error();
+    }
+    dispatch(call);
+  } catch (const std::bad_alloc&) {
+    if (call) forget(*call);
+    {
+      const std::lock_guard lock(mutex_);
+      granted_.begun(cost);
+    }
+    refuse_request(id, flags, bare_error(errc::resource_exhausted, execution::not_executed));
+  }
+  return {};
+}
+
+/// A request for which memory lacks fails; the link lives on.
+template <class T>
+void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
+                                  const error& why) noexcept {
+  if ((flags & flag_no_reply) != 0) {
+    me_.posts_failed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  try {
+    frame_header header;
+    header.kind = frame_kind::failure;
+    header.call = call;
+    message m(me_.settings().bounds);
+    codec<error>::encode(m.payload(), why);
+    if (append(std::move(m).finish(header))) flush();
+  } catch (...) {
+    lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
+  }
+}
+
+template <class T>
+void live_link<T>::dispatch(const ref<invocation>& call) {
+  if (!call->function) return run_here(call);
+  auto* target = call->in.record().find<call_target>();
+  if (target && target->wait && call->function->style != run_style::coroutine) {
+    // The object is not there yet: even a light function then runs on the pool, when it is.
+    auto wait = std::exchange(target->wait, nullptr);
+    wait([self = ref<live_link>(this), call] { self->run_plain(call); });
+    return;
+  }
+  switch (call->function->style) {
+  case run_style::light:
+    if (begin(call, order::none)) run_here(call);
+    break;
+  case run_style::pool:
+    run_plain(call);
+    break;
+  case run_style::coroutine:
+    if (on_worker_thread_) {
+      start_coroutine(call);
+    } else {
+      me_.hand_over(call);
+    }
+    break;
+  }
+}
+
+template <class T>
+void live_link<T>::run_plain(ref<invocation> call) noexcept {
+  try {
+    asio::post(me_.pool(), [self = ref<live_link>(this), call] {
+      if (!self->begin(call, order::none)) return;
+      const running_functions::item here(self->me_.running(), call->function->name,
+                                         call->who.name(), self->me_.time().now());
+      self->run_here(call);
+    });
+  } catch (...) {
+    call->failure = caught(me_, execution::not_executed);
+    run_here(call);
+  }
+}
+
+/// On whatever thread, a request that has begun or that cannot.
+template <class T>
+void live_link<T>::run_here(const ref<invocation>& call) noexcept {
+  serving<T>::run(*call);
+  forget(*call);
+}
+
+/// Worker's thread.
+template <class T>
+void live_link<T>::start_coroutine(ref<invocation> call) noexcept {
+  if (lost_) return forget(*call);
+  if (begin(call, order::of_arrival)) serve(call);
+}
+
+template <class T>
+void live_link<T>::serve(const ref<invocation>& call) noexcept {
+  try {
+    if (call->given_up.load(std::memory_order_relaxed) || serving<T>::too_late(*call)) {
+      return run_here(call);
+    }
+    if (call->deadline) me_.deadlines().add(*call, *call->deadline);
+    if ((call->in.header().flags & flag_no_reply) == 0) call->done();
+    resume_users(me_.context(), [&] { me_.serve(call); });
+  } catch (...) {
+    me_.deadlines().remove(*call);
+    call->failure = caught(me_, execution::not_executed);
+    run_here(call);
+  }
+}
+
+template <class T>
+void live_link<T>::coroutine_ended(invocation& done) {
+  me_.deadlines().remove(done);
+  forget(done);
+}
+
+/// Whether the request may run now; else it is kept, and dispatched again when it may.
+template <class T>
+bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
+  bool due = false;
+  bool more = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool behind = how == order::of_arrival && !gated_.empty();
+    if (state_ != state::down && (behind || !granted_.may_begin())) {
+      try {
+        if (how == order::released) {
+          gated_.push_front(call);
+        } else {
+          gated_.push_back(call);
+        }
+        return false;
+      } catch (const std::bad_alloc&) {
+        // Over the mark, but served.
+      }
+    }
+    granted_.begun(std::exchange(call->cost, 0));
+    due = granted_.due();
+    more = !gated_.empty() && how != order::released;
+  }
+  if (due) give_credit();
+  if (more) release_soon();
+  return true;
+}
+
+template <class T>
+void live_link<T>::release_soon() noexcept {
+  try {
+    asio::post(me_.context(), [self = ref<live_link>(this)] { self->release_gated(); });
+  } catch (const std::bad_alloc&) {
+    // The next write or request does it.
+  }
+}
+
+/// Worker's thread.
+template <class T>
+void live_link<T>::release_gated() noexcept {
+  for (std::size_t budget = 64; budget > 0; --budget) {
+    ref<invocation> next;
+    {
+      const std::lock_guard lock(mutex_);
+      if (gated_.empty() || !granted_.may_begin()) return;
+      next = std::move(gated_.front());
+      gated_.pop_front();
+    }
+    if (next->function->style != run_style::coroutine) {
+      return run_plain(std::move(next));  // it releases the next when it begins
+    }
+    if (lost_) {
+      forget(*next);
+    } else if (begin(next, order::released)) {
+      serve(next);
+    } else {
+      return;
+    }
+  }
+  release_soon();
+}
+
+template <class T>
+void live_link<T>::forget(invocation& call) noexcept {
+  const std::lock_guard lock(mutex_);
+  served_.remove(call);
+  if (call.cost > 0) granted_.begun(std::exchange(call.cost, 0));
+}
+
+template <class T>
+void live_link<T>::cancel_served(std::uint64_t id) {
+  ref<invocation> call;
+  {
+    const std::lock_guard lock(mutex_);
+    call = ref<invocation>::if_alive(served_.find(id));
+  }
+  if (call) call->give_up();
+}
+
+template <class T>
+void live_link<T>::cancel_all_served() noexcept {
+  std::vector<ref<invocation>> all;
+  std::deque<ref<invocation>> gated;
+  try {
+    const std::lock_guard lock(mutex_);
+    all.reserve(served_.size());
+    served_.each([&](invocation& call) {
+      if (auto held = ref<invocation>::if_alive(&call)) all.push_back(std::move(held));
+    });
+    gated.swap(gated_);
+  } catch (const std::bad_alloc&) {
+    return;  // they run to their deadlines
+  }
+  for (const auto& call : all) call->give_up();
+  for (const auto& call : gated) forget(*call);
+}
+
+}  // namespace weft::detail

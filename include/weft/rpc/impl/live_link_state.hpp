@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/live_link.hpp: connections, loss, signs of life.
+#pragma once
+
+#include <weft/rpc/impl/live_link.hpp>
+
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace weft::detail {
+
+template <class T>
+link::state live_link<T>::now() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+template <class T>
+std::string live_link<T>::transport() const {
+  const std::lock_guard lock(mutex_);
+  return connection_ ? std::string(connection_->transport()) : std::string();
+}
+template <class T>
+error live_link<T>::reason() const {
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+template <class T>
+std::size_t live_link<T>::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return outbox_.frames();
+}
+template <class T>
+asio::io_context& live_link<T>::io() const {
+  const std::lock_guard lock(mutex_);
+  return *io_;
+}
+
+// ── connecting ──
+
+template <class T>
+void live_link<T>::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = true;
+    if (state_ != state::idle) return;
+    state_ = state::connecting;
+  }
+  begin_connecting();
+}
+
+template <class T>
+void live_link<T>::begin_connecting() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != state::connecting || dialing_ || promised_) return;
+    dialing_ = true;
+  }
+  try {
+    me_.connect(*this);
+  } catch (...) {
+    cannot_connect(caught(me_));
+  }
+}
+
+template <class T>
+auto live_link<T>::promise() -> welcome {
+  const std::lock_guard lock(mutex_);
+  if (state_ == state::down) return welcome::down;
+  // Of two that connect at once, the one that the lower rank opened stays.
+  const bool ours_stays = dialing_ && me_.rank() < rank_;
+  if (promised_ || state_ == state::up || ours_stays) return welcome::another_stays;
+  state_ = state::connecting;
+  promised_ = true;
+  return welcome::yes;
+}
+template <class T>
+void live_link<T>::break_promise() {
+  {
+    const std::lock_guard lock(mutex_);
+    promised_ = false;
+  }
+  begin_connecting();
+}
+
+template <class T>
+void live_link<T>::cannot_connect(error why) {
+  const bool never = why == errc::version_mismatch || why == errc::unauthenticated ||
+                     why == errc::wrong_peer || why == errc::no_common_transport ||
+                     why == errc::invalid_argument || why == errc::protocol_error;
+  unsigned tries = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    dialing_ = false;
+    if (state_ != state::connecting || promised_) return;
+    if (!never) {
+      reason_ = std::move(why);
+      if (outbox_.frames() == 0 && !wanted_) {
+        state_ = state::idle;
+        return;
+      }
+      tries = ++tries_;
+    }
+  }
+  if (never) return lose(std::move(why));
+  // Exponential back-off, not the same for all who try.
+  const auto step = std::chrono::milliseconds(20 + 3 * ((me_.rank() + rank_) % 4));
+  const duration pause = std::min<duration>(step * (1u << std::min(tries, 6u)), std::chrono::seconds(1));
+  try {
+    asio::post(me_.front(), [self = ref<live_link>(this), pause] {
+      if (!self->retry_) self->retry_ = self->me_.time().make_timer(self->me_.front());
+      self->retry_->arm(self->me_.time().now() + pause, [l = self.get()] { l->begin_connecting(); });
+    });
+  } catch (const std::bad_alloc&) {
+    retry_pending_.store(true);
+  }
+}
+
+template <class T>
+void live_link<T>::install(connection_ptr connection, asio::io_context& at,
+                           std::vector<frame> first) {
+  asio::io_context* home = &at;
+  if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
+    home = &me_.context();
+  }
+  {
+    std::unique_lock lock(mutex_);
+    dialing_ = promised_ = false;
+    if (state_ == state::up || state_ == state::down) {
+      connection->close();
+      return;
+    }
+    state_ = state::up;
+    io_ = home;
+    connection_ = connection;
+    on_worker_thread_ = me_.on_context(*home);
+    received_.fetch_add(1, std::memory_order_relaxed);
+    write_locked(lock);
+  }
+  each_service([&](service& s) { s.up(*this); });
+  asio::post(*home, [self = ref<live_link>(this), c = std::move(connection),
+                     f = std::move(first)]() mutable {
+    self->begin_reading(std::move(c), std::move(f));
+  });
+}
+
+template <class T>
+void live_link<T>::begin_reading(connection_ptr connection, std::vector<frame> first) {
+  arrived_ = std::move(first);
+  watch_stalls();
+  asio::co_spawn(io(), read_loop(std::move(connection)),
+                 [self = ref<live_link>(this)](std::exception_ptr) {});
+}
+
+// ── loss ──
+
+template <class T>
+void live_link<T>::lose(error reason) noexcept {
+  frame_queue abandoned;
+  asio::io_context* home = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == state::down) return;
+    state_ = state::down;
+    dead_.store(true, std::memory_order_relaxed);
+    reason_ = with_if_possible(reason, [&](error_detail& d) {
+      d.peer = name();
+      d.incarnation = me_.members().members[rank_].incarnation.low;
+      d.ran = execution::not_sent;
+    });
+    if (connection_) connection_->close();
+    unsent_from_ = outbox_.first_unbegun();
+    abandoned = outbox_.abandon();
+    home = io_;
+  }
+  // Behind what is being read, then behind what was handed over: the loss comes last.
+  try {
+    asio::post(*home, [self = ref<live_link>(this)] {
+      asio::post(self->me_.context(), [self] {
+        asio::post(self->me_.context(), [self] { self->finish_loss(); });
+      });
+    });
+  } catch (...) {
+    loss_pending_.store(true);
+  }
+}
+
+template <class T>
+void live_link<T>::finish_loss() noexcept {
+  if (std::exchange(lost_, true)) return;
+  const error why = reason();
+  const error maybe =
+      with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
+  slots_.fail_all(
+      [&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  cancel_all_served();
+  line_.wake_all();
+  try {
+    me_.each_service([&](service& s) { s.down(*this, why); });
+    me_.lost(*this, why);
+  } catch (...) {
+    me_.shutdown(caught(me_, execution::maybe_executed));
+  }
+}
+
+template <class T>
+void live_link<T>::fail_calls(const error& reason) {
+  slots_.fail_all(reason.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+}
+
+template <class T>
+void live_link<T>::close() {
+  frame_queue abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == state::down) return;
+    state_ = state::down;
+    dead_.store(true, std::memory_order_relaxed);
+    reason_ = error(errc::shutting_down, "the run is over");
+    if (connection_) connection_->close();
+    unsent_from_ = outbox_.first_unbegun();
+    abandoned = outbox_.abandon();
+  }
+  const error why = reason();
+  const error maybe = why.with([](error_detail& d) { d.ran = execution::maybe_executed; });
+  slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  line_.wake_all();
+}
+
+// ── life ──
+
+template <class T>
+void live_link<T>::beat(bool reading) noexcept {
+  if (loss_pending_.exchange(false)) {
+    try {
+      asio::post(me_.context(), [self = ref<live_link>(this)] { self->finish_loss(); });
+    } catch (...) {
+      loss_pending_.store(true);
+    }
+  }
+  if (retry_pending_.exchange(false)) begin_connecting();
+  {
+    std::unique_lock lock(mutex_);
+    if (state_ != state::up || !connection_->needs_life()) return;
+    const std::uint64_t written = written_.load(std::memory_order_relaxed);
+    if (written != std::exchange(beaten_, written)) return;
+    // What waits to be written is as good a sign, if the peer takes it.
+    if (!outbox_.empty()) return write_locked(lock);
+  }
+  send_small(frame_kind::ping, reading ? 0 : 1);
+}
+
+template <class T>
+void live_link<T>::judge(const asio::io_context& here, duration interval) noexcept {
+  const options& o = me_.settings();
+  bool stuck = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != state::up || io_ != &here || !connection_->needs_life()) return;
+    const std::uint64_t written = written_.load(std::memory_order_relaxed);
+    const bool moves = written != std::exchange(judged_written_, written);
+    if (!writing_ || moves || peer_busy_.load(std::memory_order_relaxed)) stuck_ = {};
+    else stuck_ += interval;
+    stuck = stuck_ >= o.stall_limit;
+  }
+  const std::uint64_t received = received_.load(std::memory_order_relaxed);
+  // Time counts only while this thread looks: what came while it did not is still to be read.
+  if (received != std::exchange(judged_received_, received)) {
+    silent_ = {};
+  } else {
+    silent_ += interval;
+  }
+  if (o.lost_after > duration(0) && silent_ >= o.lost_after) {
+    return lose(sure_error(errc::peer_died, "nothing came from it for too long",
+                           execution::maybe_executed, origin::transport));
+  }
+  if (stuck) {
+    lose(sure_error(errc::peer_died, "it took nothing of what was written to it for too long",
+                    execution::maybe_executed, origin::transport));
+  }
+}
+
+}  // namespace weft::detail

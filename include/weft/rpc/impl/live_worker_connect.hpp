@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/live_worker.hpp: opening, accepting and judging connections, and signs of life.
+// Nothing here needs the worker's thread, which may be computing for as long as it likes.
+#pragma once
+
+#include <weft/rpc/handshake.hpp>
+#include <weft/rpc/impl/live_link_read.hpp>
+#include <weft/rpc/live_worker.hpp>
+#include <weft/transport/loopback.hpp>
+
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace weft::detail {
+
+/// Feeds a handshake with the frames of its connection, and after it takes what comes right behind.
+template <class T>
+class handshake_sink final : public frame_sink {
+ public:
+  /// `to`: whose tensors may follow, on the connecting side.
+  handshake_sink(live_worker<T>& me, handshake& h, live_link<T>* to)
+      : me_(me), handshake_(h), link_(to) {
+    small_.payload = small_.handshake - header_size;
+    small_.table = 0;
+    small_.tensors = 0;
+  }
+  [[nodiscard]] const limits& bounds() const noexcept override {
+    return accepted() ? me_.settings().bounds : small_;
+  }
+  [[nodiscard]] expected<blob> allocate(std::size_t size) override {
+    if (accepted() && link_) return link_->allocate(size);
+    return tl::unexpected(error(errc::protocol_error, "tensors before the handshake",
+                                execution::not_sent, origin::transport));
+  }
+  [[nodiscard]] expected<void> frame_arrived(frame&& f) override {
+    if (auto answer = handshake_.arrived(std::move(f))) answers.push_back(*std::move(answer));
+    return {};
+  }
+  void progress() noexcept override {}
+
+  std::vector<frame> answers;
+
+ private:
+  [[nodiscard]] bool accepted() const noexcept {
+    return handshake_.now() == handshake::state::accepted;
+  }
+
+  live_worker<T>& me_;
+  handshake& handshake_;
+  live_link<T>* link_;
+  limits small_;
+};
+
+/// Writes one frame, waiting if it must.
+inline asio::awaitable<void> write_alone(connection_ptr to, frame f) {
+  cursor batch;
+  batch.push(std::move(f));
+  for (;;) {
+    const written result = to->try_write(batch);
+    if (result == written::everything) co_return;
+    if (result == written::closed) {
+      throw rpc_error(errc::peer_died, "the connection closed during the handshake");
+    }
+    co_await to->writable();
+  }
+}
+
+/// Steps the handshake until it waits no longer. Throws what ended the connection meanwhile.
+template <class T>
+asio::awaitable<void> converse(connection_ptr connection, handshake& h, handshake_sink<T>& sink) {
+  error why;
+  try {
+    while (h.now() == handshake::state::waiting) {
+      co_await connection->read(sink);
+      for (frame& answer : std::exchange(sink.answers, {})) {
+        co_await write_alone(connection, std::move(answer));
+      }
+    }
+    co_return;
+  } catch (const rpc_error& e) {
+    why = e.error();
+  }
+  if (auto answer = h.failed(why)) co_await write_alone(connection, std::move(*answer));
+  throw rpc_error(why);
+}
+
+/// Runs `work` on `io`, where this is awaited, and cancels it at the deadline.
+inline asio::awaitable<void> limited(clock& time, asio::io_context& io, duration limit,
+                                     asio::awaitable<void> work) {
+  struct bound {
+    asio::cancellation_signal stop;
+    bool passed = false;
+  };
+  const auto b = std::make_shared<bound>();
+  const auto alarm = time.make_timer(io);
+  alarm->arm(time.now() + limit, [b] {
+    b->passed = true;
+    b->stop.emit(asio::cancellation_type::terminal);
+  });
+  try {
+    co_await asio::co_spawn(io, std::move(work),
+                            asio::bind_cancellation_slot(b->stop.slot(), asio::use_awaitable));
+  } catch (const std::exception&) {
+    if (!b->passed) throw;
+    throw rpc_error(errc::timed_out, "the handshake was not answered");
+  }
+}
+
+// ── opening ──
+
+template <class T>
+void live_worker<T>::connect(live_link<T>& to) {
+  if (to.rank() == members_.rank) {
+    to.install(erase(loopback(env_.context), "self"), env_.context, {});
+    return;
+  }
+  asio::io_context& io = env_.io.empty() ? front() : to.io();
+  asio::co_spawn(io, dial(ref<live_link<T>>(&to), io), [](std::exception_ptr) {});
+}
+
+template <class T>
+asio::awaitable<void> live_worker<T>::dial(ref<live_link<T>> to, asio::io_context& io) {
+  error why;
+  try {
+    co_await limited(env_.time, io, options_.handshake_deadline, meet(to, io));
+    co_return;
+  } catch (...) {
+    why = caught(*this);
+  }
+  to->cannot_connect(std::move(why));
+}
+
+/// One try to connect, ending in `install` or an exception.
+template <class T>
+asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_context& io) {
+  connection_ptr connection = co_await env_.transports.connect(members_, to->rank(), io);
+  struct closer {
+    connection_ptr& c;
+    ~closer() {
+      if (c) c->close();
+    }
+  } close_if_left{connection};
+  handshake h(members_, to->rank(), front_random_);
+  handshake_sink<T> sink(*this, h, to.get());
+  co_await write_alone(connection, h.hello());
+  co_await converse(connection, h, sink);
+  if (h.now() == handshake::state::accepted) {
+    to->install(std::exchange(connection, nullptr), io, h.take_leftover());
+  } else if (h.why() == errc::closed) {
+    throw rpc_error(h.why());  // the other's connection stays, and is on its way
+  } else {
+    to->lose(h.why());
+  }
+}
+
+// ── accepting ──
+
+template <class T>
+void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
+  auto bounded = [](live_worker& me, connection_ptr c, asio::io_context& on) -> asio::awaitable<void> {
+    co_await limited(me.env_.time, on, me.options_.handshake_deadline, me.greet(c, on));
+  };
+  asio::co_spawn(io, bounded(*this, connection, io), [connection](std::exception_ptr failed) {
+    if (failed) connection->close();  // a stranger: nobody here waits for it
+  });
+}
+
+/// On the connection's I/O thread.
+template <class T>
+asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_context& io) {
+  handshake h(members_, front_random_);
+  handshake_sink<T> sink(*this, h, nullptr);
+  co_await converse(connection, h, sink);
+  if (h.now() != handshake::state::proven) {
+    connection->close();
+    co_return;
+  }
+  live_link<T>& link = *links_[h.peer()];
+  using welcome = typename live_link<T>::welcome;
+  switch (link.promise()) {
+  case welcome::yes:
+    break;
+  case welcome::another_stays:
+    co_await write_alone(connection, h.refuse(error(errc::closed,
+                                                    "another connection between the two stays")));
+    connection->close();
+    co_return;
+  case welcome::down:
+    co_await write_alone(connection, h.refuse(link.reason()));
+    connection->close();
+    co_return;
+  }
+  try {
+    co_await write_alone(connection, h.welcome());
+  } catch (...) {
+    link.break_promise();
+    throw;
+  }
+  link.install(std::move(connection), io, {});
+}
+
+// ── signs of life ──
+
+template <class T>
+void live_worker<T>::begin_life() {
+  beat_ = env_.time.make_timer(front());
+  asio::post(front(), [this] { beat_again(); });
+  std::vector<asio::io_context*> where = env_.io;
+  if (where.empty()) where.push_back(&env_.context);
+  if (where.front() != &front()) where.push_back(&front());
+  for (asio::io_context* io : where) {
+    judges_.emplace_back(io, env_.time.make_timer(*io));
+  }
+  for (std::size_t i = 0; i < judges_.size(); ++i) {
+    asio::post(*judges_[i].first, [this, i] { judge_again(i); });
+  }
+}
+
+template <class T>
+void live_worker<T>::beat_again() {
+  const std::uint64_t looks = looks_.load(std::memory_order_relaxed);
+  const bool reading = !links_on_context() || looks != std::exchange(looks_seen_, looks);
+  for (const auto& l : links_) l->beat(reading);
+  beat_->arm(env_.time.now() + pulse_, [this] { beat_again(); });
+}
+
+template <class T>
+void live_worker<T>::judge_again(std::size_t which) {
+  auto& [io, alarm] = judges_[which];
+  if (on_context(*io)) looks_.fetch_add(1, std::memory_order_relaxed);
+  for (const auto& l : links_) l->judge(*io, pulse_);
+  alarm->arm(env_.time.now() + pulse_, [this, which] { judge_again(which); });
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+// Counts tensor memory that peers make a worker hold.
+#pragma once
+
+#include <weft/core/ref.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace weft {
+
+/// Outlives links and workers, as tensors do. Thread safe.
+class memory_budget : public ref_counted {
+ public:
+  memory_budget(std::uint64_t limit, ref<memory_budget> parent)
+      : limit_(limit), parent_(std::move(parent)) {}
+  /// Takes from this budget and its parent, or from none. What is taken is given back.
+  [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
+    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) {
+      if (!parent_ || parent_->take(bytes)) return true;
+    }
+    used_.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+  void give_back(std::uint64_t bytes) noexcept {
+    used_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (parent_) parent_->give_back(bytes);
+  }
+  [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+
+ private:
+  std::atomic<std::uint64_t> used_{0};
+  const std::uint64_t limit_;
+  const ref<memory_budget> parent_;
+};
+
+}  // namespace weft

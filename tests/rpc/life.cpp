@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSL-1.0
+// A busy thread is not a dead process; a silent one is.
+#include <weft/core/event.hpp>
+#include <weft/rpc/peer.hpp>
+
+#include <atomic>
+#include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace signs_of_life {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::as_expected;
+using weft::errc;
+using weft::execution;
+using weft::options;
+using weft::frame_kind;
+using weft::within;
+using weft::worker;
+
+int add(int a, int b) { return a + b; }
+asio::awaitable<int> add_later(int a, int b) { co_return a + b; }
+asio::awaitable<void> never_ends() {
+  const auto never = weft::make_ref<weft::event>();
+  co_await weft::event::async_wait(never, asio::use_awaitable);
+}
+/// Keeps this thread, as a computation does, for several times every limit of `impatient`.
+void compute() { std::this_thread::sleep_for(900ms); }
+asio::awaitable<int> compute_here() {
+  compute();
+  co_return 1;
+}
+
+options impatient(unsigned io_threads) {
+  options o = with_io_threads(io_threads);
+  o.handshake_deadline = 150ms;
+  o.lost_after = 250ms;
+  o.stall_limit = 250ms;
+  return o;
+}
+
+template <class Main>
+void all_well(std::uint32_t size, Main main_) {
+  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u, 2u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_well(size, how, impatient(io_threads), main_);
+    }
+  }
+}
+
+TEST_CASE("life: a main that computes before its first co_await is met when it is done") {
+  for (const std::uint32_t busy : {0u, 2u}) {
+    CAPTURE(busy);
+    all_well(3, [busy](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == busy) compute();
+      for (std::uint32_t r = 0; r < 3; ++r) {
+        CHECK(co_await me.peer(r).call<&add_later>(1, 2) == 3);
+      }
+    });
+  }
+}
+
+TEST_CASE("life: a worker that computes in a coroutine for long is not lost, nor are its callers") {
+  all_well(3, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 2) co_return;
+    // The second call waits behind the first: its first contact falls into the computation.
+    auto first = me.peer(2).start<&compute_here>();
+    CHECK(co_await me.peer(2).call<&add_later>(1, 2) == 3);
+    CHECK(co_await std::move(first) == 1);
+    // A small call within its deadline is an answer about the deadline, not about the link.
+    auto again = me.peer(2).start<&compute_here>();
+    const auto late =
+        co_await failure_of(me.peer(2).call<&add_later>(1, 2, within(100ms), as_expected));
+    if (late) CHECK(late == errc::timed_out);
+    CHECK(co_await std::move(again) == 1);
+    CHECK(co_await me.peer(2).call<&add>(1, 2) == 3);
+  });
+}
+
+asio::awaitable<std::size_t> length(std::string s) { co_return s.size(); }
+
+TEST_CASE("life: what does not fit the kernel waits for a busy worker, and arrives") {
+  // Longer than the stall limit, but its threads say that it lives.
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    run_well(2, over::tcp, impatient(io_threads), [](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      const auto p = me.peer(1);
+      CHECK(co_await p.call<&add>(1, 2) == 3);
+      auto busy = p.start<&compute_here>();
+      auto large = p.start<&length>(std::string(40'000'000, 'x'));
+      CHECK(co_await std::move(large) == 40'000'000);
+      CHECK(co_await std::move(busy) == 1);
+    });
+  }
+}
+
+TEST_CASE("life: quiet links ping, and stay") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    run_well(2, over::tcp, impatient(io_threads), [](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+      const auto before = me.stats().frames_received;
+      asio::steady_timer t(me.context(), 700ms);
+      co_await t.async_wait(asio::use_awaitable);
+      CHECK(me.stats().frames_received >= before + 3);
+      CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+    });
+  }
+}
+
+/// Member 2 of a run is played by `other`; worker 1's call to it ends as returned.
+weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std::size_t bytes) {
+  raw_listener there;
+  cluster workers(2, over::tcp, o, 1);
+  workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  std::atomic<bool> over = false;
+  std::thread playing([&, all = workers.members()] {
+    auto peer = there.accept();
+    CHECK(peer.answer(all, 2));
+    other(peer);
+    while (!over) std::this_thread::sleep_for(10ms);
+  });
+  weft::error out;
+  const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 0) co_await never_ends();
+    out = co_await failure_of(
+        me.peer(2).call<&length>(std::string(bytes, 'x'), within(3s), as_expected));
+    over = true;
+    CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
+    throw std::runtime_error("the test is over");
+  });
+  playing.join();
+  CHECK(ends[1] == errc::worker_failed);
+  return out;
+}
+
+weft::frame ping(std::uint64_t busy) {
+  weft::frame_header h;
+  h.kind = frame_kind::ping;
+  h.call = busy;
+  return weft::message().finish(h);
+}
+
+TEST_CASE("life: a peer from which nothing comes is lost, unless that was switched off") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    const auto silent = call_to([](raw_peer&) {}, impatient(io_threads), 10);
+    INFO(silent.message());
+    CHECK(silent == errc::peer_died);
+    CHECK(silent.ran() == execution::maybe_executed);
+    CHECK(silent.message().find("worker2") != std::string::npos);
+    CHECK(silent.message().find("nothing came from it") != std::string::npos);
+  }
+  options patient = impatient(1);
+  patient.lost_after = 0s;
+  CHECK(call_to([](raw_peer&) {}, patient, 10) == errc::timed_out);
+}
+
+TEST_CASE("life: a peer that takes nothing of what is written is lost, unless it says that it is busy") {
+  auto pings = [](std::uint64_t busy) {
+    return [busy](raw_peer& p) {
+      for (int i = 0; i < 30; ++i) {
+        if (!p.send(ping(busy))) return;
+        std::this_thread::sleep_for(50ms);
+      }
+    };
+  };
+  const auto stuck = call_to(pings(0), impatient(1), 60'000'000);
+  INFO(stuck.message());
+  CHECK(stuck == errc::peer_died);
+  CHECK(stuck.message().find("took nothing") != std::string::npos);
+  options o = impatient(1);
+  o.lost_after = 2s;
+  const auto busy = call_to(pings(1), o, 60'000'000);
+  INFO(busy.message());
+  CHECK(busy == errc::timed_out);
+}
+
+}  // namespace signs_of_life

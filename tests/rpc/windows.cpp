@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a peer can make a worker hold, over the wire.
+#include <weft/rpc/peer.hpp>
+
+#include <asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <rpc/cluster.hpp>
+#include <string>
+#include <vector>
+
+namespace small_windows {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::as_expected;
+using weft::errc;
+using weft::execution;
+using weft::options;
+using weft::worker;
+
+constexpr std::uint64_t kib = 1024;
+/// Clusters' members are made before options reach them, so tests set both.
+void set_window(cluster& c, std::uint64_t bytes) {
+  for (auto& m : c.members().members) m.window = bytes;
+}
+options with_window(unsigned io_threads, std::uint64_t bytes) {
+  options o = with_io_threads(io_threads);
+  o.window_bytes = bytes;
+  return o;
+}
+
+std::atomic<int> begun{0};
+class door {
+ public:
+  void pass() {
+    std::unique_lock lock(mutex_);
+    ++begun;
+    opened_.wait_for(lock, 60s, [&] { return open_; });
+  }
+  void set(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    opened_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+} door;
+int wait_at_door(int n) {
+  door.pass();
+  return n;
+}
+int twice(int n) { return 2 * n; }
+
+template <class Main>
+void over_all(std::uint32_t size, std::uint64_t window, Main main_) {
+  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u, 2u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      cluster workers(size, how, with_window(io_threads, window));
+      set_window(workers, window);
+      for (const auto& end : workers.run(main_)) {
+        INFO(end.message());
+        CHECK_FALSE(end);
+      }
+    }
+  }
+}
+
+TEST_CASE("window: full, start and post are refused, calls wait in line; with room all are served") {
+  over_all(2, 4 * kib, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    begun = 0;
+    door.set(false);
+    const auto p = me.peer(1);
+    std::vector<weft::future<int>> held;
+    // The pool's one thread begins the first, which frees its room: four more wait.
+    held.push_back(p.start<&wait_at_door>(0));
+    const auto limit = std::chrono::steady_clock::now() + 60s;
+    while (begun == 0 && std::chrono::steady_clock::now() < limit) {
+      co_await asio::post(asio::use_awaitable);
+    }
+    // Until nothing has become free for a while: credit for the first is under way.
+    int refused = 0;
+    asio::steady_timer pause(me.context());
+    for (int i = 1; i < 200 && refused < 3; ++i) {
+      try {
+        held.push_back(p.start<&wait_at_door>(i));
+        refused = 0;
+        continue;
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::too_many_calls);
+        ++refused;
+      }
+      pause.expires_after(20ms);
+      co_await pause.async_wait(asio::use_awaitable);
+    }
+    CHECK(refused == 3);
+    CHECK(held.size() >= 4);
+    CHECK(held.size() <= 6);
+    CHECK_THROWS_AS(p.post<&twice>(1), weft::rpc_error);
+    const auto late = co_await failure_of(p.call<&twice>(1, weft::within(30ms), as_expected));
+    CHECK(late == errc::timed_out);
+    CHECK(late.ran() == execution::not_sent);
+    std::vector<int> order;
+    auto waits = [](weft::peer to, int n, std::vector<int>& out) -> asio::awaitable<void> {
+      CHECK(co_await to.call<&twice>(n) == 2 * n);
+      out.push_back(n);
+    };
+    std::vector<weft::future<void>> waiting;
+    for (int i = 0; i < 50; ++i) waiting.push_back(me.spawn(waits(p, i, order)));
+    door.set(true);
+    for (std::size_t i = 0; i < held.size(); ++i) static_cast<void>(co_await std::move(held[i]));
+    for (auto& w : waiting) co_await std::move(w);
+    CHECK(order.size() == 50);
+    CHECK(std::is_sorted(order.begin(), order.end()));  // first come, first served, one pool thread
+    CHECK(co_await p.call<&twice>(21) == 42);
+  });
+}
+
+asio::awaitable<int> ping_pong(worker& me, int depth) {
+  if (depth == 0) co_return 0;
+  co_return 1 + co_await me.peer(1 - me.rank()).call<&ping_pong>(depth - 1);
+}
+
+TEST_CASE("window: deep nested calls to and fro from both sides, with room for four requests") {
+  over_all(2, 4 * kib, [](worker& me) -> asio::awaitable<void> {
+    CHECK(co_await me.peer(1 - me.rank()).call<&ping_pong>(1000) == 1000);
+  });
+}
+
+asio::awaitable<std::size_t> length(std::string s) { co_return s.size(); }
+std::string text(std::size_t n) { return std::string(n, 'x'); }
+
+TEST_CASE("window: requests larger than the window go one after another") {
+  over_all(2, 4 * kib, [](worker& me) -> asio::awaitable<void> {
+    const auto p = me.peer(1 - me.rank());
+    auto one = [](weft::peer to, std::size_t n) -> asio::awaitable<void> {
+      CHECK(co_await to.call<&length>(std::string(n, 'x')) == n);
+    };
+    std::vector<weft::future<void>> all;
+    for (std::size_t i = 0; i < 30; ++i) all.push_back(me.spawn(one(p, 100'000 + i)));
+    for (auto& f : all) co_await std::move(f);
+  });
+}
+
+TEST_CASE("window: both sides owe each other more replies than either may keep") {
+  over_all(2, 64 * kib, [](worker& me) -> asio::awaitable<void> {
+    const auto p = me.peer(1 - me.rank());
+    auto one = [](weft::peer to, std::size_t n) -> asio::awaitable<void> {
+      const std::string got = co_await to.call<&text>(n);
+      CHECK(got.size() == n);
+    };
+    std::vector<weft::future<void>> all;
+    for (std::size_t i = 0; i < 60; ++i) all.push_back(me.spawn(one(p, 300'000 + i)));
+    for (auto& f : all) co_await std::move(f);
+  });
+}
+
+}  // namespace small_windows
