@@ -173,6 +173,7 @@ class live_link final : public link, public frame_sink {
   // The thread that reads:
   bool on_worker_thread_ = true;
   std::vector<frame> arrived_;
+  time_point arrived_at_{};               // the batch under way
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
   bool partial_ = false;  // a frame has begun
   std::uint64_t progress_ = 0;

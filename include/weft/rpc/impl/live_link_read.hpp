@@ -133,6 +133,7 @@ expected<void> live_link<T>::handle_arrived() {
   std::vector<frame> batch;
   batch.swap(arrived_);
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
+  arrived_at_ = me_.time().now();
   // Requests that came together with their own cancellation are not begun.
   cancelled_.clear();
   for (const frame& f : batch) {

@@ -37,7 +37,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), id)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
-    if (const auto left = time_left(header.deadline)) call->deadline = me_.time().now() + *left;
+    if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
     call->trace = header.trace;
     call->span = header.span;
     expected<void> arrived;
