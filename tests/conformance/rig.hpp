@@ -31,7 +31,7 @@
 namespace weft::conformance {
 
 /// A wait that lasts longer never ends.
-inline constexpr std::chrono::seconds patience{120};
+inline constexpr std::chrono::seconds patience{40};
 
 /// How an operation ended. Exceptions stay on the thread that threw them.
 template <class T>
@@ -200,6 +200,11 @@ class end final : public frame_sink {
     std::lock_guard hold(lock_);
     connection_.close();
     now_ = connection_.try_write(waiting_);
+  }
+  /// Frames that are not yet out of this process: that wait here, or that the connection took.
+  [[nodiscard]] std::size_t unsent() {
+    std::lock_guard hold(lock_);
+    return waiting_.frames() + unsent_frames(connection_);
   }
   [[nodiscard]] written now() {
     std::lock_guard hold(lock_);
