@@ -226,9 +226,11 @@ class end final : public frame_sink {
   void receive(std::size_t count) { run(io_, read_until(count)); }
 
   [[nodiscard]] asio::awaitable<void> read_until(std::size_t count) {
+    // bounded: by the `patience` of `run`
     while (received.size() < count) co_await connection_.read(*this);
   }
   [[nodiscard]] asio::awaitable<void> read_for_ever() {
+    // bounded: ends with the connection, or by the `patience` of whoever waits for it
     for (;;) co_await connection_.read(*this);
   }
 
@@ -254,6 +256,7 @@ class end final : public frame_sink {
     if (now_ == written::blocked) writing_ = start(io_, finish_writing());
   }
   asio::awaitable<void> finish_writing() {
+    // bounded: by the `patience` of `await_written`
     for (;;) {
       co_await connection_.writable();
       std::vector<frame> finished;

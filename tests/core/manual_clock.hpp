@@ -26,6 +26,7 @@ class manual_clock final : public clock {
   /// its io_context can do then.
   void advance(duration by) {
     const time_point until = now_ + by;
+    // bounded: alarms that are set for no later than `until` for ever are the test's mistake
     while (manual_timer* next = due(until)) {
       if (next->when > now_) now_ = next->when;
       asio::io_context& context = next->context;
@@ -39,6 +40,7 @@ class manual_clock final : public clock {
   /// in the same turn of the loop comes after them, what was queued before comes first.
   void expire(duration by) {
     now_ += by;
+    // bounded: each turn takes one alarm
     while (manual_timer* next = due(now_)) next->queue();
   }
   /// How often an alarm was set.

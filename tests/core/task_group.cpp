@@ -38,7 +38,7 @@ asio::awaitable<void> failing(ref<event> e, std::string text) {
 /// Cannot be cancelled.
 asio::awaitable<void> stubborn(ref<event> e, std::vector<std::string>& log) {
   co_await asio::this_coro::throw_if_cancelled(false);
-  while (!e->is_set()) {
+  for (int cancelled = 0; cancelled < 10 && !e->is_set(); ++cancelled) {
     asio::error_code ec;
     co_await event::async_wait(e, asio::redirect_error(asio::use_awaitable, ec));
   }

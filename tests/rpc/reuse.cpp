@@ -11,7 +11,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <core/eventually.hpp>
+#include <core/bounded_wait.hpp>
 #include <cstdint>
 #include <rpc/cluster.hpp>
 
@@ -129,11 +129,11 @@ TEST_CASE("reuse: a function that disabled cancellation did so for itself only")
     begun = false;
     {
       auto call = p.start<&wait_for_ever>();
-      for (eventually until("the function began"); until.not_yet(begun);) {
+      for (bounded_wait until("the function began"); until.not_yet(begun);) {
         co_await p.call<&throws_if_cancelled>();
       }
     }  // dropped: cancelled
-    for (eventually until("the callee's coroutine was cancelled"); until.not_yet(stopped == 1);) {
+    for (bounded_wait until("the callee's coroutine was cancelled"); until.not_yet(stopped == 1);) {
       co_await p.call<&throws_if_cancelled>();
     }
   });

@@ -10,15 +10,15 @@
 namespace weft::testing {
 
 /// Longer than anything takes on a loaded machine, shorter than the watchdog's patience.
-inline constexpr std::chrono::seconds patience{40};
+inline constexpr std::chrono::seconds wait_patience{40};
 
 /// A wait that fails the test, by an exception with its name, instead of lasting for ever:
 ///
-///   for (eventually until("the callee was cancelled"); until.not_yet(cancelled == 1);) pause();
-class eventually {
+///   for (bounded_wait until("the callee was cancelled"); until.not_yet(cancelled == 1);) pause();
+class bounded_wait {
  public:
-  explicit eventually(std::string what)
-      : what_(std::move(what)), end_(std::chrono::steady_clock::now() + patience) {}
+  explicit bounded_wait(std::string what)
+      : what_(std::move(what)), end_(std::chrono::steady_clock::now() + wait_patience) {}
 
   /// True while `there` is false and there is time left.
   [[nodiscard]] bool not_yet(bool there) const {
