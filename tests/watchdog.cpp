@@ -185,6 +185,9 @@ class hound {
   }
 
   void run() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // a test's signals are its own threads'
     std::unique_lock hold(lock_);
     std::uint64_t seen = 0;
     // bounded: the program's end
@@ -205,6 +208,10 @@ class hound {
     if (more_) std::fprintf(stderr, "%s\n", more_(answer.found).c_str());
     std::fflush(stderr);
     ::signal(SIGABRT, SIG_DFL);  // doctest would report what this has said, and wait for this
+    sigset_t abortion;
+    ::sigemptyset(&abortion);
+    ::sigaddset(&abortion, SIGABRT);
+    ::pthread_sigmask(SIG_UNBLOCK, &abortion, nullptr);
     std::abort();
   }
 
