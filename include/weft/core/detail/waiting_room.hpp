@@ -65,7 +65,7 @@ class room {
 /// Base of a waiter. `enter` at most once, before any other thread knows of it.
 class guest : public ref_counted {
  public:
-  /// Destroys what waits, without running it; after that, or instead of it, `leave` gave a pass.
+  /// Destroys what waits, without running it: no `leave` gave a pass, and none will.
   virtual void abandon() noexcept = 0;
 
   void enter(asio::execution_context& context);
