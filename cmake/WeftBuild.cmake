@@ -30,17 +30,22 @@ if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_link_options(weft_flags INTERFACE "--ld-path=${WEFT_LLD}")
 endif()
 
+# A coroutine's frame and an operation that Asio recycles look alive to a sanitizer when they are not.
+set(weft_nothing_recycled ASIO_DISABLE_AWAITABLE_FRAME_RECYCLING ASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+
 # Sanitizers of a whole preset; weft_sanitized is for the second, sanitized copies of pure tests.
 add_library(weft_unsanitized INTERFACE)
 if(WEFT_SANITIZE)
   target_compile_options(weft_unsanitized INTERFACE
     -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(weft_unsanitized INTERFACE -fsanitize=${WEFT_SANITIZE})
+  target_compile_definitions(weft_unsanitized INTERFACE ${weft_nothing_recycled})
 endif()
 add_library(weft_sanitized INTERFACE)
 target_compile_options(weft_sanitized INTERFACE
   -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
 target_link_options(weft_sanitized INTERFACE -fsanitize=address,undefined)
+target_compile_definitions(weft_sanitized INTERFACE ${weft_nothing_recycled})
 
 # A precompiled header as a target that others name in REUSE_FROM: one with libtorch for all that
 # uses tensors, and small ones for what does not.

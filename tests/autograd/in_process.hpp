@@ -75,6 +75,7 @@ class workers {
     return pass;
   }
   void finish() {
+    // bounded: the wave ends after finitely many messages; a hang shows in the watchdog
     while (advance()) {
     }
     for (const auto& w : at_) {

@@ -8,8 +8,11 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/write.hpp>
 
+#include <core/bounded_wait.hpp>
 #include <cstring>
 #include <map>
+
+#include <poll.h>
 
 namespace autograd_tests {
 
@@ -84,7 +87,11 @@ class victim {
         asio::write(socket, asio::buffer(head.data(), head.size()));
         asio::error_code closed;
         std::vector<char> heard(64 * 1024);
-        while (!closed) socket.read_some(asio::buffer(heard), closed);
+        for (weft::testing::bounded_wait until("the victim closes the link");
+             until.not_yet(!!closed);) {
+          pollfd wait{socket.native_handle(), POLLIN, 0};
+          if (::poll(&wait, 1, 1000) > 0) socket.read_some(asio::buffer(heard), closed);
+        }
       });
     }
     static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {

@@ -159,6 +159,7 @@ class network {
     return true;
   }
   void run() {
+    // bounded: each turn delivers one message, and only those of a pass beget others
     while (advance()) {
     }
   }

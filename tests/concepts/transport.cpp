@@ -34,6 +34,12 @@ struct throwing_close : good_connection {
 struct placeless : good_connection {
   int get_executor() { return 0; }
 };
+struct counting_unsent : good_connection {
+  std::size_t unsent_frames() const noexcept { return 3; }
+};
+struct throwing_count : good_connection {
+  std::size_t unsent_frames() const { return 3; }
+};
 struct pinned_down : good_connection {
   pinned_down(pinned_down&&) = delete;
 };
@@ -46,6 +52,9 @@ static_assert(!weft::connection_reads<counting_read> && !weft::connection<counti
 static_assert(!weft::connection_closes<throwing_close> && !weft::connection<throwing_close>);
 static_assert(!weft::connection_has_executor<placeless> && !weft::connection<placeless>);
 static_assert(!weft::connection<pinned_down>);
+static_assert(!weft::connection_counts_unsent<good_connection>);
+static_assert(weft::connection_counts_unsent<counting_unsent>);
+static_assert(!weft::connection_counts_unsent<throwing_count>);
 
 struct good_transport {
   static constexpr std::string_view name = "good";

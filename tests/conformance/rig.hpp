@@ -31,7 +31,7 @@
 namespace weft::conformance {
 
 /// A wait that lasts longer never ends.
-inline constexpr std::chrono::seconds patience{120};
+inline constexpr std::chrono::seconds patience{40};
 
 /// How an operation ended. Exceptions stay on the thread that threw them.
 template <class T>
@@ -201,6 +201,11 @@ class end final : public frame_sink {
     connection_.close();
     now_ = connection_.try_write(waiting_);
   }
+  /// Frames that are not yet out of this process: that wait here, or that the connection took.
+  [[nodiscard]] std::size_t unsent() {
+    std::lock_guard hold(lock_);
+    return waiting_.frames() + unsent_frames(connection_);
+  }
   [[nodiscard]] written now() {
     std::lock_guard hold(lock_);
     return now_;
@@ -221,9 +226,11 @@ class end final : public frame_sink {
   void receive(std::size_t count) { run(io_, read_until(count)); }
 
   [[nodiscard]] asio::awaitable<void> read_until(std::size_t count) {
+    // bounded: by the `patience` of `run`
     while (received.size() < count) co_await connection_.read(*this);
   }
   [[nodiscard]] asio::awaitable<void> read_for_ever() {
+    // bounded: ends with the connection, or by the `patience` of whoever waits for it
     for (;;) co_await connection_.read(*this);
   }
 
@@ -249,6 +256,7 @@ class end final : public frame_sink {
     if (now_ == written::blocked) writing_ = start(io_, finish_writing());
   }
   asio::awaitable<void> finish_writing() {
+    // bounded: by the `patience` of `await_written`
     for (;;) {
       co_await connection_.writable();
       std::vector<frame> finished;

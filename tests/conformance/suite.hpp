@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <conformance/rig.hpp>
 #include <optional>
 #include <string>
@@ -195,6 +196,34 @@ void close_after_frames() {
   CHECK(server->now() == written::closed);
 }
 
+/// Who waits until nothing is unsent may close: what a connection took from the link, but has not
+/// written, is not forgotten.
+template <transport T>
+void accounts_for_unsent() {
+  rig<T> r;
+  auto [client, server] = r.connect();
+  CHECK(client->unsent() == 0);
+  client->send(make_frame(0, 0, {more_than_any_buffer << 20}));
+  drain(r.client_io());
+  if (moves_bytes<typename T::connection_type>) {
+    CHECK(client->now() == written::blocked);
+    CHECK(client->unsent() == 1);
+  }
+  server->receive(1);
+  client->await_written();
+  CHECK(client->unsent() == 0);
+  constexpr std::uint64_t count = 100;
+  auto reading = start(r.server_io(), server->read_for_ever());
+  for (std::uint64_t i = 1; i <= count; ++i) client->send(make_frame(i, 64, {5000}));
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (client->unsent() != 0 && std::chrono::steady_clock::now() < end) drain(r.client_io());
+  CHECK(client->unsent() == 0);
+  client->close();
+  CHECK(client->unsent() == 0);
+  CHECK(error_of(reading) == errc::peer_died);
+  CHECK(server->received.size() == 1 + count);
+}
+
 template <transport T>
 void close_wakes_waits() {
   rig<T> r;
@@ -316,6 +345,7 @@ void check() {
   SUBCASE("try_write: from several threads") { many_writers<T>(); }
   SUBCASE("try_write: blocked by a peer that does not read, then goes on") { blocked_writer<T>(); }
   SUBCASE("close: the other side gets all frames, then peer_died") { close_after_frames<T>(); }
+  SUBCASE("close: loses nothing once no frame is unsent") { accounts_for_unsent<T>(); }
   SUBCASE("close: wakes both waits with closed") { close_wakes_waits<T>(); }
   SUBCASE("read: cancelled without loss") { cancelled_read<T>(); }
   SUBCASE("read: ends with the sink's error") { refusing_sink<T>(); }

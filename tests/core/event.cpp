@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <core/loop.hpp>
+#include <cstddef>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -144,6 +145,34 @@ TEST_CASE("event: set from another thread while coroutines come and go") {
     setter.join();
     CHECK(ended == 4);
   }
+}
+
+TEST_CASE(
+    "event: waiters are cancelled in any order, the rest woken in the order of their coming") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  constexpr int count = 1000;
+  std::vector<int> woken;
+  auto wait = [](ref<event> what, std::vector<int>& log, int number) -> asio::awaitable<void> {
+    co_await wait_for(std::move(what));
+    log.push_back(number);
+  };
+  std::vector<std::unique_ptr<task>> tasks;
+  for (int i = 0; i < count; ++i) tasks.push_back(std::make_unique<task>(io, wait(e, woken, i)));
+  settle(io);
+  // The first, the last, and most of those between.
+  std::vector<int> left;
+  for (int i = 0; i < count; ++i) {
+    const int which = (i * 7919) % count;
+    if (which % 10 != 5) tasks[static_cast<std::size_t>(which)]->cancel();
+    if (i % 10 == 5) left.push_back(i);
+  }
+  settle(io);
+  CHECK(woken.empty());
+  e->set();
+  settle(io);
+  CHECK(woken == left);
+  for (const auto& t : tasks) REQUIRE(t->ended());
 }
 
 }  // namespace core_event

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/future.hpp>
 
+#include <asio/post.hpp>
 #include <asio/this_coro.hpp>
 #include <doctest/doctest.h>
 
@@ -244,6 +245,48 @@ TEST_CASE("future: a waiter goes down with its io_context") {
     io.run_one();
   }
   CHECK(alive.use_count() == 1);
+}
+
+TEST_CASE("future: work that is stopped before it began fails, whoever waits hears it") {
+  asio::io_context io;
+  bool begun = false;
+  auto work = [](bool& flag) -> asio::awaitable<int> {
+    flag = true;
+    co_return 1;
+  };
+  future<int> f;
+  asio::post(io, [&f] { f.request_stop(); });
+  f = start_on(io.get_executor(), work(begun));  // begins in the same turn, behind that
+  auto use = [](const future<int>& x) -> asio::awaitable<void> {
+    static_cast<void>(co_await x.get());
+  };
+  task t(io, use(f));
+  settle(io);
+  CHECK_FALSE(begun);
+  CHECK(f.ready());
+  CHECK(t.ended());
+  CHECK(t.failed());
+}
+
+TEST_CASE("future: work that goes with its io_context fails elsewhere") {
+  asio::io_context io;
+  future<int> waits;
+  future<int> not_begun;
+  {
+    asio::io_context other;
+    waits = start_on(other.get_executor(), after(make_ref<event>(), 1));
+    settle(other);
+    not_begun = start_on(other.get_executor(), after(make_ref<event>(), 1));
+  }
+  auto use = [](future<int> x) -> asio::awaitable<void> {
+    static_cast<void>(co_await std::move(x));
+  };
+  waits.request_stop();  // touches no io_context
+  task a(io, use(std::move(waits)));
+  task b(io, use(std::move(not_begun)));
+  settle(io);
+  CHECK(a.what() == "cancelled: the work was dropped before it ended");
+  CHECK(b.what() == "cancelled: the work was dropped before it ended");
 }
 
 }  // namespace core_future

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/core/scope.hpp>
 #include <weft/core/task_group.hpp>
 
+#include <asio/post.hpp>
 #include <doctest/doctest.h>
 
 #include <core/loop.hpp>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,7 +38,7 @@ asio::awaitable<void> failing(ref<event> e, std::string text) {
 /// Cannot be cancelled.
 asio::awaitable<void> stubborn(ref<event> e, std::vector<std::string>& log) {
   co_await asio::this_coro::throw_if_cancelled(false);
-  while (!e->is_set()) {
+  for (int cancelled = 0; cancelled < 10 && !e->is_set(); ++cancelled) {
     asio::error_code ec;
     co_await event::async_wait(e, asio::redirect_error(asio::use_awaitable, ec));
   }
@@ -205,6 +208,56 @@ TEST_CASE("task group: one without children ends at once") {
   settle(io);
   CHECK(t.ended());
   CHECK_FALSE(t.failed());
+}
+
+TEST_CASE("task group: nothing is kept of children that have ended") {
+  asio::io_context io;
+  const auto end = make_ref<event>();
+  auto brief = [](ref<event> wait) -> asio::awaitable<void> {
+    if (wait) co_await event::async_wait(std::move(wait), asio::use_awaitable);
+  };
+  // What is kept of a child holds its executor, and that the scope.
+  const auto scope = make_ref<weft::scope>();
+  std::vector<std::uint32_t> kept;
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    for (int round = 0; round < 3; ++round) {
+      for (int i = 0; i < 100; ++i) {
+        const auto gate = i % 2 == 0 ? make_ref<event>() : nullptr;  // every other ends at once
+        g.spawn(brief(gate));
+        if (gate) gate->set();
+      }
+      for (int turn = 0; turn < 3; ++turn) co_await asio::post(asio::use_awaitable);
+      kept.push_back(scope->use_count());
+    }
+    co_await event::async_wait(end, asio::use_awaitable);
+  };
+  task t(weft::scoped(io, ref<const weft::scope>(scope)), with_task_group(body));
+  settle(io);
+  REQUIRE(kept.size() == 3);
+  CHECK(kept[1] == kept[0]);
+  CHECK(kept[2] == kept[0]);
+  CHECK(kept[0] < 50);
+  end->set();
+  settle(io);
+  CHECK(t.ended());
+  CHECK_FALSE(t.failed());
+}
+
+TEST_CASE("task group: a child that stops the group at once is cancelled, too") {
+  asio::io_context io;
+  std::vector<std::string> log;
+  auto stops = [&](task_group& g) -> asio::awaitable<void> {
+    g.cancel();
+    co_await child(make_ref<event>(), log, "a");
+  };
+  auto body = [&](task_group& g) -> asio::awaitable<void> {
+    g.spawn(stops(g));
+    co_return;
+  };
+  task t(io, with_task_group(body));
+  settle(io);
+  CHECK(t.ended());
+  CHECK(log == std::vector<std::string>{"a cancelled"});
 }
 
 }  // namespace core_task_group

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/core/detail/pairing_heap.hpp>
 #include <weft/core/time.hpp>
 
+#include <asio/post.hpp>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <core/loop.hpp>
 #include <core/manual_clock.hpp>
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <random>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace core_time {
@@ -198,6 +206,228 @@ TEST_CASE("real clock: arming again replaces the alarm, destruction cancels it")
   timer.reset();
   weft::testing::finish(io);
   CHECK(log == "new");
+}
+
+/// What may happen to an alarm between its time and its turn.
+enum class too_late : std::uint8_t { cancelled, replaced, destroyed };
+
+/// The alarm's time has come, it is queued; `before` runs in front of it in the same turn.
+void ring_too_late(weft::clock& time, asio::io_context& io, too_late how,
+                   const std::function<void()>& expire) {
+  CAPTURE(static_cast<int>(how));
+  auto timer = time.make_timer(io);
+  std::string log;
+  const auto alive = std::make_shared<int>(0);
+  timer->arm(time.now(), [&log, alive] { log += "old"; });
+  asio::post(io, [&] {
+    log += "handler ";
+    if (how == too_late::cancelled) timer->cancel();
+    if (how == too_late::replaced) timer->arm(time.now(), [&log] { log += "new"; });
+    if (how == too_late::destroyed) timer.reset();
+  });
+  expire();
+  weft::testing::settle(io);
+  expire();
+  weft::testing::settle(io);
+  CHECK(log == (how == too_late::replaced ? "handler new" : "handler "));
+  CHECK(alive.use_count() == 1);
+}
+
+TEST_CASE("clock: an alarm that is queued already is stopped by cancel, arm and destruction") {
+  for (const auto how : {too_late::cancelled, too_late::replaced, too_late::destroyed}) {
+    {
+      asio::io_context io;
+      weft::real_clock time;
+      ring_too_late(time, io, how, [] {});
+    }
+    asio::io_context io;
+    manual_clock time;
+    ring_too_late(time, io, how, [&] { time.expire(0s); });
+  }
+}
+
+TEST_CASE("clock: an alarm may arm, cancel and destroy its own timer, and never runs inside arm") {
+  asio::io_context io;
+  weft::real_clock real;
+  manual_clock manual;
+  for (weft::clock* time : {static_cast<weft::clock*>(&real), static_cast<weft::clock*>(&manual)}) {
+    std::string log;
+    auto timer = time->make_timer(io);
+    timer->arm(time->now(), [&] {
+      log += "a";
+      timer->arm(time->now(), [&] {
+        log += "b";
+        timer->cancel();
+        timer.reset();
+      });
+      log += "/";
+    });
+    CHECK(log.empty());
+    for (int turn = 0; turn < 3; ++turn) {
+      manual.expire(0s);
+      weft::testing::settle(io);
+    }
+    CHECK(log == "a/b");
+  }
+}
+
+TEST_CASE("timer list: what rings may add a later deadline without delaying the others") {
+  fixture f;
+  auto b = f.writes("b");
+  auto c = f.writes("c");
+  entry a([&] {
+    f.log += "a";
+    f.list.add(c, f.time.now() + 10s);
+  });
+  f.list.add(a, f.time.now() + 1s);
+  f.list.add(b, f.time.now() + 2s);
+  f.time.advance(2s);
+  CHECK(f.log == "ab");
+  f.time.advance(9s);
+  CHECK(f.log == "abc");
+}
+
+TEST_CASE("timer list: an entry that throws takes nobody's alarm with it") {
+  fixture f;
+  entry a([] { throw std::runtime_error("an entry"); });
+  auto b = f.writes("b");
+  auto c = f.writes("c");
+  f.list.add(a, f.time.now() + 1s);
+  f.list.add(b, f.time.now() + 1s);
+  f.list.add(c, f.time.now() + 2s);
+  CHECK_THROWS_AS(f.time.advance(1s), std::runtime_error);
+  CHECK_FALSE(a.listed());
+  f.time.advance(1s);
+  CHECK(f.log == "bc");
+}
+
+TEST_CASE("timer list: one that is gone does not ring, though its alarm is queued") {
+  asio::io_context io;
+  manual_clock time;
+  entry a([] { FAIL("rang after the list was gone"); });
+  auto list = std::make_unique<timer_list>(time, io);
+  list->add(a, time.now() + 1s);
+  time.expire(1s);
+  list.reset();
+  weft::testing::settle(io);
+  CHECK_FALSE(a.listed());
+}
+
+TEST_CASE("timer list: does what a sorted list does, at random") {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    fixture f;
+    using expectation = std::pair<weft::time_point, int>;
+    std::vector<expectation> model;  // sorted, equal ones in the order of their coming
+    std::vector<int> rang;
+    std::vector<int> should;
+    std::vector<std::unique_ptr<entry>> all(200);
+
+    auto add = [&](int i) {
+      const auto when = f.time.now() + std::chrono::milliseconds(below(50));
+      f.list.add(*all[static_cast<std::size_t>(i)], when);
+      model.insert(std::upper_bound(model.begin(), model.end(), expectation(when, 0),
+                                    [](const auto& a, const auto& b) { return a.first < b.first; }),
+                   {when, i});
+    };
+    auto remove = [&](int i) {
+      f.list.remove(*all[static_cast<std::size_t>(i)]);
+      std::erase_if(model, [i](const auto& e) { return e.second == i; });
+    };
+    auto toggle = [&] {
+      const int i = below(static_cast<int>(all.size()));
+      all[static_cast<std::size_t>(i)]->listed() ? remove(i) : add(i);
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i] = std::make_unique<entry>([&, i] {
+        rang.push_back(static_cast<int>(i));
+        // The model, one step at a time: its first is the one that rings now.
+        should.push_back(model.empty() ? -1 : model.front().second);
+        if (!model.empty()) model.erase(model.begin());
+        for (int n = below(4); n > 0; --n) toggle();  // from inside
+      });
+    }
+    for (int step = 0; step < 300; ++step) {
+      for (int n = below(20); n > 0; --n) toggle();
+      if (below(3) == 0) f.time.advance(std::chrono::milliseconds(below(8)));
+      const bool late = !model.empty() && model.front().first < f.time.now();
+      if (late || f.list.empty() != model.empty()) FAIL("a deadline was missed");
+    }
+    CHECK(rang == should);
+    CHECK(rang.size() > 500);
+    for (const auto& [when, i] : model) CHECK(all[static_cast<std::size_t>(i)]->listed());
+    for (const auto& e : all) f.list.remove(*e);
+    CHECK(f.list.empty());
+  }
+}
+
+/// Counts comparisons, which is what an addition to a sorted list costs.
+struct numbered : weft::detail::heap_entry<numbered> {
+  int number = 0;
+};
+int compared = 0;
+struct lower {
+  bool operator()(const numbered& a, const numbered& b) const {
+    ++compared;
+    return a.number < b.number;
+  }
+};
+
+TEST_CASE("pairing heap: no order of additions and removals is quadratic") {
+  constexpr int n = 20'000;
+  constexpr int enough = 40 * n;  // a few times n log n; n * n would be 10'000 times as much
+  std::mt19937 random(7);
+  for (int kind = 0; kind < 4; ++kind) {
+    CAPTURE(kind);
+    std::vector<numbered> all(n);
+    std::vector<int> order;
+    for (int i = 0; i < n; ++i) order.push_back(i);
+    if (kind == 1) std::reverse(order.begin(), order.end());
+    if (kind == 2) std::shuffle(order.begin(), order.end(), random);
+    if (kind == 3) {  // all behind one long one, then far from it: deadlines of two lengths
+      for (int i = 0; i < n; ++i) order[static_cast<std::size_t>(i)] = (i % 2) * n + i;
+    }
+    for (int i = 0; i < n; ++i) {
+      all[static_cast<std::size_t>(i)].number = order[static_cast<std::size_t>(i)];
+    }
+    for (const bool in_order : {true, false}) {
+      compared = 0;
+      weft::detail::pairing_heap<numbered, lower> heap;
+      for (numbered& e : all) heap.push(e);
+      if (in_order) {
+        int before = -1;
+        bool sorted = true;
+        for (int i = 0; i < n && !heap.empty(); ++i) {
+          numbered& first = heap.top();
+          sorted = sorted && first.number > before;
+          before = first.number;
+          heap.remove(first);
+        }
+        CHECK(sorted);
+      } else {
+        for (std::size_t i = 0; i < all.size(); ++i) heap.remove(all[(i * 7919) % all.size()]);
+      }
+      CHECK(heap.empty());
+      CHECK(compared < enough);
+    }
+  }
+}
+
+TEST_CASE("pairing heap: one that is cleared lets all entries go") {
+  std::vector<numbered> all(1000);
+  weft::detail::pairing_heap<numbered, lower> heap;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].number = static_cast<int>((i * 73) % all.size());
+    heap.push(all[i]);
+  }
+  for (int i = 0; i < 100; ++i) heap.remove(heap.top());
+  heap.clear();
+  CHECK(heap.empty());
+  CHECK(std::none_of(all.begin(), all.end(), [](const auto& e) { return e.linked(); }));
+  heap.push(all[5]);
+  CHECK(&heap.top() == &all[5]);
 }
 
 }  // namespace core_time

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <watchdog.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -29,7 +30,8 @@ class child {
   /// With these variables in its environment, and without those.
   explicit child(std::vector<std::string> command,
                  const std::vector<std::pair<std::string, std::string>>& environment = {},
-                 const std::vector<std::string>& without = {}) {
+                 const std::vector<std::string>& without = {})
+      : under_way_("the child " + command.front(), patience + std::chrono::seconds(30)) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("child: no pipe");
     std::vector<char*> argv;
@@ -69,6 +71,7 @@ class child {
   /// Reads until the output contains `text` that often.
   void read_until(const std::string& text, int times = 1) {
     const auto until = std::chrono::steady_clock::now() + patience;
+    // bounded: read_some throws after `patience`
     while (count(text) < times) {
       if (read_some(until)) continue;
       throw std::runtime_error("child: ended without '" + text + "'; it said:\n" + output_);
@@ -77,6 +80,7 @@ class child {
   /// Reads to the end; the exit status, or 128 + the signal.
   int wait() {
     const auto until = std::chrono::steady_clock::now() + patience;
+    // bounded: read_some throws after `patience`
     while (read_some(until)) {
     }
     int status = 0;
@@ -116,6 +120,8 @@ class child {
     return true;
   }
 
+  // Its own patience is what ends a wait for it.
+  const test_part under_way_;
   pid_t pid_ = -1;
   int out_ = -1;
   std::string output_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Many workers in one process, each on a thread of its own. A test that hangs is aborted.
+// Many workers in one process, each on a thread of its own.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -12,17 +12,14 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
+#include <watchdog.hpp>
 
 namespace weft {
 template <class... Services>
@@ -33,7 +30,7 @@ namespace weft::testing {
 
 enum class over : std::uint8_t { inproc, tcp, unix_socket };
 
-inline const char* name_of(over how) {
+inline std::string name_of(over how) {
   switch (how) {
   case over::inproc:
     return "inproc";
@@ -44,34 +41,6 @@ inline const char* name_of(over how) {
   }
   return "?";
 }
-
-/// Ends the process if it lives too long: a hang becomes a failure with a name.
-class watchdog {
- public:
-  explicit watchdog(std::string what, std::chrono::seconds patience = std::chrono::seconds(240))
-      : thread_([this, what = std::move(what), patience] {
-          std::unique_lock hold(lock_);
-          if (over_.wait_for(hold, patience, [this] { return done_; })) return;
-          std::fprintf(stderr, "the test hangs: %s\n", what.c_str());
-          std::abort();
-        }) {}
-  watchdog(const watchdog&) = delete;
-  watchdog& operator=(const watchdog&) = delete;
-  ~watchdog() {
-    {
-      const std::lock_guard hold(lock_);
-      done_ = true;
-    }
-    over_.notify_all();
-    thread_.join();
-  }
-
- private:
-  std::mutex lock_;
-  std::condition_variable over_;
-  bool done_ = false;
-  std::thread thread_;
-};
 
 [[nodiscard]] inline options with_io_threads(unsigned io_threads) {
   options o;
@@ -111,7 +80,7 @@ class cluster_with {
   [[nodiscard]] worker& at(std::uint32_t rank);
 
  private:
-  watchdog guard_;
+  test_part under_way_;
   membership members_;
   std::vector<std::unique_ptr<runtime<Services...>>> lives_;
   std::vector<error> ends_;

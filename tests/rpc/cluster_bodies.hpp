@@ -30,7 +30,8 @@ make_network(over how, const std::shared_ptr<inproc::hub>& hub) {
 template <class... Services>
 cluster_with<Services...>::cluster_with(std::uint32_t real, over how, options o,
                                         std::uint32_t strangers)
-    : guard_("a cluster over " + std::string(name_of(how))) {
+    : under_way_("a cluster of " + std::to_string(real) + " over " + name_of(how) +
+                 ", io_threads " + std::to_string(o.io_threads)) {
   const auto hub = std::make_shared<inproc::hub>();
   members_.token = {0x746f6b656e, 0x1234};
   for (std::uint32_t r = 0; r < real + strangers; ++r) {

@@ -27,7 +27,7 @@ int add(int a, int b) { return a + b; }
 /// Two workers with networks of their own, and the transport that each then names for the other.
 std::pair<std::string, std::string> choose(std::unique_ptr<weft::network> first,
                                            std::unique_ptr<weft::network> second) {
-  const watchdog guard("a choice of transports");
+  const test_part choosing("a choice of transports");
   std::vector<std::unique_ptr<weft::runtime<>>> lives;
   lives.push_back(std::make_unique<weft::runtime<>>(std::move(first), with_io_threads(1)));
   lives.push_back(std::make_unique<weft::runtime<>>(std::move(second), with_io_threads(0)));

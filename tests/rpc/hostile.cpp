@@ -7,6 +7,7 @@
 
 #include <asio/use_future.hpp>
 
+#include <core/bounded_wait.hpp>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -14,6 +15,7 @@
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -79,17 +81,26 @@ class scene {
       };
       auto done =
           asio::co_spawn(workers_.at(from).context(), call(workers_.at(from)), asio::use_future);
-      CHECK(done.get() == 42);
+      CHECK(result_of(done) == 42);
     }
   }
   /// The result of a coroutine on the victim's thread.
   template <class T>
   T on_victim(asio::awaitable<T> work) {
-    return asio::co_spawn(workers_.at(1).context(), std::move(work), asio::use_future).get();
+    auto done = asio::co_spawn(workers_.at(1).context(), std::move(work), asio::use_future);
+    return result_of(done);
   }
   [[nodiscard]] worker& victim() { return workers_.at(1); }
 
  private:
+  template <class T>
+  static T result_of(std::future<T>& done) {
+    if (done.wait_for(wait_patience) != std::future_status::ready) {
+      throw std::runtime_error("the victim does not answer");
+    }
+    return done.get();
+  }
+
   cluster workers_;
   std::uint32_t next_ = 2;
 };
@@ -209,6 +220,7 @@ class talker {
     append(all, bytes_of(request(probe_call, 100)));
     answers out;
     if (peer_->send(all)) {
+      // bounded: each frame within the raw peer's patience, and the probe's reply ends them
       while (auto f = peer_->read()) {
         out.frames.push_back(std::move(*f));
         if (out.frames.back().header.call == probe_call) break;

@@ -6,6 +6,7 @@
 #include <weft/wire/frame.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 namespace weft::testing {
@@ -38,7 +40,7 @@ inline void append(byte_string& to, const byte_string& more) {
 class raw_peer {
  public:
   /// A wait for the other side that lasts longer has failed.
-  static constexpr int patience_ms = 60'000;
+  static constexpr int patience_ms = 40'000;
 
   /// Connects to "address:port".
   explicit raw_peer(const std::string& endpoint) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -66,6 +68,9 @@ class raw_peer {
   bool send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EAGAIN) {
+        throw std::runtime_error("raw_peer: the other side neither reads nor closes");
+      }
       if (sent <= 0) return false;
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
     }
@@ -77,6 +82,7 @@ class raw_peer {
 
   /// The next frame; none when the other side has closed. Tensors are not understood.
   [[nodiscard]] std::optional<frame> read() {
+    // bounded: by the patience of each read
     while (pending_.size() < header_size) {
       if (!more()) return std::nullopt;
     }
@@ -85,6 +91,7 @@ class raw_peer {
     if (!header) throw rpc_error(header.error());
     if (header->tensors != 0) throw std::runtime_error("raw_peer: a frame with tensors");
     const std::size_t size = header_size + header->payload_bytes + header->table_bytes;
+    // bounded: by the patience of each read
     while (pending_.size() < size) {
       if (!more()) return std::nullopt;
     }
@@ -97,6 +104,7 @@ class raw_peer {
   /// All frames until the other side closes.
   [[nodiscard]] std::vector<frame> read_all() {
     std::vector<frame> out;
+    // bounded: by the patience of each read, and the watchdog if the other side speaks for ever
     while (auto f = read()) out.push_back(std::move(*f));
     return out;
   }
@@ -136,6 +144,8 @@ class raw_peer {
   void without_delay() {
     const int one = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    const timeval patience{patience_ms / 1000, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   }
   bool more() {
     pollfd wait{fd_, POLLIN, 0};

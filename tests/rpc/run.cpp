@@ -6,6 +6,7 @@
 #include <asio/this_coro.hpp>
 
 #include <atomic>
+#include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
 #include <stdexcept>
 #include <string>
@@ -61,7 +62,9 @@ void check_failing_main(std::uint32_t who, over how, unsigned io_threads) {
   const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
     for (std::uint32_t r = 0; r < size; ++r) co_await me.peer(r).call<&add>(1, 1);
     if (me.rank() == who) {
-      while (waiting < 3) co_await asio::post(asio::use_awaitable);
+      for (bounded_wait until("the others wait"); until.not_yet(waiting >= 3);) {
+        co_await asio::post(asio::use_awaitable);
+      }
       throw std::runtime_error("the data are gone");
     }
     try {

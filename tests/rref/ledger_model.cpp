@@ -110,6 +110,7 @@ class simulation {
   };
 
   rank any_worker() {
+    // bounded: one worker always lives
     while (true) {
       const rank r = static_cast<rank>(random_.below(plan_.workers));
       if (workers_[r].alive) return r;
@@ -326,6 +327,7 @@ class simulation {
     std::size_t which = random_.below(bag_.size());
     if (plan_.fifo) {  // the oldest of that pair
       const auto [from, to] = std::pair(bag_[which].from, bag_[which].to);
+      // bounded: it is in the bag
       for (which = 0; bag_[which].from != from || bag_[which].to != to;) ++which;
     }
     const flying f = bag_[which];
@@ -482,6 +484,7 @@ class simulation {
   }
 
   void drain() {
+    // bounded: each turn takes away one of what is left
     while (true) {
       if (!to_drop_.empty()) {
         notice_dropped(0);

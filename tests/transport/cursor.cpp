@@ -166,4 +166,28 @@ TEST_CASE("cursor: a frame is withdrawn if none of it was written, and leaves no
   }
 }
 
+TEST_CASE("frame_queue: gives a burst's memory back, and keeps what is needed again and again") {
+  weft::frame_queue q;
+  auto hold = [&q](int count) {
+    for (int i = 0; i < count; ++i) q.push(make_frame(0, 1));
+    for (int i = 0; i < count; ++i) static_cast<void>(q.pop());
+  };
+  hold(20'000);
+  CHECK(q.capacity() >= 20'000);
+  hold(3);
+  CHECK(q.capacity() <= 256);
+  hold(200);
+  const std::size_t before = q.capacity();
+  for (int round = 0; round < 10; ++round) {
+    hold(1);
+    CHECK(q.capacity() == before);  // little, and often wanted
+  }
+  hold(5'000);
+  const std::size_t large = q.capacity();
+  for (int round = 0; round < 10; ++round) {
+    hold(5'000);
+    CHECK(q.capacity() == large);
+  }
+}
+
 }  // namespace

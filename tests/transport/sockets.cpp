@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <conformance/rig.hpp>
+#include <core/bounded_wait.hpp>
 #include <optional>
 #include <vector>
 
@@ -78,6 +79,7 @@ class no_descriptors {
     rlimit low = before_;
     low.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 256);
     ::setrlimit(RLIMIT_NOFILE, &low);
+    // bounded: by the limit above
     for (int fd; (fd = ::open("/dev/null", O_RDONLY)) >= 0;) open_.push_back(fd);
     REQUIRE_FALSE(open_.empty());
   }
@@ -95,6 +97,15 @@ class no_descriptors {
   std::vector<int> open_;
 };
 
+template <class Future>
+void run_until_ready(asio::io_context& io, Future& waiting) {
+  const auto no_time = std::chrono::seconds(0);
+  for (weft::testing::bounded_wait until("the operation ends");
+       until.not_yet(waiting.wait_for(no_time) == std::future_status::ready);) {
+    io.run_one_for(std::chrono::milliseconds(100));
+  }
+}
+
 TEST_CASE_TEMPLATE("sockets: accept outlives a lack of descriptors", T, weft::tcp,
                    weft::unix_socket) {
   asio::io_context io;
@@ -107,12 +118,12 @@ TEST_CASE_TEMPLATE("sockets: accept outlives a lack of descriptors", T, weft::tc
     no_descriptors shortage;
     shortage.give_back_one();  // for the client
     auto connecting = start(io, client.connect(io, endpoint));
-    while (connecting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) io.run_one();
+    run_until_ready(io, connecting);
     mine.emplace(get(connecting).value());
     io.poll();
     CHECK(accepting.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
   }
-  while (accepting.wait_for(std::chrono::seconds(0)) != std::future_status::ready) io.run_one();
+  run_until_ready(io, accepting);
   CHECK(get(accepting).has_value());
 }
 

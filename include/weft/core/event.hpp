@@ -15,12 +15,9 @@
 #include <asio/post.hpp>
 #include <asio/query.hpp>
 
-#include <atomic>
-#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace weft {
 
@@ -28,16 +25,27 @@ namespace weft {
 /// still wait are destroyed with their io_context.
 class event : public ref_counted {
  public:
-  /// Wakes all present and future waiters. Further calls do nothing.
+  ~event() override {
+    while (first_) static_cast<void>(unlink(*first_));
+  }
+
+  /// Wakes all present and future waiters, in the order in which they came. Further calls do
+  /// nothing.
   void set() {
-    std::vector<ref<waiter>> woken;
+    ref<waiter> woken;
     {
       const std::lock_guard lock(mutex_);
       if (set_) return;
       set_ = true;
-      woken.swap(waiters_);
+      woken = std::exchange(first_, nullptr);
+      last_ = nullptr;
     }
-    for (const auto& w : woken) w->complete({});
+    // Nobody else follows their links now: a cancelled wait sees that the event is set.
+    while (woken) {
+      ref<waiter> next = std::move(woken->next);
+      woken->complete({});
+      woken = std::move(next);
+    }
   }
   [[nodiscard]] bool is_set() const {
     const std::lock_guard lock(mutex_);
@@ -54,22 +62,23 @@ class event : public ref_counted {
  private:
   struct waiter : detail::guest {
     virtual void complete(asio::error_code ec) = 0;
-    std::uint64_t key = 0;  // never used twice, unlike an address
-    std::atomic<bool> over{false};
+    ref<waiter> next;  // in the event's list
+    waiter* previous = nullptr;
+    bool listed = false;
   };
+  /// Completed by whoever takes it out of the event's list, unless its io_context went before.
   template <class Handler>
   struct waiting final : waiter {
     explicit waiting(Handler h) : handler(std::move(h)) {}
     void complete(asio::error_code ec) override {
-      if (over.exchange(true)) return;
-      leave();
+      if (const auto pass = this->leave()) post(ec);
+    }
+    void post(asio::error_code ec) {
       Handler mine = std::move(*handler);
       handler.reset();
       asio::post(asio::append(std::move(mine), ec));
     }
-    void abandon() noexcept override {
-      if (!over.exchange(true)) handler.reset();
-    }
+    void abandon() noexcept override { handler.reset(); }
     std::optional<Handler> handler;
   };
 
@@ -78,41 +87,52 @@ class event : public ref_counted {
     auto slot = asio::get_associated_cancellation_slot(handler);
     const auto executor = asio::get_associated_executor(handler);
     const auto w = make_ref<waiting<Handler>>(std::move(handler));
-    std::uint64_t key = 0;
-    bool set = false;
+    bool waits = false;
     {
       const std::lock_guard lock(mutex_);
-      key = w->key = ++last_key_;
-      set = set_;
-      if (!set) {
+      if (!set_) {
         w->enter(asio::query(executor, asio::execution::context));
-        waiters_.push_back(w);
+        link(w);
+        waits = true;
       }
     }
-    if (set) {
-      w->complete({});
+    if (!waits) {
+      w->post({});
     } else if (slot.is_connected()) {
-      slot.assign([self = ref<event>(this), key](asio::cancellation_type) { self->drop(key); });
+      slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
+        self->drop(*w);
+      });
     }
   }
-  void drop(std::uint64_t key) {
+  void drop(waiter& w) {
     ref<waiter> dropped;
     {
       const std::lock_guard lock(mutex_);
-      for (auto w = waiters_.begin(); w != waiters_.end(); ++w) {
-        if ((*w)->key != key) continue;
-        dropped = std::move(*w);
-        waiters_.erase(w);
-        break;
-      }
+      if (set_ || !w.listed) return;
+      dropped = unlink(w);
     }
-    if (dropped) dropped->complete(asio::error::operation_aborted);
+    dropped->complete(asio::error::operation_aborted);
+  }
+
+  // Under the lock, while it is not set.
+  void link(const ref<waiter>& w) noexcept {
+    w->listed = true;
+    w->previous = last_;
+    (last_ ? last_->next : first_) = w;
+    last_ = w.get();
+  }
+  [[nodiscard]] ref<waiter> unlink(waiter& w) noexcept {
+    (w.next ? w.next->previous : last_) = w.previous;
+    ref<waiter>& place = w.previous ? w.previous->next : first_;
+    ref<waiter> out = std::exchange(place, std::move(w.next));
+    out->listed = false;
+    return out;
   }
 
   mutable std::mutex mutex_;
   bool set_ = false;
-  std::uint64_t last_key_ = 0;
-  std::vector<ref<waiter>> waiters_;
+  ref<waiter> first_;
+  waiter* last_ = nullptr;
 };
 
 }  // namespace weft

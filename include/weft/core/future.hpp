@@ -3,9 +3,11 @@
 // copied.
 #pragma once
 
+#include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 
+#include <asio/any_io_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
 #include <asio/bind_cancellation_slot.hpp>
@@ -13,9 +15,12 @@
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/dispatch.hpp>
+#include <asio/execution/context.hpp>
+#include <asio/query.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <exception>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -32,18 +37,54 @@ using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 /// set and constant after.
 template <class T>
 struct future_state : ref_counted {
-  explicit future_state(asio::any_io_executor where) : executor(std::move(where)) {}
+  explicit future_state(asio::any_io_executor where)
+      : executor(std::move(where)),
+        home(room::of(asio::query(executor, asio::execution::context))) {}
+
+  /// The work's thread, or whoever destroys the work. The first end counts.
+  void end(std::exception_ptr why) {
+    if (std::exchange(ended, true)) return;
+    failure = std::move(why);
+    done->set();
+  }
+
   asio::any_io_executor executor;
+  std::shared_ptr<room> home;  // of `executor`: another thread may post there with a pass only
   ref<event> done = make_ref<event>();
   std::optional<stored<T>> value;
   std::exception_ptr failure;
   asio::cancellation_signal stop;  // on `executor` only
+  bool ended = false;
+};
+
+/// Held by the work's coroutine, so that its future ends with it, however it ends.
+template <class T>
+class promise {
+ public:
+  explicit promise(ref<future_state<T>> state) noexcept : state_(std::move(state)) {}
+  promise(promise&&) noexcept = default;
+  promise& operator=(promise&&) = delete;
+  ~promise() {
+    if (state_ && !state_->ended) state_->end(dropped());
+  }
+  future_state<T>* operator->() const noexcept { return state_.get(); }
+
+ private:
+  static std::exception_ptr dropped() noexcept try {
+    return std::make_exception_ptr(rpc_error(
+        errc::cancelled, "the work was dropped before it ended", execution::maybe_executed));
+  } catch (...) {
+    return std::current_exception();
+  }
+  ref<future_state<T>> state_;
 };
 
 }  // namespace detail
 
 /// Movable handle of work that already runs. Dropping an unfinished one cancels the work;
-/// `std::move(f).detach()` lets it run. Thread safety: one thread at a time.
+/// `std::move(f).detach()` lets it run. It always ends: work that is stopped before it began, or
+/// destroyed with its io_context, fails with operation_aborted or errc::cancelled. Thread safety:
+/// one thread at a time; it may outlive the work's io_context.
 template <class T>
 class [[nodiscard]] future {
  public:
@@ -128,9 +169,16 @@ class [[nodiscard]] future {
     }
   }
 
-  void cancel() noexcept { stop(std::exchange(state_, nullptr)); }
-  static void stop(ref<detail::future_state<T>> state) noexcept {
+  void cancel() noexcept {
+    try {
+      stop(std::exchange(state_, nullptr));
+    } catch (...) {  // no memory to tell the work: it goes on without an owner
+    }
+  }
+  static void stop(ref<detail::future_state<T>> state) {
     if (!state || state->done->is_set()) return;
+    const auto pass = detail::room::enter(state->home);
+    if (!pass) return;  // the work is being destroyed with its io_context
     auto executor = state->executor;
     asio::dispatch(executor, [state = std::move(state)] {
       state->stop.emit(asio::cancellation_type::terminal);
@@ -144,21 +192,23 @@ class [[nodiscard]] future {
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
   auto state = make_ref<detail::future_state<T>>(executor);
-  auto run = [](asio::awaitable<T> w, ref<detail::future_state<T>> s) -> asio::awaitable<void> {
+  auto run = [](asio::awaitable<T> w, detail::promise<T> p) -> asio::awaitable<void> {
     try {
       if constexpr (std::is_void_v<T>) {
         co_await std::move(w);
-        s->value.emplace();
+        p->value.emplace();
       } else {
-        s->value.emplace(co_await std::move(w));
+        p->value.emplace(co_await std::move(w));
       }
+      p->end(nullptr);
     } catch (...) {
-      s->failure = std::current_exception();  // delivered to whoever awaits
+      p->end(std::current_exception());  // delivered to whoever awaits
     }
-    s->done->set();
   };
-  asio::co_spawn(executor, run(std::move(work), state),
-                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr) {}));
+  asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
+                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr e) {
+                   state->end(std::move(e));  // stopped before `run` began
+                 }));
   return future<T>(std::move(state));
 }
 

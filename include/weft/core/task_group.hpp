@@ -30,18 +30,31 @@ class task_group {
   ~task_group() { cancel(); }
 
   /// Starts a child in the caller's scope, on the group's executor. After a child has failed, or
-  /// `cancel`, the child is dropped instead.
+  /// `cancel`, the child is dropped instead. Nothing is kept of a child that has ended.
   void spawn(asio::awaitable<void> child) {
     if (state_->stopped) return;
-    if (state_->running++ == 0) state_->ended = make_ref<event>();
-    children_.push_back(start_on(executor_, watch(this, state_, std::move(child))));
+    const std::size_t place = reserve();
+    future<void> started;
+    try {
+      started = start_on(executor_, watch(this, place, running(state_), std::move(child)));
+    } catch (...) {
+      if (!state_->stopped) forget(place);
+      throw;
+    }
+    // What it did inline: it may have ended, or stopped the group; then its future goes here.
+    if (started.ready() || state_->stopped) return;
+    children_[place] = std::move(started);
   }
 
   /// Asks every child to end.
   void cancel() {
     state_->stopped = true;
+    free_.clear();
     std::vector<future<void>>().swap(children_);
   }
+
+  /// Children that run.
+  [[nodiscard]] std::size_t size() const noexcept { return state_->children; }
 
   /// Waits until every child has ended. When a child fails, the others are cancelled; its error is
   /// thrown, and what else failed (not counting the cancelled) stands in the text of an rpc_error.
@@ -53,7 +66,7 @@ class task_group {
     const auto before = co_await asio::this_coro::cancellation_state;
     bool cancelled = before.cancelled() != asio::cancellation_type::none;
     if (cancelled) cancel();
-    while (s->running > 0) {
+    while (s->children > 0) {
       asio::error_code ec;
       co_await event::async_wait(s->ended, asio::redirect_error(asio::use_awaitable, ec));
       if (!ec) continue;
@@ -61,14 +74,13 @@ class task_group {
       cancel();
     }
     co_await asio::this_coro::throw_if_cancelled(throws);
-    children_.clear();
     if (s->first) rethrow(*s);
     if (cancelled) throw std::system_error(asio::error::operation_aborted);
   }
 
  private:
   struct state : ref_counted {
-    std::size_t running = 0;
+    std::size_t children = 0;  // that run
     bool stopped = false;
     ref<event> ended;
     std::exception_ptr first;
@@ -108,20 +120,65 @@ class task_group {
     }
   }
 
+  /// One that runs, until it ends or its coroutine is destroyed without having run.
+  class running {
+   public:
+    explicit running(ref<state> s) : state_(std::move(s)) {
+      if (state_->children == 0) state_->ended = make_ref<event>();
+      ++state_->children;
+    }
+    running(running&&) noexcept = default;
+    running& operator=(running&&) = delete;
+    ~running() { end(); }
+    void end() noexcept {
+      const ref<state> s = std::exchange(state_, nullptr);
+      if (s && --s->children == 0) s->ended->set();
+    }
+    state& group() const noexcept { return *state_; }
+
+   private:
+    ref<state> state_;
+  };
+
   /// `group` is touched only while `stopped` is not set, so never after its end.
-  static asio::awaitable<void> watch(task_group* group, ref<state> s, asio::awaitable<void> child) {
+  static asio::awaitable<void> watch(task_group* group, std::size_t place, running mine,
+                                     asio::awaitable<void> child) {
+    state& s = mine.group();
     try {
       co_await std::move(child);
     } catch (...) {
-      s->note(std::current_exception());
+      s.note(std::current_exception());
     }
-    if (s->first && !s->stopped) group->cancel();
-    if (--s->running == 0) s->ended->set();
+    if (!s.stopped) {
+      if (s.first) {
+        group->cancel();
+      } else {
+        group->forget(place);
+      }
+    }
+    mine.end();
+  }
+
+  /// A place for a child's future.
+  [[nodiscard]] std::size_t reserve() {
+    if (free_.empty()) {
+      children_.emplace_back();
+      free_.reserve(children_.capacity());  // so that `forget` allocates nothing
+      return children_.size() - 1;
+    }
+    const std::size_t place = free_.back();
+    free_.pop_back();
+    return place;
+  }
+  void forget(std::size_t place) noexcept {
+    std::move(children_[place]).detach();
+    free_.push_back(place);
   }
 
   asio::any_io_executor executor_;
   ref<state> state_ = make_ref<state>();
-  std::vector<future<void>> children_;
+  std::vector<future<void>> children_;  // empty ones at the places that are free
+  std::vector<std::size_t> free_;
 };
 
 /// Runs `body(group)`, then waits for its children. When the body throws, they are cancelled first,

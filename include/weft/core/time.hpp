@@ -2,10 +2,13 @@
 // Time: a clock that a simulator can own, and many deadlines over one timer.
 #pragma once
 
+#include <weft/core/detail/pairing_heap.hpp>
+
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -15,11 +18,15 @@ namespace weft {
 using time_point = std::chrono::steady_clock::time_point;
 using duration = std::chrono::steady_clock::duration;
 
-/// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels.
+/// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. All members run on
+/// the thread of the timer's io_context, or while nobody runs it.
 class timer {
  public:
   virtual ~timer() = default;
-  /// `alarm` runs once on the timer's io_context at `when`, unless replaced or destroyed before.
+  /// `alarm` runs once, at `when` or later, inside `run` of the timer's io_context; never inside
+  /// `arm`. One that was replaced, cancelled, or whose timer is gone does not run any more, even if
+  /// its time has come already and it waits behind other work of the io_context. It may arm,
+  /// cancel and destroy its timer.
   virtual void arm(time_point when, std::function<void()> alarm) = 0;
   virtual void cancel() = 0;
 };
@@ -44,104 +51,120 @@ class basic_real_clock final : public clock {
   }
 
  private:
+  // Asio calls back with success whatever was queued before it was cancelled: which alarm is the
+  // present one is kept here.
   class asio_timer final : public timer {
    public:
     explicit asio_timer(asio::io_context& context) : timer_(context) {}
+    ~asio_timer() override { ++*present_; }
     void arm(time_point when, std::function<void()> alarm) override {
+      const std::uint64_t mine = ++*present_;
       timer_.expires_at(when);
-      timer_.async_wait([alarm = std::move(alarm)](const asio::error_code& ec) {
-        if (!ec) alarm();
+      timer_.async_wait([present = present_, mine, alarm = std::move(alarm)](asio::error_code ec) {
+        if (ec || *present != mine) return;
+        ++*present;
+        alarm();
       });
     }
-    void cancel() override { timer_.cancel(); }
+    void cancel() override {
+      ++*present_;
+      timer_.cancel();
+    }
 
    private:
+    const std::shared_ptr<std::uint64_t> present_ = std::make_shared<std::uint64_t>(0);
     asio::steady_timer timer_;
   };
 };
 using real_clock = basic_real_clock<>;
 
-/// A point in time with something to do; the base of whatever waits in a `timer_list`.
-class timed {
+/// A point in time with something to do; the base of whatever waits in a `timer_list`, which it
+/// leaves before it dies.
+class timed : private detail::heap_entry<timed> {
  public:
   timed() = default;
-  timed(const timed&) = delete;
-  timed& operator=(const timed&) = delete;
   [[nodiscard]] time_point when() const noexcept { return when_; }
-  [[nodiscard]] bool listed() const noexcept { return next_ != nullptr; }
+  [[nodiscard]] bool listed() const noexcept { return linked(); }
 
  protected:
   virtual ~timed() = default;
+  /// Runs once, when it is no longer listed. It may add and remove anything, itself included.
   virtual void expired() = 0;
 
  private:
   friend class timer_list;
+  template <class, class>
+  friend class detail::pairing_heap;
   time_point when_{};
-  timed* previous_ = nullptr;
-  timed* next_ = nullptr;
+  std::uint64_t turn_ = 0;  // which was added first
 };
 
-/// Many deadlines in one sorted list over one timer. Most deadlines come in order, so insertion
-/// looks from the back. All members run on the context's thread.
+/// Many deadlines over one timer: adding costs constant time, removing O(log n), usually less, and
+/// neither allocates. Equal ones ring in the order in which they were added. All members run on
+/// the context's thread.
 class timer_list {
  public:
   timer_list(clock& time, asio::io_context& context)
-      : clock_(time), timer_(time.make_timer(context)) {
-    ring_.previous_ = ring_.next_ = &ring_;
-  }
+      : clock_(time), timer_(time.make_timer(context)) {}
   timer_list(const timer_list&) = delete;
   timer_list& operator=(const timer_list&) = delete;
-  ~timer_list() {
-    while (ring_.next_ != &ring_) remove(*ring_.next_);
-  }
 
+  /// Requires !item.listed().
   void add(timed& item, time_point when) {
     item.when_ = when;
-    timed* after = ring_.previous_;
-    while (after != &ring_ && after->when_ > when) after = after->previous_;
-    item.previous_ = after;
-    item.next_ = after->next_;
-    after->next_->previous_ = &item;
-    after->next_ = &item;
-    if (!armed_ || when < armed_for_) arm(when);
+    item.turn_ = ++last_turn_;
+    waiting_.push(item);
+    if (!ringing_ && (!armed_ || when < armed_for_)) arm(when);
   }
   void remove(timed& item) noexcept {
-    if (!item.listed()) return;
-    item.previous_->next_ = item.next_;
-    item.next_->previous_ = item.previous_;
-    item.previous_ = item.next_ = nullptr;
+    if (item.listed()) waiting_.remove(item);
   }
   /// Forgets the alarm, so that an empty list keeps no io_context alive.
   void stop() {
     timer_->cancel();
     armed_ = false;
   }
-  [[nodiscard]] bool empty() const noexcept { return ring_.next_ == &ring_; }
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
   [[nodiscard]] clock& source() const noexcept { return clock_; }
 
  private:
+  struct earlier {
+    bool operator()(const timed& a, const timed& b) const noexcept {
+      return a.when_ != b.when_ ? a.when_ < b.when_ : a.turn_ < b.turn_;
+    }
+  };
+  /// While entries ring, the alarm is not set: it is when they all have, or one threw.
+  struct ringing {
+    explicit ringing(timer_list& l) : list(l) { list.ringing_ = true; }
+    ~ringing() noexcept(false) {
+      list.ringing_ = false;
+      if (!list.empty()) list.arm(list.waiting_.top().when_);
+    }
+    timer_list& list;
+  };
+
   void arm(time_point when) {
+    timer_->arm(when, [this] { ring_out(); });
     armed_ = true;
     armed_for_ = when;
-    timer_->arm(when, [this] { ring_out(); });
   }
   void ring_out() {
     armed_ = false;
+    const ringing all(*this);
     const time_point now = clock_.now();
-    while (ring_.next_ != &ring_ && ring_.next_->when_ <= now) {
-      timed& due = *ring_.next_;
-      remove(due);
+    while (!empty() && waiting_.top().when_ <= now) {
+      timed& due = waiting_.top();
+      waiting_.remove(due);
       due.expired();
     }
-    if (!armed_ && ring_.next_ != &ring_) arm(ring_.next_->when_);
   }
 
   clock& clock_;
   std::unique_ptr<timer> timer_;
-  struct sentinel final : timed {
-    void expired() override {}
-  } ring_;
+  detail::pairing_heap<timed, earlier> waiting_;
+  std::uint64_t last_turn_ = 0;
   bool armed_ = false;
+  bool ringing_ = false;
   time_point armed_for_{};
 };
 

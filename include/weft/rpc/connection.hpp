@@ -30,6 +30,8 @@ class any_connection {
   virtual asio::awaitable<void> writable() = 0;
   virtual asio::awaitable<void> read(frame_sink& sink) = 0;
   virtual void close() noexcept = 0;
+  /// Frames that it took and has not written: nothing is lost by `close` once there are none.
+  [[nodiscard]] virtual std::size_t unsent_frames() const noexcept = 0;
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;
   /// Goes to another io_context, if it can. On its I/O thread, while nothing waits in it.
   virtual bool move_to(asio::io_context& io) = 0;
@@ -47,6 +49,9 @@ template <connection C>
     asio::awaitable<void> writable() override { return c_.writable(); }
     asio::awaitable<void> read(frame_sink& sink) override { return c_.read(sink); }
     void close() noexcept override { c_.close(); }
+    [[nodiscard]] std::size_t unsent_frames() const noexcept override {
+      return weft::unsent_frames(c_);
+    }
     [[nodiscard]] std::string_view transport() const noexcept override { return name_; }
     bool move_to(asio::io_context& io) override {
       if constexpr (requires { c_.move_to(io); }) {

@@ -11,9 +11,11 @@
 #include <asio/awaitable.hpp>
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
+#include <asio/cancellation_state.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/deferred.hpp>
 #include <asio/dispatch.hpp>
+#include <asio/this_coro.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +40,9 @@ class coroutine_runner final : public ref_counted, public cancellable {
     auto executor = scoped(context, ref<const scope>(cell_));
     asio::co_spawn(executor, loop(ref<coroutine_runner>(this)),
                    asio::bind_cancellation_slot(stop_.slot(), [](std::exception_ptr) {}));
+    // Now it waits (it began at once, on this thread), and nothing has run in it yet: from here on
+    // whoever else holds its scope is something that a call left over.
+    if (parked_) holders_when_clean_ = cell_->use_count();
   }
 
   /// Serves `call` at once if the runner waits, else as soon as its coroutine has started.
@@ -54,11 +59,8 @@ class coroutine_runner final : public ref_counted, public cancellable {
   }
   /// May serve another request: it waits, and nobody kept its executor, by which something left
   /// over would run in the next request's scope.
-  [[nodiscard]] bool reusable() {
-    if (spent_ || !parked_) return false;
-    const std::uint32_t now = cell_->use_count();
-    if (parked_count_ == 0) parked_count_ = now;
-    return now <= parked_count_;
+  [[nodiscard]] bool reusable() const noexcept {
+    return !spent_ && parked_ && cell_->use_count() <= holders_when_clean_;
   }
   /// Ends a waiting coroutine.
   void drop() { parked_.reset(); }
@@ -100,6 +102,11 @@ class coroutine_runner final : public ref_counted, public cancellable {
       if (!self->current_) co_await self->park();
       if (!self->current_) co_return;
       co_await serving<T>::serve(self->current_);
+      // A function may have changed what counts for the whole coroutine.
+      co_await asio::this_coro::throw_if_cancelled(true);
+      if (!self->spent_) {
+        co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
+      }
       const ref<invocation> call = std::exchange(self->current_, nullptr);
       call->runner = nullptr;
       self->cell_->forward = nullptr;
@@ -113,7 +120,7 @@ class coroutine_runner final : public ref_counted, public cancellable {
   ref<invocation> current_;
   std::unique_ptr<waiting> parked_;
   asio::cancellation_signal stop_;
-  std::uint32_t parked_count_ = 0;
+  std::uint32_t holders_when_clean_ = 0;
   bool spent_ = false;
 };
 

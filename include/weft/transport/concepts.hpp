@@ -78,6 +78,23 @@ concept connection_has_executor = requires(C& c) {
   { c.get_executor() } -> std::convertible_to<asio::any_io_executor>;
 };
 
+/// Optional, for connections that `take` frames before they write them: how many are not wholly
+/// written yet; none once it is closed or broken. Any thread, under the same lock as `try_write`.
+template <class C>
+concept connection_counts_unsent = requires(const C& c) {
+  { c.unsent_frames() } noexcept -> std::same_as<std::size_t>;
+};
+
+/// Frames that the connection took and has not written; who closes it before loses them.
+template <class C>
+[[nodiscard]] std::size_t unsent_frames(const C& c) noexcept {
+  if constexpr (connection_counts_unsent<C>) {
+    return c.unsent_frames();
+  } else {
+    return 0;
+  }
+}
+
 /// Movable before its first use, not after.
 template <class C>
 concept connection =
@@ -152,6 +169,11 @@ consteval bool assert_transport() {
                 "weft: a connection must provide `asio::awaitable<void> read(frame_sink&)`");
   static_assert(connection_closes<connection_type>,
                 "weft: a connection must provide `close() noexcept`");
+  static_assert(
+      connection_counts_unsent<connection_type> ||
+          !requires(connection_type& c) { c.unsent_frames(); },
+      "weft: a connection's unsent_frames, if it has one, must be `std::size_t "
+      "unsent_frames() const noexcept`");
   static_assert(connection_has_executor<connection_type>,
                 "weft: a connection must provide `get_executor()` of its io_context");
   static_assert(transport_listens<T>,

@@ -4,13 +4,15 @@
 
 #include <weft/wire/frame.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 namespace weft {
 
-/// Not thread safe: its owner locks. Grows by doubling; a shrunk queue keeps at most what it held.
+/// Not thread safe: its owner locks. Grows by doubling. What a burst needed is given back when the
+/// queue is empty again after having held far less.
 class frame_queue {
  public:
   frame_queue() = default;
@@ -22,6 +24,8 @@ class frame_queue {
 
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  /// Frames that it can hold without allocating.
+  [[nodiscard]] std::size_t capacity() const noexcept { return ring_.size(); }
   [[nodiscard]] const frame& operator[](std::size_t i) const noexcept { return ring_[slot(i)]; }
   [[nodiscard]] frame& operator[](std::size_t i) noexcept { return ring_[slot(i)]; }
 
@@ -32,19 +36,20 @@ class frame_queue {
   void push(frame&& f) {
     make_room();
     ring_[slot(size_)] = std::move(f);
-    ++size_;
+    most_ = std::max(most_, ++size_);
   }
   /// Requires !empty().
   [[nodiscard]] frame pop() noexcept {
     frame f = std::exchange(ring_[first_], frame{});
     first_ = slot(1);
-    --size_;
+    if (--size_ == 0) rest();
     return f;
   }
   void swap(frame_queue& other) noexcept {
     ring_.swap(other.ring_);
     std::swap(first_, other.first_);
     std::swap(size_, other.size_);
+    std::swap(most_, other.most_);
   }
 
  private:
@@ -58,9 +63,18 @@ class frame_queue {
     first_ = 0;
   }
 
+  void rest() noexcept {
+    const std::size_t needed = std::exchange(most_, 0);
+    if (ring_.size() <= always_kept || needed > ring_.size() / 8) return;
+    std::vector<frame>().swap(ring_);
+    first_ = 0;
+  }
+
+  static constexpr std::size_t always_kept = 256;
   std::vector<frame> ring_;  // a power of two, or empty
   std::size_t first_ = 0;
   std::size_t size_ = 0;
+  std::size_t most_ = 0;  // that it held since it was empty
 };
 
 }  // namespace weft

@@ -19,6 +19,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,10 @@ class framed {
   [[nodiscard]] asio::awaitable<void> writable();
   [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) { return read_into(&sink); }
   void close() noexcept;
+  [[nodiscard]] std::size_t unsent_frames() const noexcept {
+    const bool open = state_->now.load(std::memory_order_relaxed) == status::open;
+    return open ? state_->unsent.load(std::memory_order_acquire) : 0;
+  }
   [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
   /// Sockets change their io_context, other streams stay. See any_connection.
   [[nodiscard]] bool move_to(asio::io_context& io) {
@@ -64,6 +70,7 @@ class framed {
     std::array<asio::mutable_buffer, 32> room;
     // Only for streams that cannot write at once: `busy` passes both to the I/O thread and back.
     std::atomic<bool> busy{false};
+    std::atomic<std::size_t> unsent{0};
     std::vector<frame> handed_over;
     std::vector<asio::const_buffer> buffers;
   };
@@ -109,6 +116,7 @@ written framed<Stream>::hand_over(cursor& batch) {
     s.handed_over.push_back(batch.take());
     bytes += s.handed_over.back().wire_size();
   }
+  s.unsent.store(s.handed_over.size(), std::memory_order_release);
   s.busy.store(true, std::memory_order_release);
   return written::blocked;
 }
@@ -131,6 +139,7 @@ asio::awaitable<void> framed<Stream>::writable() {
     co_await asio::async_write(s.stream, const_buffer_list(s.buffers),
                                asio::redirect_error(asio::use_awaitable, ec));
     s.handed_over.clear();
+    s.unsent.store(0, std::memory_order_release);
     s.busy.store(false, std::memory_order_release);
   }
   check();

@@ -13,30 +13,43 @@ namespace weft {
 
 namespace detail {
 
-/// A few small blocks kept by each thread, so that a small message costs no allocation.
+/// A few small blocks kept by each thread, so that a small message costs no allocation. Usable as
+/// long as the thread lives, also while its other thread_local objects die.
 class block_cache {
  public:
   static constexpr std::size_t block_size = 1024;
-  block_cache() = default;
-  block_cache(const block_cache&) = delete;
-  block_cache& operator=(const block_cache&) = delete;
-  ~block_cache() {
-    while (count_ > 0) std::free(blocks_[--count_]);
-    count_ = slots;  // a later release on this thread frees instead of caching
+
+  [[nodiscard]] void* acquire() noexcept {
+    return count_ - 1 < slots ? blocks_[--count_] : nullptr;  // neither empty nor closed
   }
-  void* acquire() noexcept { return count_ > 0 && count_ <= slots ? blocks_[--count_] : nullptr; }
-  bool release(void* block) noexcept {
+  /// False: the block is the caller's to free.
+  [[nodiscard]] bool release(void* block) noexcept {
     if (count_ >= slots) return false;
+    if (count_ == 0) static_cast<void>(&thread_end());
     blocks_[count_++] = block;
     return true;
   }
   static block_cache& mine() noexcept {
-    thread_local block_cache cache;
+    static thread_local constinit block_cache cache;
     return cache;
   }
 
  private:
+  /// Has a destructor, which the cache itself must not: it is used after that ran.
+  struct closer {
+    ~closer() { mine().close(); }
+  };
+  static closer& thread_end() noexcept {
+    static thread_local closer instance;
+    return instance;
+  }
+  void close() noexcept {
+    while (count_ > 0) std::free(blocks_[--count_]);
+    count_ = closed;
+  }
+
   static constexpr std::size_t slots = 64;
+  static constexpr std::size_t closed = slots + 1;
   void* blocks_[slots] = {};
   std::size_t count_ = 0;
 };
