@@ -27,7 +27,7 @@ std::atomic<int> done{0};
 int add(int a, int b) { return a + b; }
 void say(const std::string& text) { std::cout << text + "\n" << std::flush; }
 
-constexpr int all_notes = 2000;
+constexpr int all_notes = 1000;
 void slow_note() {
   std::this_thread::sleep_for(1ms);
   if (++done == all_notes) say("all notes are done");
@@ -47,51 +47,72 @@ asio::awaitable<void> wait_for_ever() {
   const auto never = weft::make_ref<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
-/// Set by the main of that rank: whatever blocks a pool waits until everybody has used it.
-weft::ref<weft::event> greeted[] = {weft::make_ref<weft::event>(), weft::make_ref<weft::event>(),
-                                    weft::make_ref<weft::event>()};
+/// What the main of a rank has reached; for three ranks, as threads they share this memory.
+struct stage {
+  weft::ref<weft::event> reached[3] = {weft::make_ref<weft::event>(), weft::make_ref<weft::event>(),
+                                       weft::make_ref<weft::event>()};
+};
+stage greeted, ready;
 asio::awaitable<void> until_greeted(worker& me) {
-  co_await weft::event::async_wait(greeted[me.rank()], asio::use_awaitable);
+  co_await weft::event::async_wait(greeted.reached[me.rank()], asio::use_awaitable);
+}
+asio::awaitable<void> until_ready(worker& me) {
+  co_await weft::event::async_wait(ready.reached[me.rank()], asio::use_awaitable);
 }
 asio::awaitable<void> fail() {
   throw std::runtime_error("the handler is torn");
   co_return;
 }
-/// On the worker's own thread.
-void spin() {
-  for (;;) std::this_thread::sleep_for(1s);
+/// What the worker of rank `doer` does last.
+std::uint32_t doer = 0;
+asio::awaitable<void> do_it(worker& me) {
+  const auto next = me.peer(1);
+  if (deed == "work") {
+    for (int i = 0; i < all_notes; ++i) next.post<&slow_note>();
+    next.post<&chain>(100);
+    next.post<&note_and_throw>();
+  }
+  if (deed == "cut") next.post<&wait_for_ever>();
+  if (deed == "stuck") {
+    std::cout << "not flushed";
+    static_cast<void>(co_await next.call<&stuck>(weft::within(100ms), weft::as_expected));
+  }
+  if (deed == "stuck-here") me.peer(me.rank()).post<&stuck>();
+  // These come when its main has returned, and said so.
+  if (deed == "spin") asio::post(me.context(), &stuck);
+  if (deed == "stop") asio::post(me.context(), [] { ::raise(SIGSTOP); });
+  if (deed == "leave") std::exit(0);
+  if (deed == "handler") {
+    asio::co_spawn(me.context(), fail(), [](std::exception_ptr e) {
+      if (e) std::rethrow_exception(e);
+    });
+  }
 }
 
-asio::awaitable<void> main_(worker& me) {
+asio::awaitable<void> greet_all(worker& me) {
   for (std::uint32_t r = 0; r < me.world_size(); ++r) {
     static_cast<void>(co_await me.peer(r).call<&add>(1, 2));
   }
-  greeted[me.rank()]->set();
+  greeted.reached[me.rank()]->set();
   for (std::uint32_t r = 0; r < me.world_size(); ++r) {
     co_await me.peer(r).call<&until_greeted>();
   }
   say("greeted all, rank " + std::to_string(me.rank()) + " pid " + std::to_string(::getpid()));
-  if (deed == "posts" && me.rank() == 0) {
-    for (int i = 0; i < all_notes; ++i) me.peer(1).post<&slow_note>();
+  ready.reached[me.rank()]->set();
+}
+
+/// From here on nobody needs this worker any more, but for the end.
+asio::awaitable<void> wait_for_others(worker& me) {
+  for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+    if (r != me.rank()) co_await me.peer(r).call<&until_ready>();
   }
-  if (deed == "chain" && me.rank() == 2) me.peer(0).post<&chain>(100);
-  if (deed == "throwing" && me.rank() == 0) me.peer(1).post<&note_and_throw>();
-  if (deed == "cut" && me.rank() == 0) me.peer(1).post<&wait_for_ever>();
-  if (deed == "stuck" && me.rank() == 0) {
-    std::cout << "not flushed";
-    static_cast<void>(co_await me.peer(1).call<&stuck>(weft::within(100ms), weft::as_expected));
-  }
-  if (deed == "stuck-here" && me.rank() == 0) me.peer(0).post<&stuck>();
-  if (deed == "spin" && me.rank() == 2) asio::post(me.context(), &spin);
-  if (deed == "stop" && me.rank() == 2) {
-    // When its main has returned, and said so.
-    asio::post(me.context(), [] { ::raise(SIGSTOP); });
-  }
-  if (deed == "leave" && me.rank() == 1) std::exit(0);
-  if (deed == "handler" && me.rank() == 1) {
-    asio::co_spawn(me.context(), fail(), [](std::exception_ptr e) {
-      if (e) std::rethrow_exception(e);
-    });
+}
+
+asio::awaitable<void> main_(worker& me) {
+  co_await greet_all(me);
+  if (me.rank() == doer) {
+    co_await wait_for_others(me);
+    co_await do_it(me);
   }
   if (deed == "handler" || deed == "leave") {
     co_await me.peer(0).call<&wait_for_ever>(weft::within(1h));
@@ -101,10 +122,12 @@ asio::awaitable<void> main_(worker& me) {
 }  // namespace ending
 
 int main(int argc, char** argv) {
-  ending::deed = argc > 1 ? argv[1] : "posts";
+  ending::deed = argc > 1 ? argv[1] : "work";
+  if (ending::deed == "spin" || ending::deed == "stop") ending::doer = 2;
+  if (ending::deed == "leave" || ending::deed == "handler") ending::doer = 1;
   weft::options o;
   o.workers = 3;
-  o.shutdown_deadline = std::chrono::seconds(ending::deed == "posts" ? 60 : 2);
+  o.shutdown_deadline = std::chrono::seconds(ending::deed == "work" ? 60 : 2);
   if (argc > 3) o.io_threads = static_cast<unsigned>(std::atoi(argv[3]));
   const int status = argc > 2 && argv[2] == std::string("inproc")
                          ? weft::run<weft::inproc>(ending::main_, o)
