@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <rpc/cluster.hpp>
+#include <rpc/raw_peer.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -264,6 +265,35 @@ TEST_CASE("ending: a worker that never greeted rank 0 is named, and nobody waits
     check_all_say(ends, "'worker2'");
     check_all_say(ends, "worker3");
     check_all_say(ends, "not greeted");
+  }
+}
+
+TEST_CASE("ending: a worker whose greeting rank 0 refused for another one ends by itself") {
+  raw_listener there;
+  options o = with_io_threads(1);
+  o.rendezvous_deadline = 300ms;
+  cluster workers(2, over::tcp, o);
+  workers.members().members[0].addresses = {{"tcp", there.endpoint()}};
+  workers.start([](worker&) -> asio::awaitable<void> { co_return; });
+  raw_peer zero = there.accept();
+  CHECK(zero.read());
+  CHECK(zero.send(weft::refusal_frame(weft::error(errc::closed, "another one stays"))));
+  const auto ends = workers.join();
+  CHECK(says(ends[0], "'worker1'"));
+  CHECK(says(ends[0], "not greeted"));
+  CHECK(says(ends[1], "'worker0'"));
+}
+
+TEST_CASE("ending: whoever is busy while the requests are counted accuses nobody") {
+  cluster workers(3, over::tcp, patient_for(300ms, with_io_threads(1)));
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    for (std::uint32_t r = 0; r < 3; ++r) CHECK(co_await me.peer(r).call<&add>(1, 2) == 3);
+    if (me.rank() != 0) co_return;
+    asio::post(me.context(), [] { std::this_thread::sleep_for(1s); });
+  });
+  for (const auto& e : ends) {
+    INFO(e.message());
+    CHECK_FALSE(e);
   }
 }
 

@@ -113,6 +113,8 @@ class live_worker final : public worker {
   void send_control(std::uint32_t rank, const run_message& m);
   void act(const run_state::actions& todo);
   [[nodiscard]] work_report report() const;
+  void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
+             std::function<void()> then);
   void expect_everybody();
   void bound_the_end();
   void give_up_waiting();

@@ -120,12 +120,31 @@ work_report live_worker<T>::report() const {
   return all;
 }
 
+/// How long others may take to answer, of the time that they have in all.
+inline duration time_to_answer(duration of) {
+  return std::clamp<duration>(of / 4, std::chrono::milliseconds(250), std::chrono::seconds(10));
+}
+
+/// Calls `then` at that time; if this thread was busy when it came, only after it has had time for
+/// what arrived meanwhile: nobody is to be called silent whom it did not listen to.
+template <class T>
+void live_worker<T>::alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
+                           std::function<void()> then) {
+  if (!by) by = env_.time.make_timer(env_.context);
+  by->arm(when, [this, &by, when, grace, then = std::move(then)]() mutable {
+    if (!by) return;
+    const time_point now = env_.time.now();
+    if (now < when + grace) return then();
+    alarm(by, now + grace, grace, std::move(then));
+  });
+}
+
 /// Whoever has not greeted rank 0 by then died before it could, or cannot reach it.
 template <class T>
 void live_worker<T>::expect_everybody() {
   if (members_.size() == 1) return;
-  greeted_ = env_.time.make_timer(env_.context);
-  greeted_->arm(env_.time.now() + options_.rendezvous_deadline, [this] {
+  const duration limit = options_.rendezvous_deadline;
+  alarm(greeted_, env_.time.now() + limit, time_to_answer(limit), [this, limit] {
     std::string missing;
     std::optional<std::uint32_t> first;
     for (const ref<live_link<T>>& l : links_) {
@@ -135,8 +154,7 @@ void live_worker<T>::expect_everybody() {
       missing += (missing.empty() ? "" : ", ") + l->name();
     }
     if (!first) return;
-    const std::string when =
-        "within the rendezvous deadline of " + in_seconds(options_.rendezvous_deadline);
+    const std::string when = "within the rendezvous deadline of " + in_seconds(limit);
     act(run_.link_lost(*first, rank() == 0
                                    ? "it has not greeted rank 0 " + when + "; missing: " + missing
                                    : "it, rank 0, has not answered the greeting " + when));
@@ -147,20 +165,23 @@ void live_worker<T>::expect_everybody() {
 template <class T>
 void live_worker<T>::bound_the_end() {
   if (ends_by_) return;
+  const duration limit = options_.shutdown_deadline;
+  const duration grace = time_to_answer(limit);
   const time_point now = env_.time.now();
-  ends_by_ = now + options_.shutdown_deadline;
-  over_ = env_.time.make_timer(env_.context);
+  ends_by_ = now + limit;
   if (rank() != 0) {
     // Rank 0 decides; its word comes first.
-    over_->arm(*ends_by_ + std::chrono::seconds(1), [this] {
+    alarm(over_, *ends_by_ + grace, grace, [this, limit] {
       act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
-                                in_seconds(options_.shutdown_deadline)));
+                                in_seconds(limit)));
     });
     return;
   }
-  over_->arm(*ends_by_ - options_.shutdown_deadline / 4, [this] {
+  const time_point last_call = std::max(now, *ends_by_ - grace);
+  alarm(over_, last_call, grace, [this, last_call, grace] {
     run_.last_call();
-    if (over_) over_->arm(*ends_by_, [this] { give_up_waiting(); });
+    alarm(over_, std::max(last_call, env_.time.now()) + grace, grace,
+          [this] { give_up_waiting(); });
   });
 }
 
@@ -256,6 +277,9 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     const auto& [who, why] = *failure;
     result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
                  .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
+    // The one to blame first: whatever waits for several peers then names it, and nobody waits to
+    // tell it what it will not hear.
+    if (who != rank() && rank() != 0) links_[who]->lose(result);
     auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
     if (rank() == 0) {
       co_await until(soon(), [this] { return all_sent(); });
@@ -269,8 +293,6 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     }
     const error ending(errc::peer_died,
                        "the run ended: worker '" + members_.members[who].name + "': " + why);
-    // The one to blame first: whatever waits for several peers then names it.
-    if (who != rank() && rank() != 0) links_[who]->lose(result);
     for (const ref<live_link<T>>& l : links_) {
       if (l->rank() == rank()) continue;
       const error& reason = l->rank() == who ? result : ending;
