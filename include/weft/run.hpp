@@ -117,8 +117,9 @@ int run_here(const placement& where, worker_main main_, options o) {
               o);
     self.addresses = life.addresses();
     if (where.size > 1) {
-      store = open_store(where, o.rendezvous_deadline);
-      all = rendezvous(*store, where.rank, where.size, self, o.rendezvous_deadline, random);
+      meeting met = meet(where, self, o.rendezvous_deadline, random);
+      all = std::move(met.all);
+      store = std::move(met.store);
     } else {
       self.incarnation = random_id(random);
       all.token = random_id(random);

@@ -145,8 +145,10 @@ TEST_CASE("rendezvous: nonsense in the store is a typed error") {
     CHECK(std::get<weft::error>(results[0]) == errc::rendezvous_failed);
   }
   auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::string a = weft::detail::describe(called("a"));
   store->set("token", weft::detail::to_store("not a token"));
-  store->set("worker/0", weft::detail::to_store(weft::detail::describe(called("a"))));
+  store->set("worker/0", weft::detail::to_store(a));
+  store->set("verdict", weft::detail::to_store(nlohmann::json{{"members", {a, a}}}.dump()));
   weft::random_source random = weft::system_random();
   CHECK_THROWS_AS(static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random)),
                   weft::rpc_error);
