@@ -2,7 +2,9 @@
 // `weft::run<transports...>(main, options)`: the whole life of a worker process.
 #pragma once
 
+#include <weft/rpc/detail/descriptor_limit.hpp>
 #include <weft/rpc/detail/in_time.hpp>
+#include <weft/rpc/detail/report.hpp>
 #include <weft/rpc/detail/usable_cores.hpp>
 #include <weft/rpc/launch.hpp>
 #include <weft/rpc/options.hpp>
@@ -66,8 +68,7 @@ template <class = void>
 }
 
 /// Prints the one sentence of a failed run; returns the exit status.
-template <class = void>
-[[nodiscard]] int conclude(const std::string& name, const error& result) {
+[[nodiscard]] inline int conclude(const std::string& name, const error& result) {
   if (!result) return 0;
   std::cerr << "weft: " + name + ": " + result.message() + "\n" << std::flush;
   return 1;
@@ -104,7 +105,10 @@ int run_here(const placement& where, worker_main main_, options o) {
   member self;
   self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
   self.role = o.role(where.rank, where.size, "");
+  run_report::begins();
+  error result;
   try {
+    need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
     std::string address;
     if (!where.one_host()) {
       address = address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
@@ -126,13 +130,19 @@ int run_here(const placement& where, worker_main main_, options o) {
       all.members.push_back(self);
     }
     life.join(std::move(all), random);
-    const int status = conclude(self.name, life.run(std::move(main_)));
+    result = life.run(std::move(main_));
+    // Before this life ends, which may take long: functions may still run on its pool.
+    run_report::ends(self.name, result);
+    const int status = conclude(self.name, result);
     if (life.left_behind()) leave(status);
     return status;
+  } catch (const rpc_error& e) {
+    result = e.error();
   } catch (const std::exception& e) {
-    std::cerr << "weft: " + self.name + ": " + e.what() + "\n" << std::flush;
-    return 1;
+    result = error(errc::worker_failed, e.what());
   }
+  run_report::ends(self.name, result);
+  return conclude(self.name, result);
 }
 
 /// Workers as threads of this process; what one that cannot be ended can reach is never destroyed.
@@ -239,10 +249,16 @@ template <transport... Transports>
       launch_options launch;
       launch.workers = o.workers;
       launch.foreground = o.foreground;
+      launch.shutdown = o.shutdown_deadline;
       launch.name = [name = o.name](std::uint32_t rank, std::uint32_t size) {
         return name(rank, size, "worker" + std::to_string(rank));
       };
-      return launch_local(std::move(launch));
+      try {
+        return launch_local(std::move(launch));
+      } catch (const std::exception& e) {
+        std::cerr << std::string("weft: ") + e.what() + "\n" << std::flush;
+        return 1;
+      }
     }
     return detail::run_here<life, Transports...>(placement{}, std::move(main_), std::move(o));
   }

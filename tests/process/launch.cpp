@@ -126,6 +126,93 @@ TEST_CASE("launch: a worker that is killed from outside while others wait for it
   CHECK(all_gone(pids));
 }
 
+/// What the launcher itself says last.
+std::string verdict(const child& run) {
+  const auto at = run.output().rfind("weft: worker '");
+  if (at == std::string::npos) return "";
+  return run.output().substr(at, run.output().find('\n', at) - at);
+}
+
+TEST_CASE("launch: who leaves early with status 0 is named, not those who then fail") {
+  child run({party, "exit-well"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) left with status 0 before the run had "
+                        "ended; the run ends");
+}
+
+TEST_CASE("launch: who never enters the run is named") {
+  child run({party, "not-there", "5"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) left with status 0 before the run had "
+                        "ended; the run ends");
+}
+
+TEST_CASE("launch: the main that threw is named, whoever exits first") {
+  child run({party, "throw"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) failed: the data are gone; the run ends");
+}
+
+TEST_CASE("launch: one that dies before it meets the others ends the run, by name") {
+  for (const std::string rank : {"0", "1"}) {
+    child run({party, "absent-" + rank, "20"});
+    CHECK(run.wait() == 1);
+    INFO(run.output());
+    CHECK(verdict(run) == "weft: worker 'worker" + rank + "' (rank " + rank +
+                              ") was killed by signal 9 (Killed); the run ends");
+    CHECK(all_gone(run.pids()));
+  }
+}
+
+TEST_CASE("launch: a worker that is stopped after the run does not hold up its end") {
+  child run({party, "stop"});
+  CHECK(run.wait() == 1);  // shutdown deadline 1 s, grace 10 s; a child's patience is 120 s
+  INFO(run.output());
+  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) did not end with the run; it is killed");
+  CHECK(all_gone(run.pids()));
+}
+
+TEST_CASE("launch: a bar without line ends is not kept") {
+  child run({party, "bar"});
+  CHECK(run.wait() == 0);
+  CHECK(run.said("done\n"));
+  CHECK(run.output().size() < 1'000'000);  // of the 10 MB that were drawn
+}
+
+TEST_CASE("launch: a closed standard output is said, and is no signal") {
+  child run({"bash", "-c", "exec " + party + " greet >&-"});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  CHECK(run.said("weft: standard output is closed; what the workers print is lost"));
+}
+
+TEST_CASE("launch: standard output that is closed meanwhile ends the run with a sentence") {
+  // `head` leaves after one line; what the launcher returns is written to standard error.
+  child piped({"bash", "-c", "{ " + party + " wait; echo status $? >&2; } | head -n 1"});
+  CHECK(piped.wait() == 0);
+  INFO(piped.output());
+  CHECK(piped.said("weft: standard output was closed; the run ends"));
+  CHECK(piped.said("status 1"));
+}
+
+TEST_CASE("launch: too few descriptors are named, with the limit, by the one who lacks them") {
+  child launcher({"bash", "-c", "ulimit -n 12; exec " + party + " greet"});
+  CHECK(launcher.wait() == 1);
+  INFO(launcher.output());
+  CHECK(launcher.said("the launcher of 3 workers needs about"));
+  CHECK(launcher.said("RLIMIT_NOFILE (ulimit -n) allows 12"));
+  child worker({"bash", "-c", "ulimit -n 16; RANK=0 WORLD_SIZE=3 exec " + party + " greet 5"});
+  CHECK(worker.wait() == 1);
+  INFO(worker.output());
+  CHECK(worker.said("this worker needs about"));
+  CHECK(worker.said("RLIMIT_NOFILE (ulimit -n) allows 16"));
+  child enough({"bash", "-c", "ulimit -S -n 12; exec " + party + " greet"});  // it may raise that
+  CHECK(enough.wait() == 0);
+}
+
 #ifdef WEFT_TORCHRUN
 /// torchrun.py by the Python that torchrun belongs to.
 std::vector<std::string> torchrun(const std::string& deed) {

@@ -27,19 +27,18 @@ namespace weft {
 ///   SLURM_STEP_ID) names; else the parent process, for processes that were started by hand
 ///   together with the command line.
 /// Throws nothing but std::bad_alloc.
-[[nodiscard]] std::string run_key(const placement& where);
+[[nodiscard]] inline std::string run_key(const placement& where);
 
 /// Where workers of this user meet.
-[[nodiscard]] std::filesystem::path meeting_folder();
+[[nodiscard]] inline std::filesystem::path meeting_folder();
 
 /// Blocks until `size` workers are there that gave the same `key`, each with one line of text;
 /// their lines by rank. Two meetings of one key at once stay apart: a rank that is taken begins
 /// another one. Throws rpc_error rendezvous_failed: who is missing at the deadline, or died; all
 /// who wait are told the same.
-[[nodiscard]] std::vector<std::string> meet_in_file(const std::filesystem::path& folder,
-                                                    const std::string& key, std::uint32_t rank,
-                                                    std::uint32_t size, const std::string& line,
-                                                    duration deadline);
+[[nodiscard]] inline std::vector<std::string>
+meet_in_file(const std::filesystem::path& folder, const std::string& key, std::uint32_t rank,
+             std::uint32_t size, const std::string& line, duration deadline);
 
 }  // namespace weft
 

@@ -5,6 +5,7 @@
 #include <weft/transport/unix_socket.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,20 @@ void leave_a_child() {
   ::_exit(0);
 }
 
+/// A bar that is redrawn for ever, on one line.
+void draw_bar() {
+  std::string step(10'000, '#');
+  for (int i = 0; i < 1000; ++i) {
+    std::cout << '\r' + std::to_string(i) + step << std::flush;
+  }
+  std::cout << "\rdone\n" << std::flush;
+}
+/// Stops this process when its run is over.
+struct stopper {
+  ~stopper() { ::raise(SIGSTOP); }
+};
+void stop_after_the_run() { static const stopper at_exit; }
+
 asio::awaitable<void> main_(worker& me) {
   co_await greet_all(me);
   const std::uint32_t last = me.world_size() - 1;
@@ -57,6 +72,12 @@ asio::awaitable<void> main_(worker& me) {
   if (deed == "die" && me.rank() == last) ::raise(SIGKILL);
   if (deed == "die-first" && me.rank() == 0) ::raise(SIGKILL);
   if (deed == "exit" && me.rank() == last) ::_exit(7);
+  if (deed == "exit-well" && me.rank() == 1) std::exit(0);
+  if (deed == "bar" && me.rank() == 1) draw_bar();
+  if (deed == "bar") co_return;
+  if (deed == "stop" && me.rank() == 1) stop_after_the_run();
+  if (deed == "stop") co_return;
+  if (deed == "freeze" && me.rank() == 1) ::raise(SIGSTOP);
   if (deed == "throw" && me.rank() == 1) throw std::runtime_error("the data are gone");
   if (deed == "return" && me.rank() == 1) co_return;  // the others wait for it all the same
   co_await me.peer((me.rank() + 1) % me.world_size()).call<&wait_for_ever>(weft::within(1h));
@@ -68,7 +89,13 @@ int main(int argc, char** argv) {
   party::deed = argc > 1 ? argv[1] : "greet";
   weft::options o;
   o.workers = 3;
-  o.rendezvous_deadline = std::chrono::seconds(60);
+  o.rendezvous_deadline = std::chrono::seconds(argc > 2 ? std::stoi(argv[2]) : 60);
+  if (party::deed == "stop") o.shutdown_deadline = std::chrono::seconds(1);
+  if (const std::string rank = weft::detail::environment_text("RANK").value_or("");
+      party::deed.starts_with("absent-") && party::deed.substr(7) == rank) {
+    ::raise(SIGKILL);  // before it meets anybody
+  }
+  if (party::deed == "not-there" && weft::detail::environment_text("RANK") == "1") return 0;
   if (party::deed == "twins") o.name = "twin";
   return weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
 }

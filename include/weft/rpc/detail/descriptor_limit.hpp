@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+// Whether this process may open as many files as it is going to need.
+#pragma once
+
+#include <weft/core/error.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <string>
+
+#include <sys/resource.h>
+
+namespace weft::detail {
+
+[[nodiscard]] inline std::size_t open_descriptors() {
+  std::error_code ec;
+  const std::filesystem::directory_iterator all("/proc/self/fd", ec);
+  if (ec) return 3;
+  return static_cast<std::size_t>(std::distance(begin(all), end(all))) - 1;  // less its own
+}
+
+/// Makes sure that `more` files can be opened, by raising the soft limit if it must. Throws
+/// rpc_error resource_exhausted with both numbers.
+inline void need_descriptors(std::size_t more, const std::string& whose) {
+  const std::size_t needed = open_descriptors() + more;
+  ::rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max >= needed) {
+    limit.rlim_cur = needed;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  }
+  throw rpc_error(errc::resource_exhausted,
+                  whose + " needs about " + std::to_string(needed) +
+                      " open files, and RLIMIT_NOFILE (ulimit -n) allows " +
+                      std::to_string(limit.rlim_max));
+}
+
+/// Of a worker: its contexts, its listening ends, the store, and a link to each of the others with
+/// another one for a moment while both sides connect.
+[[nodiscard]] inline std::size_t descriptors_of_worker(std::uint32_t rank, std::uint32_t size,
+                                                       unsigned io_threads) {
+  if (size == 1) return 3 * (1 + io_threads) + 2;
+  const std::size_t store = rank == 0 ? size + 2 : 2;
+  return 3 * (1 + io_threads) + 2 + store + (size - 1);
+}
+
+}  // namespace weft::detail
