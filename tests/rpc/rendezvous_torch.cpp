@@ -154,6 +154,47 @@ TEST_CASE("rendezvous: nonsense in the store is a typed error") {
                   weft::rpc_error);
 }
 
+TEST_CASE("rendezvous: the token is gone once all have joined, and not before") {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  auto first = std::async(std::launch::async, [&] { return meet({store}, {"a"}, 2); });
+  const auto until = std::chrono::steady_clock::now() + 60s;
+  while (!store->check({"worker/0"}) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  CHECK(store->check({"token"}));
+  weft::random_source random = weft::system_random();
+  const membership second = weft::rendezvous(*store, 1, 2, called("b"), 60s, random);
+  const auto results = first.get();
+  REQUIRE(std::holds_alternative<membership>(results[0]));
+  CHECK(std::get<membership>(results[0]).token == second.token);
+  CHECK_FALSE(store->check({"token"}));
+}
+
+TEST_CASE("rendezvous: a rank that is taken is refused, and does not disturb those who meet") {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  store->add("seat/1", 1);
+  weft::random_source random = weft::system_random();
+  try {
+    static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random));
+    FAIL("nothing was thrown");
+  } catch (const weft::rpc_error& e) {
+    CHECK(e.error() == errc::rendezvous_failed);
+    CHECK(std::string(e.what()).find("another process has registered as rank 1") !=
+          std::string::npos);
+  }
+  CHECK_FALSE(store->check({"worker/1"}));
+}
+
+TEST_CASE("rendezvous: different sizes are noticed") {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  const std::string a = weft::detail::describe(called("a"));
+  store->set("worker/0", weft::detail::to_store(a));
+  store->set("verdict", weft::detail::to_store(nlohmann::json{{"members", {a}}}.dump()));
+  weft::random_source random = weft::system_random();
+  CHECK_THROWS_WITH(static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random)),
+                    doctest::Contains("WORLD_SIZE must be the same"));
+}
+
 TEST_CASE("open_store: nobody behind MASTER_ADDR is a rendezvous error that says where") {
   std::uint16_t port = 0;
   {

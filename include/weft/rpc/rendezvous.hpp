@@ -86,12 +86,23 @@ namespace detail {
 /// The keys of one meeting, and who says what in them.
 class store_meeting {
  public:
-  store_meeting(c10d::Store& store, std::uint32_t rank, std::uint32_t size, duration deadline)
-      : store_(store), rank_(rank), size_(size), left_(deadline) {
+  store_meeting(c10d::Store& store, std::uint32_t rank, std::uint32_t size, const time_left& left)
+      : store_(store), rank_(rank), size_(size), left_(left) {
     for (std::uint32_t r = 0; r < size; ++r) keys_.push_back("worker/" + std::to_string(r));
   }
 
   membership run(member self, random_source& random) {
+    try {
+      return meet(std::move(self), random);
+    } catch (const rpc_error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw rpc_error(errc::rendezvous_failed, holder_of_store() + " is gone: " + words_of(e));
+    }
+  }
+
+ private:
+  membership meet(member self, random_source& random) {
     if (self.incarnation == id128{}) self.incarnation = random_id(random);
     const auto given = token_from_file();
     if (store_.add("seat/" + std::to_string(rank_), 1) != 1) {
@@ -111,7 +122,6 @@ class store_meeting {
     return out;
   }
 
- private:
   /// Rank 0: once all are there, or at the deadline, what becomes of the meeting.
   void decide() {
     nlohmann::json verdict;
@@ -200,7 +210,7 @@ class store_meeting {
   c10d::Store& store_;
   std::uint32_t rank_;
   std::uint32_t size_;
-  time_left left_;
+  const time_left& left_;
   std::vector<std::string> keys_;
 };
 
@@ -311,14 +321,8 @@ inline store_ptr open_store(const placement& where, duration deadline) {
 
 inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32_t size,
                              member self, duration deadline, random_source& random) {
-  try {
-    return detail::store_meeting(store, rank, size, deadline).run(std::move(self), random);
-  } catch (const rpc_error&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw rpc_error(errc::rendezvous_failed,
-                    detail::holder_of_store() + " is gone: " + detail::words_of(e));
-  }
+  const detail::time_left left(deadline);
+  return detail::store_meeting(store, rank, size, left).run(std::move(self), random);
 }
 
 inline meeting meet(const placement& where, member self, duration deadline, random_source random) {
@@ -329,7 +333,7 @@ inline meeting meet(const placement& where, member self, duration deadline, rand
     const detail::time_left left(deadline);
     store_ptr store = open_store(where, deadline);
     membership all =
-        rendezvous(*store, where.rank, where.size, std::move(self), left.now(), random);
+        detail::store_meeting(*store, where.rank, where.size, left).run(std::move(self), random);
     return meeting{std::move(all), std::move(store)};
   };
   return detail::no_longer_than(deadline + std::chrono::seconds(2), std::move(work),

@@ -21,6 +21,7 @@ using weft::worker;
 std::string deed;
 
 int add(int a, int b) { return a + b; }
+int process() { return ::getpid(); }
 asio::awaitable<void> wait_for_ever() {
   const auto never = weft::make_ref<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
@@ -67,6 +68,14 @@ asio::awaitable<void> main_(worker& me) {
   co_await greet_all(me);
   const std::uint32_t last = me.world_size() - 1;
   if (deed == "greet") co_return;
+  if (deed == "introduce") {
+    std::string members = "members";
+    for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+      members += " " + std::to_string(co_await me.peer(r).call<&process>());
+    }
+    std::cout << members + "\n" << std::flush;
+    co_return;
+  }
   if (deed == "leave" && me.rank() == 1) leave_a_child();
   if (deed == "leave") co_return;
   if (deed == "die" && me.rank() == last) ::raise(SIGKILL);
@@ -97,5 +106,10 @@ int main(int argc, char** argv) {
   }
   if (party::deed == "not-there" && weft::detail::environment_text("RANK") == "1") return 0;
   if (party::deed == "twins") o.name = "twin";
-  return weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
+  const auto began = std::chrono::steady_clock::now();
+  const int status = weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
+  const auto took =
+      std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
+  if (status != 0) std::cout << "the run took " + std::to_string(took.count()) + " ms\n";
+  return status;
 }

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSL-1.0
+// Workers that meet, as real processes that nobody but this test started; some never come, some are
+// killed or stopped while they wait.
+#include <weft/rpc/rendezvous.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <process/child.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace meetings_of_processes {
+
+using namespace std::chrono_literals;
+using weft::testing::child;
+using weft::testing::eventually;
+using variables = std::vector<std::pair<std::string, std::string>>;
+
+const std::string party = WEFT_TEST_PROGRAMS "/party";
+
+/// A folder for temporary files of one test's processes.
+struct place {
+  place() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-place-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()));
+    root = name;
+  }
+  ~place() { std::filesystem::remove_all(root); }
+  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(root); }
+  /// Whether one of the files says that rank `r` is there.
+  [[nodiscard]] bool waits(int r) const {
+    std::error_code ec;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root, ec)) {
+      std::ifstream in(entry.path());
+      for (std::string line; std::getline(in, line);) {
+        if (line.starts_with(std::to_string(r) + " ")) return true;
+      }
+    }
+    return false;
+  }
+  std::filesystem::path root;
+};
+
+std::unique_ptr<child> start(const place& p, const std::string& deed, int rank, int size,
+                             variables more = {}, const std::string& deadline = "60") {
+  more.emplace_back("RANK", std::to_string(rank));
+  more.emplace_back("WORLD_SIZE", std::to_string(size));
+  more.emplace_back("LOCAL_WORLD_SIZE", std::to_string(size));
+  more.emplace_back("TMPDIR", p.root.string());
+  return std::make_unique<child>(
+      std::vector<std::string>{party, deed, deadline}, more,
+      std::vector<std::string>{"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID",
+                               "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE"});
+}
+using children = std::vector<std::unique_ptr<child>>;
+
+void check_well(children& run) {
+  for (std::size_t r = 0; r < run.size(); ++r) {
+    CHECK(run[r]->wait() == 0);
+    INFO(run[r]->output());
+    CHECK(run[r]->said("rank " + std::to_string(r) + " of " + std::to_string(run.size()) +
+                       " greeted all"));
+  }
+}
+
+TEST_CASE("meeting: nothing is left after a good run, and many runs of one parent are well") {
+  const place p;
+  for (int round = 0; round < 2; ++round) {
+    children run;
+    for (int r = 0; r < 2; ++r) run.push_back(start(p, "greet", r, 2));
+    check_well(run);
+    CHECK(p.empty());
+  }
+}
+
+TEST_CASE("meeting: a run that was killed while it met, or later, does not spoil the next") {
+  const place p;
+  {
+    children met;
+    for (int r = 0; r < 2; ++r) met.push_back(start(p, "wait", r, 2));
+    for (auto& c : met) c->read_until("greeted all");
+    for (auto& c : met) c->kill(SIGKILL);
+    for (auto& c : met) static_cast<void>(c->wait());
+  }
+  CHECK(p.empty());  // once they have met there is nothing to leave
+  {
+    const auto alone = start(p, "wait", 1, 2);
+    REQUIRE(eventually([&] { return p.waits(1); }));
+    alone->kill(SIGKILL);
+    static_cast<void>(alone->wait());
+  }
+  CHECK_FALSE(p.empty());
+  children next;
+  for (int r = 0; r < 2; ++r) next.push_back(start(p, "greet", r, 2));
+  check_well(next);
+  CHECK(p.empty());
+}
+
+TEST_CASE("meeting: two runs of one parent at once, and two steps of one job, do not mix") {
+  for (const bool steps : {false, true}) {
+    const place p;
+    children runs[2];
+    for (int r = 0; r < 2; ++r) {
+      for (int which : {0, 1}) {
+        variables more;
+        if (steps) {
+          more = {{"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", std::to_string(which)}};
+        }
+        // By hand, runs of different programs or command lines are told apart: here by a deadline.
+        runs[which].push_back(
+            start(p, "introduce", r, 2, std::move(more), steps || which == 0 ? "60" : "61"));
+      }
+    }
+    for (auto& run : runs) {
+      for (auto& c : run) CHECK(c->wait() == 0);
+      const std::string both =
+          "members " + std::to_string(run[0]->pid()) + " " + std::to_string(run[1]->pid()) + "\n";
+      for (auto& c : run) {
+        INFO(c->output());
+        CHECK(c->said(both));
+      }
+    }
+    CHECK(p.empty());
+  }
+}
+
+TEST_CASE("meeting: two runs with one command line at once are both whole") {
+  const place p;
+  children runs;
+  for (int i = 0; i < 2; ++i) {
+    for (int r = 0; r < 2; ++r) runs.push_back(start(p, "greet", r, 2));
+  }
+  for (auto& c : runs) {
+    CHECK(c->wait() == 0);
+    INFO(c->output());
+    CHECK(c->said("greeted all"));
+  }
+  CHECK(p.empty());
+}
+
+TEST_CASE("meeting: who is missing is named to all") {
+  const place p;
+  children run;
+  for (const int r : {0, 2}) run.push_back(start(p, "greet", r, 4, {}, "5"));
+  for (auto& c : run) {
+    CHECK(c->wait() == 1);
+    INFO(c->output());
+    CHECK(c->said("after 5000 ms these ranks of 4 are missing: 1, 3"));
+  }
+  CHECK(p.empty());
+}
+
+TEST_CASE("meeting: one that is killed while it waits is named to all, at once") {
+  const place p;
+  children run;
+  for (const int r : {0, 1, 2}) run.push_back(start(p, "greet", r, 4, {}, "100"));
+  REQUIRE(eventually([&] { return p.waits(0) && p.waits(1) && p.waits(2); }));
+  run[1]->kill(SIGKILL);
+  for (const int r : {0, 2}) {
+    CHECK(run[r]->wait() == 1);
+    INFO(run[r]->output());
+    CHECK(run[r]->said("rank 1 died while the workers met"));
+  }
+  CHECK(p.empty());
+}
+
+/// A port that was free a moment ago.
+std::string free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  ::close(fd);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+/// A store that rank 0 serves, and a look into it.
+struct store_at {
+  std::string port = free_port();
+  [[nodiscard]] variables environment() const {
+    return {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+  }
+  [[nodiscard]] bool has(const std::string& key) {
+    try {
+      if (!store && !answers()) return false;
+      if (!store) {
+        c10d::TCPStoreOptions o;
+        o.port = static_cast<std::uint16_t>(std::stoi(port));
+        o.waitWorkers = false;
+        o.useLibUV = false;
+        o.timeout = 1s;
+        store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", o);
+      }
+      return store->check({"weft/0/" + key});
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+  /// The store's own client would wait, and complain at length.
+  [[nodiscard]] bool answers() const {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+    const bool there = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(fd);
+    return there;
+  }
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+TEST_CASE("meeting: the token leaves the store once all have joined") {
+  const place p;
+  store_at at;
+  children run;
+  run.push_back(start(p, "wait", 0, 2, at.environment()));
+  REQUIRE(eventually([&] { return at.has("worker/0"); }));
+  CHECK(at.has("token"));  // whoever reaches the store can read it until then
+  run.push_back(start(p, "wait", 1, 2, at.environment()));
+  for (auto& c : run) c->read_until("greeted all");
+  CHECK(at.has("worker/1"));  // the store still answers
+  CHECK_FALSE(at.has("token"));
+  for (auto& c : run) c->kill(SIGKILL);
+}
+
+TEST_CASE("meeting: with WEFT_TOKEN_FILE no token is in any store") {
+  const place p;
+  const auto secret = p.root / "secret";
+  std::ofstream(secret) << "00112233445566778899aabbccddeeff\n";
+  store_at at;
+  variables more = at.environment();
+  more.emplace_back("WEFT_TOKEN_FILE", secret.string());
+  children run;
+  run.push_back(start(p, "greet", 0, 2, more));
+  REQUIRE(eventually([&] { return at.has("worker/0"); }));
+  const auto token = at.store->get("weft/0/token");
+  CHECK(std::string(token.begin(), token.end()) == "file");
+  run.push_back(start(p, "greet", 1, 2, more));
+  check_well(run);
+  // One that has none is not let in, and says why; so is nonsense.
+  store_at other;
+  variables with = other.environment();
+  with.emplace_back("WEFT_TOKEN_FILE", secret.string());
+  const auto first = start(p, "greet", 0, 2, with, "20");
+  const auto second = start(p, "greet", 1, 2, other.environment(), "20");
+  CHECK(second->wait() == 1);
+  CHECK(second->said("WEFT_TOKEN_FILE must be set for all workers or for none"));
+  static_cast<void>(first->wait());
+  std::ofstream(secret) << "too short";
+  const auto bad = start(p, "greet", 0, 2, more);
+  CHECK(bad->wait() == 1);
+  CHECK(bad->said("must name a file with 32 hexadecimal digits"));
+}
+
+TEST_CASE("meeting: at a store, who is missing is named to all") {
+  const place p;
+  store_at at;
+  children run;
+  for (const int r : {0, 1, 2}) run.push_back(start(p, "greet", r, 4, at.environment(), "8"));
+  for (auto& c : run) {
+    CHECK(c->wait() == 1);
+    INFO(c->output());
+    CHECK(c->said("after 8000 ms these ranks of 4 are missing: 3"));
+  }
+}
+
+TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds the store") {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    const place p;
+    store_at at;
+    children run;
+    for (const int r : {0, 1}) run.push_back(start(p, "greet", r, 3, at.environment(), "15"));
+    REQUIRE(eventually([&] { return at.has("worker/0") && at.has("worker/1"); }));
+    run[0]->kill(signal);
+    CHECK(run[1]->wait() == 1);
+    INFO(run[1]->output());
+    CHECK(run[1]->said("the store at 127.0.0.1:" + at.port + ", which rank 0 holds,"));
+    run[0]->kill(SIGKILL);
+  }
+}
+
+TEST_CASE("meeting: nobody behind MASTER_ADDR, or somebody who is no store, within the deadline") {
+  const place p;
+  store_at nobody;
+  const int mute = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(mute, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::listen(mute, 16) == 0);
+  REQUIRE(::getsockname(mute, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  store_at silent;
+  silent.port = std::to_string(ntohs(address.sin_port));
+  for (store_at* at : {&nobody, &silent}) {
+    const auto c = start(p, "greet", 1, 2, at->environment(), "4");
+    CHECK(c->wait() == 1);
+    INFO(c->output());
+    CHECK(c->said("the store at 127.0.0.1:" + at->port + ", which rank 0 holds,"));
+    // What the process itself measured: the deadline holds, whatever the store's client adds up.
+    const auto text = c->output().find("the run took ");
+    REQUIRE(text != std::string::npos);
+    CHECK(std::stoi(c->output().substr(text + 13)) < 8000);
+  }
+  ::close(mute);
+}
+
+TEST_CASE("meeting: a second process of one rank is refused, and the first ones meet") {
+  const place p;
+  store_at at;
+  children run;
+  run.push_back(start(p, "greet", 0, 2, at.environment()));
+  REQUIRE(eventually([&] { return at.has("worker/0"); }));
+  const auto again = start(p, "greet", 0, 2, at.environment(), "10");
+  CHECK(again->wait() == 1);  // the port is taken
+  run.push_back(start(p, "greet", 1, 2, at.environment()));
+  check_well(run);
+}
+
+}  // namespace meetings_of_processes
