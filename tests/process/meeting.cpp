@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Workers that meet, as real processes that nobody but this test started; some never come, some are
 // killed or stopped while they wait.
-#include <weft/rpc/rendezvous.hpp>
-
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -10,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <process/child.hpp>
+#include <process/store_at.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,6 +23,7 @@ namespace meetings_of_processes {
 using namespace std::chrono_literals;
 using weft::testing::child;
 using weft::testing::eventually;
+using weft::testing::store_at;
 using variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string party = WEFT_TEST_PROGRAMS "/party";
@@ -173,55 +173,6 @@ TEST_CASE("meeting: one that is killed while it waits is named to all, at once")
   }
   CHECK(p.empty());
 }
-
-/// A port that was free a moment ago.
-std::string free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  ::close(fd);
-  return std::to_string(ntohs(address.sin_port));
-}
-
-/// A store that rank 0 serves, and a look into it.
-struct store_at {
-  std::string port = free_port();
-  [[nodiscard]] variables environment() const {
-    return {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-  }
-  [[nodiscard]] bool has(const std::string& key) {
-    try {
-      if (!store && !answers()) return false;
-      if (!store) {
-        c10d::TCPStoreOptions o;
-        o.port = static_cast<std::uint16_t>(std::stoi(port));
-        o.waitWorkers = false;
-        o.useLibUV = false;
-        o.timeout = 1s;
-        store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", o);
-      }
-      return store->check({"weft/0/" + key});
-    } catch (const std::exception&) {
-      return false;
-    }
-  }
-  /// The store's own client would wait, and complain at length.
-  [[nodiscard]] bool answers() const {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
-    const bool there = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-    ::close(fd);
-    return there;
-  }
-  c10::intrusive_ptr<c10d::TCPStore> store;
-};
 
 TEST_CASE("meeting: the token leaves the store once all have joined") {
   const place p;

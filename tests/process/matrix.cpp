@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSL-1.0
+// Kills and stops of real processes: each way × each stage of a run × rank 0 or another × TCP or
+// Unix sockets, three workers a cell. Prints one table; several cells run at once.
+#include <weft/wire/header.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <process/child.hpp>
+#include <process/store_at.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace matrix_of_ends {
+
+using weft::testing::child;
+using children = std::vector<std::unique_ptr<child>>;
+
+const std::string program = WEFT_TEST_PROGRAMS "/matrix";
+
+/// Silence is noticed from this version of the wire on, which knows pings.
+constexpr bool stops_are_noticed = weft::wire_version >= 2;
+
+struct cell {
+  int signal;
+  std::string stage;
+  int victim;
+  std::string transport;
+  std::string outcome{};  ///< for the table
+  std::string wrong{};    ///< what is not as it must be
+};
+
+/// The last sentence in which a worker says why it fails.
+std::string sentence(const child& c) {
+  const auto at = c.output().rfind("weft: worker");
+  if (at == std::string::npos) return "";
+  return c.output().substr(at, c.output().find('\n', at) - at);
+}
+
+/// A folder for temporary files, and a store.
+struct place {
+  place() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-cell-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("no folder");
+    root = name;
+  }
+  ~place() { std::filesystem::remove_all(root); }
+  /// Workers over TCP meet at a store of rank 0, those over Unix sockets in a file.
+  [[nodiscard]] std::unique_ptr<child> start(const cell& c, int rank) const {
+    std::vector<std::pair<std::string, std::string>> environment = {
+        {"RANK", std::to_string(rank)}, {"WORLD_SIZE", "3"},      {"LOCAL_WORLD_SIZE", "3"},
+        {"TMPDIR", root.string()},      {"OMP_NUM_THREADS", "1"}, {"WEFT_RUN_ID", "matrix"}};
+    if (c.transport == "tcp") {
+      for (const auto& variable : store.environment()) environment.push_back(variable);
+    }
+    return std::make_unique<child>(
+        std::vector<std::string>{program, c.transport, c.stage, std::to_string(c.victim)},
+        environment);
+  }
+  std::filesystem::path root;
+  weft::testing::store_at store;
+};
+
+/// Waits for the victim and the others to be where the stage wants them.
+void arrive(const cell& c, place& p, children& run) {
+  if (c.stage != "rendezvous") {
+    for (auto& worker : run) worker->read_until("ready");
+    return;
+  }
+  // Rank 2 never comes, so the other two wait: at the store, or with a seat in a file.
+  const bool there = weft::testing::eventually([&] {
+    if (c.transport == "tcp") {
+      return p.store.has("worker/0") && p.store.has("worker/1");
+    }
+    for (const int rank : {0, 1}) {
+      bool seated = false;
+      std::error_code ec;
+      for (const auto& e : std::filesystem::recursive_directory_iterator(p.root, ec)) {
+        std::ifstream in(e.path());
+        for (std::string line; std::getline(in, line);) {
+          seated = seated || line.starts_with(std::to_string(rank) + " ");
+        }
+      }
+      if (!seated) return false;
+    }
+    return true;
+  });
+  if (!there) throw std::runtime_error("the workers do not meet");
+}
+
+/// What a survivor must say: it names the victim, or in a meeting what it can know of it.
+bool names_victim(const cell& c, const std::string& said) {
+  const std::string victim = std::to_string(c.victim);
+  if (c.stage != "rendezvous") return said.find("'worker" + victim + "'") != std::string::npos;
+  const bool missing = said.find("are missing: 2") != std::string::npos;
+  if (c.transport == "tcp") {
+    return c.victim == 0 ? said.find("which rank 0 holds") != std::string::npos : missing;
+  }
+  if (c.signal == SIGSTOP) return missing;
+  return said.find("rank " + victim + " died while the workers met") != std::string::npos;
+}
+
+void play(cell& c) {
+  try {
+    place p;
+    children run;
+    const int started = c.stage == "rendezvous" ? 2 : 3;
+    for (int rank = 0; rank < started; ++rank) run.push_back(p.start(c, rank));
+    arrive(c, p, run);
+    run[static_cast<std::size_t>(c.victim)]->kill(c.signal);
+    for (int rank = 0; rank < started; ++rank) {
+      if (rank == c.victim) continue;
+      child& survivor = *run[static_cast<std::size_t>(rank)];
+      const int status = survivor.wait();
+      const std::string said = sentence(survivor);
+      c.outcome += (c.outcome.empty() ? "" : " ") + std::to_string(status);
+      const bool may_be_well = c.stage == "leaving";
+      const bool right =
+          status == 0 ? may_be_well && said.empty() : status == 1 && names_victim(c, said);
+      if (!right) {
+        c.wrong += "rank " + std::to_string(rank) + " ended with " + std::to_string(status) +
+                   " and said:\n" + survivor.output() + "\n";
+      }
+    }
+    run[static_cast<std::size_t>(c.victim)]->kill(SIGKILL);
+  } catch (const std::exception& e) {
+    c.outcome += "?";
+    c.wrong += e.what();
+  }
+}
+
+/// All cells, some at once: they wait more than they compute.
+void play_all(std::vector<cell>& cells) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::future<void>> players;
+  for (int i = 0; i < 5; ++i) {
+    players.push_back(std::async(std::launch::async, [&] {
+      for (std::size_t at = next++; at < cells.size(); at = next++) play(cells[at]);
+    }));
+  }
+  for (auto& p : players) p.get();
+}
+
+TEST_CASE("matrix: kills and stops at every stage, with the right outcome in each cell") {
+  const std::vector<std::string> stages = {"rendezvous", "idle",      "coroutine", "plain",
+                                           "40MB to",    "40MB from", "backward",  "step",
+                                           "returned",   "leaving"};
+  std::vector<cell> cells;
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    for (const auto& stage : stages) {
+      if (signal == SIGSTOP && !stops_are_noticed && stage != "rendezvous") continue;
+      for (const int victim : {0, 1}) {
+        for (const char* transport : {"tcp", "unix"}) {
+          cells.push_back({signal, stage, victim, transport});
+        }
+      }
+    }
+  }
+  play_all(cells);
+  std::string table = "statuses of the survivors; all that are not 0 name the victim\n"
+                      "signal  | stage      | victim | tcp   | unix\n";
+  for (std::size_t i = 0; i + 1 < cells.size(); i += 2) {
+    const cell& c = cells[i];
+    auto padded = [](std::string text, std::size_t width) {
+      text.resize(std::max(width, text.size()), ' ');
+      return text;
+    };
+    table += std::string(c.signal == SIGKILL ? "SIGKILL" : "SIGSTOP") + " | " +
+             padded(c.stage, 10) + " | rank " + std::to_string(c.victim) + " | " +
+             padded(c.outcome, 5) + " | " + cells[i + 1].outcome + "\n";
+  }
+  std::cout << table << std::flush;
+  for (const cell& c : cells) {
+    CAPTURE(c.signal);
+    CAPTURE(c.stage);
+    CAPTURE(c.victim);
+    CAPTURE(c.transport);
+    INFO(c.wrong);
+    CHECK(c.wrong.empty());
+  }
+}
+
+/// Connections to an endpoint "host:port" that say `text` and stay.
+class strangers {
+ public:
+  strangers(const std::string& endpoint, int count, const std::string& text) {
+    const auto colon = endpoint.rfind(':');
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(endpoint.substr(colon + 1))));
+    for (int i = 0; i < count; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      connected_ += ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+      static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+      sockets_.push_back(fd);
+    }
+  }
+  strangers(const strangers&) = delete;
+  strangers& operator=(const strangers&) = delete;
+  ~strangers() {
+    for (const int fd : sockets_) ::close(fd);
+  }
+  [[nodiscard]] int connected() const { return connected_; }
+  [[nodiscard]] bool all_sent_away() const {
+    return std::all_of(sockets_.begin(), sockets_.end(), [](int fd) {
+      return weft::testing::eventually([fd] {
+        char answer[256];  // a refusal, maybe
+        const auto got = ::recv(fd, answer, sizeof answer, MSG_DONTWAIT);
+        return got == 0 || (got < 0 && errno != EAGAIN);
+      });
+    });
+  }
+
+ private:
+  std::vector<int> sockets_;
+  int connected_ = 0;
+};
+
+TEST_CASE("matrix: strangers at the port of rank 0 do not end a run, nor get in") {
+  cell c{SIGKILL, "strangers", 1, "tcp"};
+  const place p;
+  children run;
+  for (int rank = 0; rank < 3; ++rank) run.push_back(p.start(c, rank));
+  for (const int rank : {1, 2}) run[static_cast<std::size_t>(rank)]->read_until("round");
+  run[0]->read_until("listens ");
+  run[0]->read_until("\n");
+  const auto at = run[0]->output().find("listens ") + 8;
+  const std::string endpoint = run[0]->output().substr(at, run[0]->output().find('\n', at) - at);
+  std::string header(64, '\0');
+  header.replace(0, 6, std::string("WEFT") + static_cast<char>(weft::wire_version) + '\4');
+  const strangers silent(endpoint, 100, "");
+  const strangers garbage(endpoint, 100, std::string(1000, '\xaa'));
+  const strangers half(endpoint, 100, header.substr(0, 32));
+  const strangers request(endpoint, 100, header);
+  CHECK(silent.connected() + garbage.connected() + half.connected() + request.connected() == 400);
+  // All are sent away, the silent ones when their time is over, and the run goes on.
+  for (const strangers* s : {&silent, &garbage, &half, &request}) CHECK(s->all_sent_away());
+  run[2]->read_until("round", run[2]->count("round") + 2);
+  const strangers more(endpoint, 10, "hello");
+  CHECK(more.connected() == 10);
+  run[1]->kill(SIGKILL);
+  for (const int rank : {0, 2}) {
+    child& survivor = *run[static_cast<std::size_t>(rank)];
+    CHECK(survivor.wait() == 1);
+    INFO(survivor.output());
+    CHECK(sentence(survivor).find("'worker1'") != std::string::npos);
+  }
+}
+
+}  // namespace matrix_of_ends
