@@ -120,6 +120,7 @@ int run_here(const placement& where, worker_main main_, options o) {
     Life life(std::make_unique<network_of<Transports...>>(make_transport<Transports>(address)...),
               o);
     self.addresses = life.addresses();
+    self.window = o.window_bytes;
     if (where.size > 1) {
       meeting met = meet(where, self, o.rendezvous_deadline, random);
       all = std::move(met.all);

@@ -24,7 +24,8 @@ namespace weft::detail {
   return nlohmann::json{{"name", m.name},
                         {"role", m.role},
                         {"incarnation", m.incarnation.text()},
-                        {"addresses", addresses}}
+                        {"addresses", addresses},
+                        {"window", m.window}}
       .dump();
 }
 /// Throws rpc_error rendezvous_failed if that is no worker.
@@ -37,6 +38,7 @@ namespace weft::detail {
     const auto incarnation = id128::parse(json.at("incarnation").get<std::string>());
     if (!incarnation) throw rpc_error(errc::rendezvous_failed, "a worker's incarnation is no id");
     m.incarnation = *incarnation;
+    m.window = json.at("window").get<std::uint64_t>();
     for (const auto& a : json.at("addresses")) {
       m.addresses.push_back({a.at(0).get<std::string>(), a.at(1).get<std::string>()});
     }
