@@ -8,6 +8,7 @@
 #include <weft/rpc/placement.hpp>
 #include <weft/rpc/rendezvous.hpp>
 #include <weft/rpc/runtime.hpp>
+#include <weft/rpc/table.hpp>
 #include <weft/services.hpp>
 #include <weft/transport/inproc.hpp>
 
@@ -62,6 +63,16 @@ template <class = void>
   if (!result) return 0;
   std::cerr << "weft: " + name + ": " + result.message() + "\n" << std::flush;
   return 1;
+}
+
+/// Why no worker of this program may run anything, or success.
+[[nodiscard]] inline error unfit_program() {
+  try {
+    const function_table all;
+    return {};
+  } catch (const rpc_error& e) {
+    return e.error();
+  }
 }
 
 template <class = void>
@@ -153,6 +164,7 @@ template <transport... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: run needs at least one transport: weft::run<weft::tcp>(main_)");
+  if (const error unfit = detail::unfit_program()) return detail::conclude("run", unfit);
   using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     return detail::run_threads<life>(std::move(main_), std::move(o));

@@ -111,7 +111,7 @@ TEST_CASE("function: named keeps everything but the name") {
   using renamed = function<named<"scale/2", &scale>>;
   CHECK(renamed::name() == "scale/2");
   CHECK(plain::name() == "functions::scale");
-  CHECK(renamed::id != plain::id);
+  CHECK(renamed::id() != plain::id());
   CHECK(renamed::signature == plain::signature);
   CHECK((renamed::pointer == plain::pointer));
   CHECK(std::same_as<renamed::parameters, plain::parameters>);

@@ -23,7 +23,7 @@ consteval bool check_call() {
     WEFT_REQUIRE((called_on_a_peer<F>),
                  "weft: a member function, or one whose first parameter is T&, needs an object: "
                  "call it through a weft::rref<T>.",
-                 "weft: ", function<F>::name(), " needs an object of type ",
+                 "weft: ", name_of<F>::value(), " needs an object of type ",
                  spelled<typename function<F>::object>(), ": call it through a weft::rref to one.");
     if constexpr (called_on_a_peer<F>) {
       static_assert(check_declaration<F>());
@@ -42,7 +42,7 @@ consteval bool check_object_call() {
     WEFT_REQUIRE((called_on_an_object<F, T>),
                  "weft: a function called through a weft::rref<T> is a member of T, or takes T& as "
                  "its first parameter (after an injected one).",
-                 "weft: ", function<F>::name(), " is neither a member of ", spelled<T>(),
+                 "weft: ", name_of<F>::value(), " is neither a member of ", spelled<T>(),
                  ", nor does it take a ", spelled<T>(),
                  "& as its first parameter (after an injected one).");
     if constexpr (called_on_an_object<F, T>) {
@@ -61,7 +61,7 @@ consteval bool check_result() {
   WEFT_REQUIRE((result_can_be_sent<F, result>),
                "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "
                "return a value that weft can encode.",
-               "weft: the result of ", function<F>::name(), ", ", spelled<result>(),
+               "weft: the result of ", name_of<F>::value(), ", ", spelled<result>(),
                ", cannot be sent; leave it where it is with remote<&f>(...), or return a value "
                "that weft can encode.");
   return true;

@@ -65,6 +65,8 @@ inline const char* text_of(errc code) noexcept {
     return "autograd pass aborted";
   case errc::worker_failed:
     return "worker failed";
+  case errc::ambiguous_function:
+    return "ambiguous function";
   }
   return "unknown error";
 }

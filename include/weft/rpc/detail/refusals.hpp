@@ -81,26 +81,26 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((injected_type_comes_first<F, Position, P>),
                  "weft: weft::worker& or const weft::caller& is injected as the first parameter, "
                  "written exactly so.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
                  ": weft::worker& or const weft::caller& is injected as the first parameter, "
                  "written exactly so.");
   } else if constexpr (!no_rvalue_reference<F, Position, P>) {
     WEFT_REQUIRE((no_rvalue_reference<F, Position, P>),
                  "weft: a parameter cannot be an rvalue reference; take it by value.",
-                 "weft: parameter ", Position, " of ", function<F>::name(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(),
                  " is an rvalue reference, ", spelled<P>(), "; take it by value.");
   } else if constexpr (!no_mutable_reference<F, Position, P>) {
     WEFT_REQUIRE((no_mutable_reference<F, Position, P>),
                  "weft: a parameter cannot be a T&, for the caller would not see the changes; take "
                  "it by value or const T& and return the result.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is ", spelled<P>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is ", spelled<P>(),
                  ", but the caller would not see the changes; take it by value or by const "
                  "reference and return the result.");
   } else if constexpr (!no_pointer<F, Position, P>) {
     WEFT_REQUIRE((no_pointer<F, Position, P>),
                  "weft: a parameter cannot be a pointer, for it means nothing in another process; "
                  "take a value (std::string for text, std::vector for arrays) or a weft::rref<T>.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is a pointer, ",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is a pointer, ",
                  spelled<P>(),
                  ", which means nothing in another process; take a value "
                  "(std::string for text, std::vector for arrays) or a weft::rref<T>.");
@@ -108,7 +108,7 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((no_view<F, Position, P>),
                  "weft: a parameter cannot be a view (string_view, span, ArrayRef), for nothing "
                  "holds what it looks at; take std::string or std::vector.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is a view, ",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is a view, ",
                  spelled<P>(),
                  ", and nothing holds what it looks at; take std::string or "
                  "std::vector.");
@@ -116,7 +116,7 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((can_be_sent<F, Position, P>),
                  "weft: this parameter cannot be sent: it or a part of it is no type that weft "
                  "knows, no plain aggregate, and has no codec with a weft::structure.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
                  ", cannot be sent: it or a part of it is no type that weft knows, no plain "
                  "aggregate, and has no codec with a weft::structure.");
   }
@@ -134,12 +134,12 @@ consteval bool check_declaration() {
   WEFT_REQUIRE((no_ellipsis<F>),
                "weft: a function with C's ... cannot be called, for nothing says what it is given; "
                "take a std::vector.",
-               "weft: ", function<F>::name(),
+               "weft: ", name_of<F>::value(),
                " has C's ..., and nothing says what it is given; take a std::vector.");
   WEFT_REQUIRE((light_takes_no_worker<F>),
                "weft: a light function runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.",
-               "weft: ", function<F>::name(),
+               "weft: ", name_of<F>::value(),
                " is light and runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.");
   return []<class... P>(std::type_identity<std::tuple<P...>>) {
@@ -173,7 +173,7 @@ consteval bool check_argument() {
   using parameter = std::tuple_element_t<Argument - 1, typename function<F>::arguments>;
   WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
                "weft: this argument does not convert to the function's parameter.",
-               "weft: argument ", Argument, " of ", function<F>::name(), ", ", spelled<Given>(),
+               "weft: argument ", Argument, " of ", name_of<F>::value(), ", ", spelled<Given>(),
                ", does not convert to ", spelled<parameter>(), ".");
   return true;
 }
@@ -182,7 +182,7 @@ template <auto F, std::size_t Given, std::size_t Takes>
 consteval void check_count() {
   WEFT_REQUIRE((argument_count_fits<F, Given, Takes>),
                "weft: this call gives another number of arguments than the function takes.",
-               "weft: ", function<F>::name(), " takes ", Takes, " arguments, ", Given, " given.");
+               "weft: ", name_of<F>::value(), " takes ", Takes, " arguments, ", Given, " given.");
 }
 
 template <auto F, bool... IsOption, class... Args>
@@ -190,7 +190,7 @@ consteval bool check_arguments(types<Args...>) {
   WEFT_REQUIRE(
       (options_come_last<IsOption...>),
       "weft: call options (weft::within, weft::as_expected, ...) come after all arguments.",
-      "weft: in a call of ", function<F>::name(),
+      "weft: in a call of ", name_of<F>::value(),
       ", options (weft::within, weft::as_expected, ...) come after all arguments.");
   if constexpr (options_come_last<IsOption...>) {
     constexpr std::size_t given = arguments_before_options<IsOption...>();
