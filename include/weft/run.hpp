@@ -22,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -183,6 +184,15 @@ template <transport... Transports>
     }
     return detail::run_here<life, Transports...>(placement{}, std::move(main_), std::move(o));
   }
+}
+
+/// A slip, for which there is a sentence.
+template <transport... Transports, class Main>
+  requires(!std::is_convertible_v<Main, worker_main>)
+[[nodiscard]] int run(Main&&, options = {}) {
+  static_assert(std::is_convertible_v<Main, worker_main>,
+                "weft: main_ must be callable as asio::awaitable<void> main_(weft::worker& me)");
+  return 1;
 }
 
 }  // namespace weft

@@ -122,10 +122,17 @@ inline std::string error::message() const {
   if (!d.peer.empty()) out += (out.empty() ? "worker '" : " on worker '") + d.peer + "'";
   if (!out.empty()) out += ": ";
   out += code_.message();
-  if (!d.text.empty()) out += ": " + d.text;
+  if (d.text.starts_with(out + ": ")) {
+    out = d.text;  // it quotes an error of the same worker and kind
+  } else if (!d.text.empty()) {
+    out += ": " + d.text;
+  }
   if (d.elapsed.count() > 0) out += " (after " + std::to_string(d.elapsed.count() / 1000) + " ms)";
   if (!d.function.empty()) out += std::string(" [") + weft::detail::text_of(d.ran) + "]";
-  if (d.cause_code) out += "; caused by: " + cause().message();
+  if (d.cause_code) {
+    const std::string why = cause().message();
+    if (out.find(why) == std::string::npos) out += "; caused by: " + why;
+  }
   return out;
 }
 

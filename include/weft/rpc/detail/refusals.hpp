@@ -5,6 +5,7 @@
 
 #include <weft/rpc/function.hpp>
 #include <weft/wire/detail/sentence.hpp>
+#include <weft/wire/detail/undescribed.hpp>
 #include <weft/wire/structure.hpp>
 
 #include <array>
@@ -54,6 +55,13 @@ consteval bool is_array_ref() {
   return name.starts_with("c10::") && name.substr(0, name.find('<')).ends_with("ArrayRef");
 }
 
+// Types of libtorch that look like values and have no codec, by name too.
+template <class T>
+consteval bool is_without_codec() {
+  const std::string_view name = spelled<T>();
+  return name == "c10::Scalar" || name == "c10::Device";
+}
+
 template <class T>
 inline constexpr bool is_injected_type = std::is_same_v<std::remove_cvref_t<T>, worker> ||
                                          std::is_same_v<std::remove_cvref_t<T>, caller>;
@@ -73,6 +81,9 @@ template <auto F, std::size_t Position, class P>
 inline constexpr bool no_view =
     !is_view_type<std::remove_cvref_t<P>> && !is_array_ref<std::remove_cvref_t<P>>();
 template <auto F, std::size_t Position, class P>
+inline constexpr bool has_codec_of_its_own = !is_without_codec<std::remove_cvref_t<P>>();
+// Part is P, or what in P cannot be sent.
+template <auto F, std::size_t Position, class P, class Part = P>
 inline constexpr bool can_be_sent = describable<P>;
 
 template <auto F, std::size_t Position, class P>
@@ -112,13 +123,23 @@ consteval bool check_parameter() {
                  spelled<P>(),
                  ", and nothing holds what it looks at; take std::string or "
                  "std::vector.");
+  } else if constexpr (!has_codec_of_its_own<F, Position, P>) {
+    WEFT_REQUIRE(
+        (has_codec_of_its_own<F, Position, P>),
+        "weft: a c10::Scalar or c10::Device has no codec; send a number (or a tensor), and "
+        "a device as its name, device.str().",
+        "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
+        ", has no codec; send a number (or a tensor), and a device as its name, "
+        "device.str().");
   } else {
-    WEFT_REQUIRE((can_be_sent<F, Position, P>),
-                 "weft: this parameter cannot be sent: it or a part of it is no type that weft "
-                 "knows, no plain aggregate, and has no codec with a weft::structure.",
+    using part = typename undescribed<std::remove_cvref_t<P>>::type;
+    WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
+                 "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
+                 "that weft knows, no plain aggregate, and has no codec with a weft::structure.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
-                 ", cannot be sent: it or a part of it is no type that weft knows, no plain "
-                 "aggregate, and has no codec with a weft::structure.");
+                 ", cannot be sent: ", spelled<part>(),
+                 ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
+                 "codec with a weft::structure.");
   }
   return true;
 }
