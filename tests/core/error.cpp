@@ -79,8 +79,8 @@ TEST_CASE("error: a cause that the text quotes is not said again") {
                           });
   const std::string text = outer.message();
   CHECK(text ==
-        "call of 'app::step' on worker 'w1': remote exception: call of 'app::forward' on worker "
-        "'w2': remote exception: no such layer (after 3 ms) [executed] [executed]");
+        "call of 'app::step' on worker 'w1': remote exception [executed]; caused by: call of "
+        "'app::forward' on worker 'w2': remote exception: no such layer (after 3 ms) [executed]");
   CHECK(outer.cause().message() == inner.message());
   const error twice = error(errc::rref_lost, outer.message()).with([&](error_detail& d) {
     d.cause_code = outer.code();
@@ -88,6 +88,8 @@ TEST_CASE("error: a cause that the text quotes is not said again") {
   });
   CHECK(times(twice.message(), "no such layer") == 1);
   CHECK(times(twice.message(), "app::step") == 1);
+  const error longer = outer.with([](error_detail& d) { d.text = "while stepping: " + d.text; });
+  CHECK(times(longer.message(), "no such layer") == 1);
 }
 
 TEST_CASE("error: with changes a copy and keeps everything else") {

@@ -117,22 +117,21 @@ inline const error_detail& error::detail() const noexcept {
 inline std::string error::message() const {
   if (!code_) return "success";
   const error_detail& d = detail();
+  const std::string why = d.cause_code ? cause().message() : std::string();
   std::string out;
   if (!d.function.empty()) out += "call of '" + d.function + "'";
   if (!d.peer.empty()) out += (out.empty() ? "worker '" : " on worker '") + d.peer + "'";
   if (!out.empty()) out += ": ";
   out += code_.message();
+  // Texts quote errors of the same worker and kind, and causes: each is said once.
   if (d.text.starts_with(out + ": ")) {
-    out = d.text;  // it quotes an error of the same worker and kind
-  } else if (!d.text.empty()) {
+    out = d.text;
+  } else if (!d.text.empty() && d.text != why) {
     out += ": " + d.text;
   }
   if (d.elapsed.count() > 0) out += " (after " + std::to_string(d.elapsed.count() / 1000) + " ms)";
   if (!d.function.empty()) out += std::string(" [") + weft::detail::text_of(d.ran) + "]";
-  if (d.cause_code) {
-    const std::string why = cause().message();
-    if (out.find(why) == std::string::npos) out += "; caused by: " + why;
-  }
+  if (!why.empty() && out.find(why) == std::string::npos) out += "; caused by: " + why;
   return out;
 }
 
