@@ -88,6 +88,20 @@ TEST_CASE("error: a cause that the text quotes is not said again") {
   });
   CHECK(times(twice.message(), "no such layer") == 1);
   CHECK(times(twice.message(), "app::step") == 1);
+  // What a reference keeps, and whoever uses it meets.
+  const error kept =
+      error(errc::remote_exception, "no such layer", execution::executed).with([](error_detail& d) {
+        d.peer = "w1";
+      });
+  const error met =
+      error(errc::remote_exception, kept.message(), execution::executed).with([&](error_detail& d) {
+        d.function = "app::forward";
+        d.peer = "w1";
+        d.cause_code = kept.code();
+        d.cause = kept.shared_detail();
+      });
+  CHECK(met.message() ==
+        "call of 'app::forward' on worker 'w1': remote exception: no such layer [executed]");
   const error longer = outer.with([](error_detail& d) { d.text = "while stepping: " + d.text; });
   CHECK(times(longer.message(), "no such layer") == 1);
 }

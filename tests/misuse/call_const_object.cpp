@@ -1,4 +1,4 @@
-// expect: weft: .*T& as its first parameter.*const T& is an argument
+// expect: weft: .*& as its first parameter.*const T& is an argument
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/rref.hpp>
 

@@ -152,8 +152,8 @@ class function_table {
     throw rpc_error(errc::ambiguous_function,
                     "'" + std::string(f.name) + "', in " + f.file +
                         ", has no name that every compiler finds (a part of it is a lambda, a "
-                        "local or unnamed class, or an expression); give it one: "
-                        "weft::named<\"name\", &f>");
+                        "local or unnamed class, or an expression); put the class into a "
+                        "namespace, or give the function a name: weft::named<\"name\", &f>");
   }
   std::vector<const function_entry*> functions_;
 };

@@ -136,8 +136,8 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
                  "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
                  "that weft knows, no plain aggregate, and has no codec with a weft::structure.",
-                 "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
-                 ", cannot be sent: ", spelled<part>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(),
+                 " cannot be sent: ", spelled<part>(),
                  ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
                  "codec with a weft::structure.");
   }
