@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/invocation.hpp>
+#include <weft/rpc/peer.hpp>
 #include <weft/rpc/table.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <rpc/cluster.hpp>
 #include <string>
 #include <string_view>
 
@@ -152,6 +154,24 @@ int nth() {
 [[maybe_unused]] void specialisations() {
   weft::expose<&nth<1>>();
   weft::expose<&nth<2>>();
+}
+
+template <class T>
+struct counter {
+  static std::string counts(T x) { return std::to_string(sizeof(T)) + ":" + std::to_string(x); }
+};
+
+TEST_CASE("table: a call reaches the very specialisation that was named") {
+  weft::testing::everywhere(2, [](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const weft::peer p = me.peer(1);
+    CHECK(co_await p.call<&nth<1>>() == 1);
+    CHECK(co_await p.call<&nth<2>>() == 2);
+    CHECK(co_await p.call<&counter<int>::counts>(3) == "4:3");
+    // Of one signature, for both travel as eight bytes.
+    CHECK(co_await p.call<&counter<long>::counts>(3) == "8:3");
+    CHECK(co_await p.call<&counter<long long>::counts>(4) == "8:4");
+  });
 }
 
 TEST_CASE("table: specialisations of one template have entries of their own") {
