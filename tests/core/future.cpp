@@ -152,7 +152,7 @@ TEST_CASE("future: a result that is neither default constructible nor copyable i
   CHECK(value == 8);
 }
 
-TEST_CASE("future: cancelling who moves a result out cancels the work") {
+TEST_CASE("future: dropping the wait that moves a result out cancels the work") {
   asio::io_context io;
   const auto e = make_ref<event>();
   std::string ending;
