@@ -3,13 +3,15 @@
 #   weft::torch       torch_cpu + c10, which is all that weft needs
 #   weft::torch_cuda  torch_cuda + c10_cuda, for targets that ask for CUDA (where they exist)
 # without find_package(Torch), which needs a CUDA toolkit for a CUDA wheel and links libtorch_cuda
-# into every program. The first of these that passes a probe (torch_probe.cpp) is taken:
-#   1. where CMake is pointed: WEFT_TORCH_DIR (the folder with include/ and lib/), Torch_DIR,
-#      CMAKE_PREFIX_PATH;  2. the torch of the Python on PATH, found by its files;
+# into every program. WEFT_TORCH_DIR, if it is set, is the one to take: the folder with include/ and
+# lib/, which is .../site-packages/torch for a torch that pip installed. Else it is the first of these
+# that passes a probe (torch_probe.cpp):
+#   1. where CMake is pointed: Torch_DIR, CMAKE_PREFIX_PATH;
+#   2. the torch of the Python on PATH, found by its files;
 #   3. Debian's libtorch-dev;  4. with WEFT_PRIVATE_TORCH, a virtual environment in WEFT_DEPS_DIR,
 #      made here.
-# Sets WEFT_TORCH_ROOT, and WEFT_TORCHRUN (a command as a list) where torchrun came with it.
-include_guard(GLOBAL)
+# Sets WEFT_TORCH_FOUND, or WEFT_TORCH_WHY (a sentence that says what to do); WEFT_TORCH_ROOT, and
+# WEFT_TORCHRUN (a command as a list) where torchrun came with it.
 
 set(WEFT_TORCH_MINIMUM 2.6.0)
 set(WEFT_TORCH_WANTED 2.11.0) # what the private environment gets
@@ -152,7 +154,8 @@ endfunction()
 function(_weft_torch_candidates out)
   set(found "")
   if(WEFT_TORCH_DIR)
-    list(APPEND found "WEFT_TORCH_DIR|${WEFT_TORCH_DIR}")
+    set(${out} "WEFT_TORCH_DIR|${WEFT_TORCH_DIR}" PARENT_SCOPE)
+    return()
   endif()
   if(Torch_DIR)
     get_filename_component(root "${Torch_DIR}/../../.." ABSOLUTE)
@@ -209,7 +212,10 @@ function(_weft_torch_import root)
   set(WEFT_TORCHRUN "${torchrun}" CACHE INTERNAL "torchrun of that libtorch")
 endfunction()
 
-if(NOT TARGET weft::torch)
+set(WEFT_TORCH_WHY "")
+if(TARGET weft::torch)
+  set(WEFT_TORCH_FOUND TRUE)
+else()
   find_package(Threads REQUIRED)
   set(WEFT_TORCH_FOUND FALSE)
   _weft_torch_candidates(_weft_candidates)
@@ -224,13 +230,19 @@ if(NOT TARGET weft::torch)
     endif()
     message(STATUS "weft: not using ${_weft_what} (${_weft_root}): ${_weft_why}")
   endforeach()
-  if(NOT WEFT_TORCH_FOUND AND WEFT_PRIVATE_TORCH)
+  if(NOT WEFT_TORCH_FOUND AND WEFT_TORCH_DIR)
+    set(WEFT_TORCH_WHY "weft: WEFT_TORCH_DIR is ${WEFT_TORCH_DIR}, but ${_weft_why}: set it to the \
+folder with libtorch's include/ and lib/ (of a pip install: .../site-packages/torch).")
+  elseif(NOT WEFT_TORCH_FOUND AND WEFT_PRIVATE_TORCH)
     _weft_private_torch(_weft_root)
     _weft_torch_probe(_weft_why "${_weft_root}")
     if(_weft_why)
       message(FATAL_ERROR "weft: the private libtorch in ${_weft_root} is of no use: ${_weft_why}")
     endif()
     set(WEFT_TORCH_FOUND TRUE)
+  elseif(NOT WEFT_TORCH_FOUND)
+    set(WEFT_TORCH_WHY "weft: found no libtorch ${WEFT_TORCH_MINIMUM} or newer: configure with \
+-DWEFT_TORCH_DIR=<the folder with its include/ and lib/> (of a pip install: .../site-packages/torch).")
   endif()
   if(WEFT_TORCH_FOUND)
     _weft_torch_import("${_weft_root}")
@@ -238,8 +250,5 @@ if(NOT TARGET weft::torch)
       message(STATUS "weft: using libtorch in ${_weft_root}")
       set(WEFT_TORCH_SAID "${_weft_root}" CACHE INTERNAL "")
     endif()
-  else()
-    message(FATAL_ERROR "weft: found no libtorch ${WEFT_TORCH_MINIMUM} or newer: \
-configure with -DWEFT_TORCH_DIR=<the folder with its include/ and lib/>.")
   endif()
 endif()

@@ -11,6 +11,7 @@
 #include <weft/rpc/placement.hpp>
 #include <weft/rpc/rendezvous.hpp>
 #include <weft/rpc/runtime.hpp>
+#include <weft/rpc/table.hpp>
 #include <weft/services.hpp>
 #include <weft/transport/inproc.hpp>
 
@@ -32,6 +33,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,16 @@ template <class = void>
   if (!result) return 0;
   std::cerr << "weft: " + name + ": " + result.message() + "\n" << std::flush;
   return 1;
+}
+
+/// Why no worker of this program may run anything, or success.
+[[nodiscard]] inline error unfit_program() {
+  try {
+    const function_table all;
+    return {};
+  } catch (const rpc_error& e) {
+    return e.error();
+  }
 }
 
 /// Ends the process while threads that do not end still use everything. What was printed is written
@@ -239,6 +251,7 @@ template <transport... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: run needs at least one transport: weft::run<weft::tcp>(main_)");
+  if (const error unfit = detail::unfit_program()) return detail::conclude("run", unfit);
   using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     return detail::run_threads<life>(std::move(main_), std::move(o));
@@ -263,6 +276,15 @@ template <transport... Transports>
     }
     return detail::run_here<life, Transports...>(placement{}, std::move(main_), std::move(o));
   }
+}
+
+/// A slip, for which there is a sentence.
+template <transport... Transports, class Main>
+  requires(!std::is_convertible_v<Main, worker_main>)
+[[nodiscard]] int run(Main&&, options = {}) {
+  static_assert(std::is_convertible_v<Main, worker_main>,
+                "weft: main_ must be callable as asio::awaitable<void> main_(weft::worker& me)");
+  return 1;
 }
 
 }  // namespace weft

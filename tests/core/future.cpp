@@ -136,6 +136,35 @@ TEST_CASE("future: a result without a default constructor comes by get") {
   CHECK(value == 7);
 }
 
+struct only_moved {
+  explicit only_moved(int v) : value(std::make_unique<int>(v)) {}
+  std::unique_ptr<int> value;
+};
+asio::awaitable<only_moved> make_only_moved() { co_return only_moved(8); }
+
+TEST_CASE("future: a result that is neither default constructible nor copyable is moved out") {
+  asio::io_context io;
+  int value = 0;
+  auto use = [&](future<only_moved> x) -> asio::awaitable<void> {
+    value = *(co_await std::move(x).get()).value;
+  };
+  task t(io, use(start_on(io.get_executor(), make_only_moved())));
+  settle(io);
+  CHECK(value == 8);
+}
+
+TEST_CASE("future: dropping the wait that moves a result out cancels the work") {
+  asio::io_context io;
+  const auto e = make_ref<event>();
+  std::string ending;
+  {
+    const auto waits = std::move(start_on(io.get_executor(), watched(e, ending))).get();
+    settle(io);
+  }
+  settle(io);
+  CHECK(ending == "cancelled");
+}
+
 TEST_CASE("future: dropping an unfinished one cancels the work") {
   asio::io_context io;
   const auto e = make_ref<event>();

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -37,6 +39,49 @@ TEST_CASE("examples: the README shows them as they are") {
     CAPTURE(name);
     const std::string shown = "```cpp\n" + program(std::string("examples/") + name) + "```";
     CHECK(readme.find(shown) != std::string::npos);
+  }
+}
+
+struct part {
+  std::string title;
+  std::string code;
+};
+
+/// What stands between `// [title]` and `// [end]`.
+std::vector<part> parts(const std::string& path) {
+  std::istringstream lines(text_of(path));
+  std::vector<part> out;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "// [end]") {
+      inside = false;
+    } else if (line.starts_with("// [") && line.ends_with("]")) {
+      REQUIRE_MESSAGE(!inside, line);
+      out.push_back({line.substr(4, line.size() - 5), {}});
+      inside = true;
+    } else if (inside) {
+      out.back().code += line + '\n';
+    }
+  }
+  CHECK_FALSE(inside);
+  return out;
+}
+
+TEST_CASE("examples: the README shows each part of the tour as it is, in ten lines at most") {
+  const std::string readme = text_of("README.md");
+  const std::vector<part> all = parts("examples/tour.cpp");
+  CHECK(all.size() >= 8);
+  std::string titles;
+  for (const part& p : all) {
+    CAPTURE(p.title);
+    titles += p.title + ' ';
+    CHECK(std::count(p.code.begin(), p.code.end(), '\n') <= 10);
+    CHECK(readme.find("```cpp\n" + p.code + "```") != std::string::npos);
+  }
+  for (const char* shown : {"start", "post", "remote", "within", "as_expected", "with_task_group",
+                            "event", "light", "named", "expose", "optim"}) {
+    CAPTURE(shown);
+    CHECK(titles.find(shown) != std::string::npos);
   }
 }
 

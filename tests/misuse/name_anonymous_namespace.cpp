@@ -6,4 +6,4 @@ namespace {
 int hidden(int x) { return x; }
 }  // namespace
 
-int main() { return static_cast<int>(weft::function_id<&hidden>); }
+int main() { return static_cast<int>(weft::function_id<&hidden>()); }

@@ -4,4 +4,4 @@
 
 int half(int x);
 
-int main() { return static_cast<int>(weft::function_id<weft::named<"", &half>>); }
+int main() { return static_cast<int>(weft::function_id<weft::named<"", &half>>()); }

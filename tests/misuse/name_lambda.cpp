@@ -3,5 +3,5 @@
 #include <weft/rpc/identity.hpp>
 
 int main() {
-  return static_cast<int>(weft::function_id<[](int x) { return x; }>);
+  return static_cast<int>(weft::function_id<[](int x) { return x; }>());
 }

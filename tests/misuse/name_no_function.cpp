@@ -2,4 +2,4 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/identity.hpp>
 
-int main() { return static_cast<int>(weft::function_id<42>); }
+int main() { return static_cast<int>(weft::function_id<42>()); }

@@ -7,4 +7,4 @@ struct point {
 };
 point operator+(point a, point b);
 
-int main() { return static_cast<int>(weft::function_id<&operator+ >); }
+int main() { return static_cast<int>(weft::function_id<&operator+ >()); }

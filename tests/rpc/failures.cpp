@@ -128,12 +128,12 @@ TEST_CASE("call: an unknown function, and one with another signature") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     using known = weft::function<&add>;
-    CHECK_FALSE(co_await call_raw(me, 1, known::id, known::signature));
-    const auto unknown = co_await call_raw(me, 1, known::id + 1, known::signature);
+    CHECK_FALSE(co_await call_raw(me, 1, known::id(), known::signature));
+    const auto unknown = co_await call_raw(me, 1, known::id() + 1, known::signature);
     CHECK(unknown == errc::unknown_function);
     CHECK(unknown.ran() == execution::not_executed);
-    CHECK(unknown.detail().text.find(std::to_string(known::id + 1)) != std::string::npos);
-    const auto differing = co_await call_raw(me, 1, known::id, known::signature + 1);
+    CHECK(unknown.detail().text.find(std::to_string(known::id() + 1)) != std::string::npos);
+    const auto differing = co_await call_raw(me, 1, known::id(), known::signature + 1);
     CHECK(differing == errc::signature_mismatch);
     CHECK(differing.ran() == execution::not_executed);
     CHECK(differing.detail().text.find("failing_calls::add") != std::string::npos);
@@ -146,7 +146,7 @@ TEST_CASE("call: an unknown function, and one with another signature") {
 asio::awaitable<weft::error> send_bad_arguments(worker& me, std::uint32_t to) {
   using known = weft::function<&add>;
   const weft::detail::outgoing_call c{
-      weft::ref<weft::link>(&me.to(to)), known::id, known::signature, "add", {}};
+      weft::ref<weft::link>(&me.to(to)), known::id(), known::signature, "add", {}};
   const auto result = co_await weft::detail::round_trip(c, [](weft::message& m) {
     weft::codec<std::string>::encode(m.payload(), "not two numbers");
   });

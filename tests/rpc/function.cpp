@@ -3,12 +3,22 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <chrono>
+#include <complex>
 #include <concepts>
 #include <cstdarg>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace functions {
@@ -48,6 +58,23 @@ class stage {
 };
 stage make_stage(int width);
 int widen(stage& s, int by);
+
+enum class axis : std::uint8_t { x, y };
+struct tree {
+  axis along;
+  std::vector<tree> below;
+  std::variant<std::monostate, std::pair<bool, char>> mark;
+};
+class with_format {
+ public:
+  static constexpr std::string_view weft_structure = "functions::with_format 3";
+};
+std::map<std::string, tree> everything(std::tuple<float, std::int64_t>,
+                                       std::optional<std::complex<double>>,
+                                       std::array<std::uint16_t, 3>, std::set<int>,
+                                       std::unordered_multimap<int, with_format>,
+                                       std::chrono::duration<std::int64_t, std::milli>,
+                                       std::chrono::sys_time<std::chrono::duration<std::int64_t>>);
 int widen_with(weft::worker&, stage& s, int by);
 
 template <auto F, class... P>
@@ -111,7 +138,7 @@ TEST_CASE("function: named keeps everything but the name") {
   using renamed = function<named<"scale/2", &scale>>;
   CHECK(renamed::name() == "scale/2");
   CHECK(plain::name() == "functions::scale");
-  CHECK(renamed::id != plain::id);
+  CHECK(renamed::id() != plain::id());
   CHECK(renamed::signature == plain::signature);
   CHECK((renamed::pointer == plain::pointer));
   CHECK(std::same_as<renamed::parameters, plain::parameters>);
@@ -151,6 +178,8 @@ TEST_CASE("function: every compiler computes these very signatures") {
   CHECK(function<&make_stage>::signature == 0xeb4235ddu);
   CHECK(function<&stage::forward>::signature == 0x1b9366f3u);
   CHECK(function<&move_only>::signature == 0xb98d8244u);
+  CHECK(function<weft::constructor<stage, const int&>>::signature == 0xeb4235ddu);
+  CHECK(function<&everything>::signature == 0x79a7cbebu);
 }
 
 }  // namespace functions

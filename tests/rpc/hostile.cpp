@@ -113,7 +113,7 @@ frame request(std::uint64_t call, std::uint64_t x) {
   m.section(weft::section_kind::trace, trace);
   frame_header h;
   h.call = call;
-  h.function = f::id;
+  h.function = f::id();
   h.signature = f::signature;
   h.deadline = 30'000'000;
   return std::move(m).finish(h);

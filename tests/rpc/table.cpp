@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/invocation.hpp>
+#include <weft/rpc/peer.hpp>
 #include <weft/rpc/table.hpp>
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <rpc/cluster.hpp>
 #include <string>
+#include <string_view>
 
 namespace function_tables {
 
@@ -22,13 +26,13 @@ using weft::function;
 TEST_CASE("table: expose puts a function in wherever it is compiled, executed or not") {
   const weft::function_table table;
   using f = function<&exposed_only>;
-  const auto found = table.find(f::id, f::signature);
+  const auto found = table.find(f::id(), f::signature);
   REQUIRE(found);
   CHECK((*found)->name == "function_tables::exposed_only");
   CHECK((*found)->style == weft::run_style::pool);
   CHECK(((*found)->run != nullptr));
   using later = function<&exposed_later>;
-  const auto coroutine = table.find(later::id, later::signature);
+  const auto coroutine = table.find(later::id(), later::signature);
   REQUIRE(coroutine);
   CHECK((*coroutine)->style == weft::run_style::coroutine);
   CHECK(((*coroutine)->start != nullptr));
@@ -38,24 +42,146 @@ TEST_CASE("table: what no code mentions is unknown") {
   const weft::function_table table;
   using f = function<&never_mentioned>;
   static_cast<void>(&never_mentioned);
-  const auto found = table.find(f::id, f::signature);
+  const auto found = table.find(f::id(), f::signature);
   REQUIRE_FALSE(found);
   CHECK(found.error() == errc::unknown_function);
   CHECK(found.error().ran() == weft::execution::not_executed);
-  CHECK(found.error().detail().text.find(std::to_string(f::id)) != std::string::npos);
+  CHECK(found.error().detail().text.find(std::to_string(f::id())) != std::string::npos);
 }
 
 TEST_CASE("table: a known function with another signature says both") {
   const weft::function_table table;
   using f = function<&exposed_only>;
   for (const std::uint32_t other : {f::signature + 1, f::signature - 1, 0u}) {
-    const auto found = table.find(f::id, other);
+    const auto found = table.find(f::id(), other);
     REQUIRE_FALSE(found);
     CHECK(found.error() == errc::signature_mismatch);
     const std::string& text = found.error().detail().text;
     CHECK(text.find(std::to_string(f::signature)) != std::string::npos);
     CHECK(text.find(std::to_string(other)) != std::string::npos);
   }
+}
+
+// ── what cannot be in one program ──
+
+using weft::function_entry;
+
+struct listed {
+  listed(std::string_view name, std::uint32_t signature, const char* file,
+         function_entry* next = nullptr) {
+    entry.name = name;
+    entry.id = weft::name_hash(name);
+    entry.signature = signature;
+    entry.file = file;
+    entry.next = next;
+  }
+  function_entry entry;
+};
+
+std::string refusal(const function_entry& first) {
+  try {
+    const weft::function_table table(&first);
+  } catch (const weft::rpc_error& e) {
+    CHECK(e.error() == errc::ambiguous_function);
+    return e.error().message();
+  }
+  return {};
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("table: two functions of one name and signature are refused, with both files") {
+  listed a("prepare", 7, "a.cpp");
+  listed b("prepare", 7, "b.cpp", &a.entry);
+  const std::string text = refusal(b.entry);
+  CAPTURE(text);
+  CHECK(contains(text, "'prepare'"));
+  CHECK(contains(text, "a.cpp"));
+  CHECK(contains(text, "b.cpp"));
+  CHECK(contains(text, "inline"));
+  CHECK(contains(text, "weft::named"));
+}
+
+TEST_CASE("table: overloads of different signatures are found apart") {
+  listed a("prepare", 7, "a.cpp");
+  listed b("prepare", 8, "b.cpp", &a.entry);
+  CHECK(refusal(b.entry) == "");
+  const weft::function_table table(&b.entry);
+  CHECK(*table.find(a.entry.id, 7) == &a.entry);
+  CHECK(*table.find(a.entry.id, 8) == &b.entry);
+}
+
+TEST_CASE("table: different names with one id are refused, whatever their signatures") {
+  for (const std::uint32_t signature : {7u, 8u}) {
+    listed a("one", 7, "a.cpp");
+    listed b("other", signature, "b.cpp", &a.entry);
+    b.entry.id = a.entry.id;
+    const std::string text = refusal(b.entry);
+    CAPTURE(text);
+    CHECK(contains(text, "'one'"));
+    CHECK(contains(text, "'other'"));
+    CHECK(contains(text, "weft::named"));
+  }
+}
+
+TEST_CASE("table: a name that other compilers do not find is refused") {
+  listed a("generic<main::local>", 7, "a.cpp");
+  a.entry.portable = false;
+  const std::string text = refusal(a.entry);
+  CAPTURE(text);
+  CHECK(contains(text, "generic<main::local>"));
+  CHECK(contains(text, "a.cpp"));
+  CHECK(contains(text, "weft::named"));
+}
+
+TEST_CASE("table: constructors of one class may be alike on the wire") {
+  const int one = 0;
+  const int other = 0;
+  listed a("shape::shape", 7, "a.cpp");
+  listed b("shape::shape", 7, "b.cpp", &a.entry);
+  a.entry.constructed = b.entry.constructed = &one;
+  CHECK(refusal(b.entry) == "");
+  b.entry.constructed = &other;  // each file has a class of its own
+  CHECK(contains(refusal(b.entry), "shape::shape"));
+}
+
+template <int N>
+int nth() {
+  return N;
+}
+[[maybe_unused]] void specialisations() {
+  weft::expose<&nth<1>>();
+  weft::expose<&nth<2>>();
+}
+
+template <class T>
+struct counter {
+  static std::string counts(T x) { return std::to_string(sizeof(T)) + ":" + std::to_string(x); }
+};
+
+TEST_CASE("table: a call reaches the very specialisation that was named") {
+  weft::testing::everywhere(2, [](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const weft::peer p = me.peer(1);
+    CHECK(co_await p.call<&nth<1>>() == 1);
+    CHECK(co_await p.call<&nth<2>>() == 2);
+    CHECK(co_await p.call<&counter<int>::counts>(3) == "4:3");
+    // Of one signature, for both travel as eight bytes.
+    CHECK(co_await p.call<&counter<long>::counts>(3) == "8:3");
+    CHECK(co_await p.call<&counter<long long>::counts>(4) == "8:4");
+  });
+}
+
+TEST_CASE("table: specialisations of one template have entries of their own") {
+  const weft::function_table table;
+  const auto one = table.find(function<&nth<1>>::id(), function<&nth<1>>::signature);
+  const auto two = table.find(function<&nth<2>>::id(), function<&nth<2>>::signature);
+  REQUIRE(one);
+  REQUIRE(two);
+  CHECK(*one != *two);
+  CHECK(((*one)->run != (*two)->run));
 }
 
 }  // namespace function_tables

@@ -38,6 +38,13 @@ asio::awaitable<int> count_disguised(disguise d) {
 asio::awaitable<int> local_disguised(disguise d) { co_return d.received.local()->count(); }
 int count_any(cat& c) { return c.lives; }
 
+struct celsius {
+  double degrees = 20;
+};
+struct volts {  // not a celsius, though it looks like one on the wire
+  double value = 230;
+};
+
 std::string never() { throw std::logic_error("this is never made"); }
 struct unmade {
   explicit unmade(int) { throw std::runtime_error("no such thing"); }
@@ -120,6 +127,38 @@ TEST_CASE("rref: whoever uses what could not be made meets the error") {
       const auto derived = co_await u.remote<&unmade::value>().to_here(weft::as_expected);
       CHECK(derived.error().message().find("no such thing") != std::string::npos);
     }
+  });
+}
+
+TEST_CASE("rref: what is met at a reference is said once") {
+  workers_everywhere(3, [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto times = [](const std::string& text, const std::string& part) {
+      int count = 0;
+      for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+        ++count;
+      return count;
+    };
+    auto s = me.peer(1).remote<&never>();
+    const auto here = co_await s.to_here(weft::as_expected);
+    REQUIRE_FALSE(here);
+    CAPTURE(here.error().message());
+    CHECK(times(here.error().message(), "this is never made") == 1);
+    CHECK(times(here.error().message(), "remote exception") == 1);
+    const auto there = co_await me.peer(2).call<&fetch_it>(s, weft::as_expected);
+    REQUIRE_FALSE(there);
+    CAPTURE(there.error().message());
+    CHECK(times(there.error().message(), "this is never made") == 1);
+    CHECK(times(there.error().message(), "'rref_tests::fetch_it'") == 1);
+  });
+}
+
+TEST_CASE("rref: classes of one structure are fetched apart") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto warm = me.peer(1).make<celsius>();
+    const auto strong = me.peer(1).make<volts>();
+    CHECK((co_await warm.to_here()).degrees == 20);
+    CHECK((co_await strong.to_here()).value == 230);
   });
 }
 

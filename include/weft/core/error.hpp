@@ -47,6 +47,7 @@ enum class errc : int {
   autograd_context_gone,  ///< the context was released, or never existed
   autograd_pass_aborted,  ///< a worker failed in backward; nothing of the pass is visible
   worker_failed,          ///< another worker's main ended with an error
+  ambiguous_function,     ///< this program has two functions that a caller cannot tell apart
 };
 
 /// How far the call got. Only `not_sent` and `not_executed` are safe to repeat blindly.

@@ -33,6 +33,9 @@ namespace detail {
 template <class T>
 using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
+template <class>
+inline constexpr bool is_moved_from = false;
+
 /// Shared by the future and the coroutine that computes it. Results are written before `done` is
 /// set and constant after.
 template <class T>
@@ -109,17 +112,30 @@ class [[nodiscard]] future {
   [[nodiscard]] bool ready() const { return state_ && state_->done->is_set(); }
 
   /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone.
-  [[nodiscard]] asio::awaitable<T> get() const { return wait_copy(state_); }
+  [[nodiscard]] asio::awaitable<T> get() const& { return wait_copy(state_); }
+  /// The result, moved out, of any T: `co_await std::move(f).get()`. Cancelling the wait cancels
+  /// the work.
+  [[nodiscard]] asio::awaitable<T> get() && { return wait_taken(std::move(*this)); }
 
   /// The result, moved out: `co_await std::move(f)` (T default constructible, or void).
   template <asio::completion_token_for<signature> CompletionToken>
-    requires(std::is_void_v<T> || std::is_default_constructible_v<T>)
   auto operator()(CompletionToken&& token) && {
+    static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
+                  "weft: co_await std::move(f) needs a T that can be default constructed, because "
+                  "Asio completes with one when the work fails: use co_await std::move(f).get()");
     return asio::async_initiate<CompletionToken, signature>(
         [](auto handler, ref<detail::future_state<T>> state) {
           take(std::move(handler), std::move(state));
         },
         token, std::exchange(state_, nullptr));
+  }
+
+  /// A slip, for which there is a sentence.
+  template <asio::completion_token_for<signature> CompletionToken>
+  auto operator()(CompletionToken&&) const& {
+    static_assert(detail::is_moved_from<CompletionToken>,
+                  "weft: awaiting a future moves its result out: write co_await std::move(f), or "
+                  "co_await f.get() for a copy");
   }
 
   /// Cancels the work; how it ends is still this future's result.
@@ -133,6 +149,13 @@ class [[nodiscard]] future {
     co_await event::async_wait(state->done, asio::use_awaitable);
     if (state->failure) std::rethrow_exception(state->failure);
     if constexpr (!std::is_void_v<T>) co_return *state->value;
+  }
+
+  static asio::awaitable<T> wait_taken(future self) {
+    if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
+    co_await event::async_wait(self.state_->done, asio::use_awaitable);
+    if (self.state_->failure) std::rethrow_exception(self.state_->failure);
+    if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
   }
 
   template <class Handler>

@@ -20,11 +20,15 @@ template <auto F, class... Args>
 consteval bool check_call() {
   static_assert(check_name<F>());
   if constexpr (name_of<F>::allowed && name_of<F>::plain) {
-    WEFT_REQUIRE((called_on_a_peer<F>),
-                 "weft: a member function, or one whose first parameter is T&, needs an object: "
-                 "call it through a weft::rref<T>.",
-                 "weft: ", function<F>::name(), " needs an object of type ",
-                 spelled<typename function<F>::object>(), ": call it through a weft::rref to one.");
+    WEFT_REQUIRE(
+        (called_on_a_peer<F>),
+        "weft: a member function, or one whose first parameter is T&, needs an object: "
+        "call it through a weft::rref<T>; or, if T& is meant as an argument, take it by "
+        "value or const T& and return the result.",
+        "weft: ", name_of<F>::value(), " needs an object of type ",
+        spelled<typename function<F>::object>(),
+        ": call it through a weft::rref to one; or, if it is meant as an argument, take it by "
+        "value or const reference and return the result.");
     if constexpr (called_on_a_peer<F>) {
       static_assert(check_declaration<F>());
       static_assert(
@@ -41,16 +45,28 @@ consteval bool check_object_call() {
   if constexpr (name_of<F>::allowed && name_of<F>::plain) {
     WEFT_REQUIRE((called_on_an_object<F, T>),
                  "weft: a function called through a weft::rref<T> is a member of T, or takes T& as "
-                 "its first parameter (after an injected one).",
-                 "weft: ", function<F>::name(), " is neither a member of ", spelled<T>(),
+                 "its first parameter (after an injected one); a const T& is an argument.",
+                 "weft: ", name_of<F>::value(), " is neither a member of ", spelled<T>(),
                  ", nor does it take a ", spelled<T>(),
-                 "& as its first parameter (after an injected one).");
+                 "& as its first parameter (after an injected one); a const T& is an argument.");
     if constexpr (called_on_an_object<F, T>) {
       static_assert(check_declaration<F>());
       static_assert(
           check_arguments<F, is_call_option<std::remove_cvref_t<Args>>...>(types<Args...>{}));
     }
   }
+  return true;
+}
+
+/// peer.call(&f, args...): false, so that whoever writes it reads how it is done.
+template <class F>
+inline constexpr bool function_is_a_template_argument = false;
+
+template <class F>
+consteval bool refuse_function_as_argument() {
+  static_assert(function_is_a_template_argument<F>,
+                "weft: the function is a template argument: peer.call<&f>(...), not "
+                "peer.call(&f, ...).");
   return true;
 }
 
@@ -61,7 +77,7 @@ consteval bool check_result() {
   WEFT_REQUIRE((result_can_be_sent<F, result>),
                "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "
                "return a value that weft can encode.",
-               "weft: the result of ", function<F>::name(), ", ", spelled<result>(),
+               "weft: the result of ", name_of<F>::value(), ", ", spelled<result>(),
                ", cannot be sent; leave it where it is with remote<&f>(...), or return a value "
                "that weft can encode.");
   return true;

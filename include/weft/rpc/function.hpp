@@ -36,9 +36,11 @@ struct function {
   /// The pointer itself (without its `named`), or the `constructor`.
   static constexpr auto pointer = detail::pointer_of<F>;
 
-  static consteval std::string_view name() { return function_name<F>(); }
+  static std::string_view name() { return function_name<F>(); }
+  /// Whether all compilers find this name; if not, a run refuses to begin.
+  static bool has_portable_name() { return detail::spelling_of<F>().portable; }
   /// What travels: 64-bit hash of the name, 32-bit hash of result and parameters.
-  static constexpr std::uint64_t id = function_id<F>;
+  static std::uint64_t id() { return function_id<F>(); }
   static constexpr std::uint32_t signature = detail::signature_hash<parts>();
 
   /// Coroutine and light unwrapped, without reference and const. The type constructed, for a

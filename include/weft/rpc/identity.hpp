@@ -3,17 +3,18 @@
 //
 //   &geo::area                      "geo::area"
 //   &geo::shape::scale              "geo::shape::scale"      (static and virtual members too)
+//   &geo::sum<int>                  "geo::sum<int>"          (specialisations, members of them)
 //   weft::named<"area/2", &f<int>>  "area/2"
 //   weft::constructor<geo::shape, int>   "geo::shape::shape"
 //
-// GCC and Clang find the same name for functions and members outside templates. Refused in a
-// sentence, because the compilers print them differently: lambdas, operators, anonymous
-// namespaces, local classes, members of class templates. Two things no compiler can tell us, so
-// they need `weft::named` and nobody warns:
-//   - a specialisation of a function template: Clang prints it without its arguments;
-//   - a function in an inline namespace: GCC prints that namespace, Clang does not.
-// Overloads share one name, and so do equally named static functions of two source files: give
-// all but one of them a name of their own.
+// The name comes from the program, where it is spelled by one convention for all compilers
+// (rpc/detail/mangled_name.hpp): inline namespaces are part of it, an extern "C" function has none.
+// Refused in a sentence, because no two compilers agree on a name: lambdas, operators, anonymous
+// namespaces, local classes; by the compiler where it prints them, else when a run begins (as
+// template arguments, for example).
+//
+// Overloads share one name. So do static functions of two source files: what a program cannot tell
+// apart by name and signature is refused when a run begins (rpc/table.hpp).
 //
 // Neither Asio nor libtorch; compiles on GCC 12 and Clang 14, so that one table of literal ids
 // proves that compilers agree.
@@ -22,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
 namespace weft {
 
@@ -58,15 +58,16 @@ inline constexpr constructor_t<T, Args...> constructor{};
 }  // namespace weft
 
 #include <weft/rpc/detail/printed_name.hpp>
+#include <weft/rpc/detail/spelled_name.hpp>
 
 namespace weft {
 
 /// The qualified source name of F, a pointer to a function or member function, a `named` or a
-/// `constructor`. Lives as long as the program.
+/// `constructor`. Lives as long as the program. Any thread.
 template <auto F>
-consteval std::string_view function_name() {
+[[nodiscard]] std::string_view function_name() {
   static_assert(detail::check_name<F>());
-  return detail::name_of<F>::value();
+  return detail::spelling_of<F>().text;
 }
 
 /// 64-bit FNV-1a of a name: what travels in the frame header.
@@ -78,6 +79,9 @@ constexpr std::uint64_t name_hash(std::string_view name) noexcept {
 
 /// The id of F on the wire.
 template <auto F>
-inline constexpr std::uint64_t function_id = name_hash(function_name<F>());
+[[nodiscard]] std::uint64_t function_id() {
+  static const std::uint64_t id = name_hash(function_name<F>());
+  return id;
+}
 
 }  // namespace weft

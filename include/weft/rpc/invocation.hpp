@@ -30,7 +30,10 @@
 namespace weft {
 
 /// Result of a function that runs in place, on the thread that read the request: it must not block,
-/// and takes no `worker&`.
+/// and takes no `worker&`. It is no coroutine, so it returns, also where there is nothing to say:
+///
+///   weft::light<int> version() { return 3; }
+///   weft::light<void> note(int x) { ++seen[x]; return {}; }
 template <class T>
 struct light {
   T value;
@@ -212,7 +215,7 @@ struct thunk {
 };
 
 template <class Fn>
-inline registration<Fn, thunk> registered{};
+inline registration<Fn, thunk> registered{__BASE_FILE__};
 
 /// Adds injection and object to the arguments and calls the function that F names.
 template <auto F>

@@ -29,7 +29,8 @@ class peer {
  public:
   peer(worker& me, std::uint32_t rank) noexcept : me_(&me), rank_(rank) {}
 
-  /// Runs F there and waits for its result. Each argument is converted to F's parameter type and
+  /// Runs F there and waits for its result. One of several overloads is chosen by a cast,
+  /// `call<static_cast<int (*)(int)>(&f)>(1)`. Each argument is converted to F's parameter type and
   /// held before `call` returns; tensors are sent from where they are, so do not write to them
   /// in place before the call completes. Options (`within`, `as_expected`) come last.
   ///
@@ -47,6 +48,22 @@ class peer {
   /// (too_many_calls, peer_died, not_encodable) is thrown.
   template <auto F, class... Args>
   void post(Args&&... args) const;
+
+  /// Slips, for which there is a sentence: peer.call(&f, 1).
+  template <class F, class... Args>
+  auto call(F&&, Args&&...) const {
+    static_assert(detail::refuse_function_as_argument<F>());
+    return asio::awaitable<void>();
+  }
+  template <class F, class... Args>
+  auto start(F&&, Args&&...) const {
+    static_assert(detail::refuse_function_as_argument<F>());
+    return future<void>();
+  }
+  template <class F, class... Args>
+  void post(F&&, Args&&...) const {
+    static_assert(detail::refuse_function_as_argument<F>());
+  }
 
   /// Runs F there and leaves the result there. Usable at once; an error of F or of the way to it
   /// is met by whoever uses the reference. Defined in weft/rref/peer.hpp.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // The functions compiled into this program: weft's only process-wide state (but for whether the
 // code of tensors is, wire/tensor.hpp), constant once main begins. Instantiating `call<&f>` or
-// `expose<&f>` anywhere puts f into it.
+// `expose<&f>` anywhere puts f into it, once per program; a function that each source file has for
+// itself (static, or made of something static), once per source file. Two that no caller could tell
+// apart are refused before a run begins.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -10,8 +12,11 @@
 #include <asio/awaitable.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -24,7 +29,10 @@ struct function_entry {
   std::uint64_t id = 0;
   std::uint32_t signature = 0;
   run_style style = run_style::pool;
-  void (*run)(invocation&) = nullptr;                     ///< pool and light
+  bool portable = true;                ///< `name` is what every compiler finds
+  const char* file = "";               ///< a source file that contains it
+  const void* constructed = nullptr;   ///< of a constructor: a key of its class in this program
+  void (*run)(invocation&) = nullptr;  ///< pool and light
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;
 };
@@ -33,14 +41,23 @@ namespace detail {
 
 inline constinit function_entry* first_function = nullptr;
 
-/// Adds Fn's entry to the list before main.
+template <class T>
+inline constexpr char class_key = 0;
+
+/// Adds Fn's entry to the list before main. `file` is __BASE_FILE__: where several source files
+/// contain one function, the linker keeps one of them, whichever.
 template <class Fn, template <class> class Thunk>
 struct registration {
-  registration() noexcept {
+  explicit registration(const char* file) noexcept {
     entry.name = Fn::name();
-    entry.id = Fn::id;
+    entry.id = Fn::id();
     entry.signature = Fn::signature;
     entry.style = Fn::style;
+    entry.portable = Fn::has_portable_name();
+    entry.file = file;
+    if constexpr (requires { requires Fn::is_constructor; }) {
+      entry.constructed = &class_key<typename Fn::result>;
+    }
     if constexpr (Fn::style == run_style::coroutine) {
       entry.start = &Thunk<Fn>::start;
     } else {
@@ -52,16 +69,53 @@ struct registration {
   function_entry entry;
 };
 
+/// Several constructors of one class may differ in types that are alike on the wire, such as long
+/// and long long: any of them makes the same object.
+[[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
+  return a.constructed && a.constructed == b.constructed;
+}
+
+/// Why `a` and `b` cannot be in one program, or success. Addresses are not compared: linkers fold
+/// functions of equal code.
+[[nodiscard]] inline error ambiguity(const function_entry& a, const function_entry& b) {
+  if (a.id != b.id) return {};
+  const std::string files = "one in " + std::string(a.file) + ", one in " + b.file;
+  const std::string named = "weft::named<\"name\", &f>";
+  if (a.name != b.name) {
+    return error(errc::ambiguous_function, "'" + std::string(a.name) + "' and '" +
+                                               std::string(b.name) +
+                                               "' have the same id by chance (" + files +
+                                               "); give one a name of its own: " + named);
+  }
+  if (a.signature != b.signature || same_function(a, b)) return {};
+  return error(
+      errc::ambiguous_function,
+      "this program has two functions '" + std::string(a.name) + "' of one signature, " + files +
+          "; a caller could reach the wrong one. If they are the same function " +
+          "(static, in a header), make it `inline`; else give one a name of its own: " + named);
+}
+
 }  // namespace detail
 
-/// A sorted view of the list, one per worker.
+/// A sorted view of the list, one per worker. Constant: any thread.
 class function_table {
  public:
-  function_table() {
-    for (const function_entry* f = detail::first_function; f; f = f->next) {
-      functions_.push_back(f);
-    }
+  /// Of this program. Throws rpc_error (ambiguous_function) if two of its functions cannot be told
+  /// apart, or one has no name that every compiler finds.
+  function_table() : function_table(detail::first_function) {}
+
+  /// Of the list that begins with `first`.
+  explicit function_table(const function_entry* first) {
+    for (const function_entry* f = first; f; f = f->next) functions_.push_back(f);
     std::sort(functions_.begin(), functions_.end(), before);
+    for (std::size_t i = 0; i < functions_.size(); ++i) {
+      if (!functions_[i]->portable) refuse_name(*functions_[i]);
+      if (i == 0) continue;
+      // Neighbours are enough: same id, then same signature, then same name.
+      if (error e = detail::ambiguity(*functions_[i - 1], *functions_[i])) {
+        throw rpc_error(std::move(e));
+      }
+    }
   }
 
   /// The function, or unknown_function, or signature_mismatch with both signatures.
@@ -93,6 +147,13 @@ class function_table {
  private:
   static bool before(const function_entry* a, const function_entry* b) noexcept {
     return a->id != b->id ? a->id < b->id : a->signature < b->signature;
+  }
+  [[noreturn]] static void refuse_name(const function_entry& f) {
+    throw rpc_error(errc::ambiguous_function,
+                    "'" + std::string(f.name) + "', in " + f.file +
+                        ", has no name that every compiler finds (a part of it is a lambda, a "
+                        "local or unnamed class, or an expression); put the class into a "
+                        "namespace, or give the function a name: weft::named<\"name\", &f>");
   }
   std::vector<const function_entry*> functions_;
 };

@@ -22,17 +22,17 @@ struct base_view {
 };
 inline constinit const base_view* first_base_view = nullptr;
 
-template <class T, class Base, std::uint64_t Function>
+template <class T, class Base, auto Function>
 struct base_view_registration {
   base_view_registration() noexcept {
-    entry = {Function, type_key<T>, type_key<Base>,
+    entry = {function_id<Function>(), type_key<T>, type_key<Base>,
              [](void* object) -> void* { return static_cast<Base*>(static_cast<T*>(object)); },
              first_base_view};
     first_base_view = &entry;
   }
   base_view entry;
 };
-template <class T, class Base, std::uint64_t Function>
+template <class T, class Base, auto Function>
 inline base_view_registration<T, Base, Function> registered_view{};
 
 /// Wherever it is compiled in, M can be called on a T.
@@ -40,7 +40,7 @@ template <auto M, class T>
 void expose_on() noexcept {
   using object = typename function<M>::object;
   if constexpr (!std::is_same_v<std::remove_const_t<T>, std::remove_const_t<object>>) {
-    static_cast<void>(&registered_view<T, object, function<M>::id>);
+    static_cast<void>(&registered_view<T, object, M>);
   }
 }
 

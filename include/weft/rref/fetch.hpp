@@ -3,24 +3,38 @@
 #pragma once
 
 #include <weft/rpc/invocation.hpp>
+#include <weft/wire/detail/type_name.hpp>
 #include <weft/wire/structure.hpp>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <tuple>
 
 namespace weft::detail {
 
-/// What to_here calls: a copy of the object. One id for all T; the signature tells them apart.
+/// What to_here calls: a copy of the object. Named after T, for types of one structure differ.
 template <class T>
 struct fetch_function {
   using result = T;
   using arguments = std::tuple<>;
   static constexpr run_style style = run_style::light;
-  static constexpr std::string_view name() { return "weft::rref::to_here"; }
-  static constexpr std::uint64_t id = name_hash("weft::rref::to_here");
+  static std::string_view name() { return spelled().text; }
+  static bool has_portable_name() { return spelled().portable; }
+  static std::uint64_t id() { return name_hash(name()); }
   static constexpr std::uint32_t signature = structure_hash<T>();
   static light<T> call(invocation& c, arguments&&) { return {object_of<T>(c)}; }
+
+ private:
+  static const spelling& spelled() {
+    static const spelling& found = *new spelling([] {
+      const std::string of = spelled_class<T>();
+      const bool portable = !of.empty();
+      return spelling{"weft::rref<" + (portable ? of : std::string(type_name<T>())) + ">::to_here",
+                      portable};
+    }());
+    return found;
+  }
 };
 
 }  // namespace weft::detail

@@ -15,6 +15,11 @@
 
 namespace weft {
 
+namespace detail {
+template <class>
+inline constexpr bool rref_is_a_pointer = false;
+}  // namespace detail
+
 /// Copying shares; the object lives until the last reference anywhere is gone, and is destroyed on
 /// its owner's thread. References may be arguments and results, anywhere inside a value. A default-
 /// constructed one is empty. Distinct rrefs may be used from different threads; they may outlive
@@ -61,6 +66,20 @@ class rref {
   /// As call, but it is on its way when `start` returns.
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
+
+  /// Slips, for which there is a sentence.
+  template <class U = T>
+  U* operator->() const {
+    static_assert(detail::rref_is_a_pointer<U>,
+                  "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), or "
+                  "r.local() on the worker that owns the object");
+  }
+  template <class U = T>
+  U& operator*() const {
+    static_assert(detail::rref_is_a_pointer<U>,
+                  "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), "
+                  "co_await r.to_here() for a copy, or *r.local() on the worker that owns it");
+  }
 
   friend bool operator==(const rref& a, const rref& b) { return a.id() == b.id(); }
 

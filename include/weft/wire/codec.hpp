@@ -16,7 +16,10 @@
 //   void weft_encode(weft::writer&, const T&);
 //   T    weft_decode(weft::reader&, std::type_identity<T>);
 //
-// in T's namespace, or by specialising `weft::codec<T>`.
+// in T's namespace, or by specialising `weft::codec<T>`; and, because weft cannot see what they
+// write, by a name of its format (wire/structure.hpp), which caller and callee compare:
+//
+//   static constexpr std::string_view weft_structure = "geo::shape 2";   // a member of T
 #pragma once
 
 #include <weft/wire/reader.hpp>

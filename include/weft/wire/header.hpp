@@ -16,11 +16,11 @@
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
 //                          others zero
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32
-//       16    8 function   id of the function (rpc/identity.hpp); in replies, failures and
-//                         windows: how many bytes of the window are free again
-//       24    4 signature  structural hash of result and parameters
+//       16    8 function   hash of the function's name (below); in replies, failures and windows:
+//                         how many bytes of the window are free again (rpc/window.hpp)
+//       24    4 signature  hash of its result and parameters (below), 0 in replies
 //       28    4 deadline   what was left for this call when it was sent: below 2^31 in µs, else
-//                         2^31 + ms; 0: none applies (replies, posts)
+//                         2^31 + ms; 0: none applies (replies, most posts)
 //       32    8 trace      low half of the trace id, 0: none
 //       40    8 span       the caller's span, 0: none
 //       48    2 sections   number of sections
@@ -31,6 +31,67 @@
 // A connection begins with `hello`, `challenge`, `proof` and `welcome`, or a `refuse`
 // (rpc/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
 // header that breaks a rule of this page closes the connection; nothing is skipped.
+//
+// function is the 64-bit FNV-1a hash of the function's name: begin with 0xcbf29ce484222325; for
+// each byte, xor it in, then multiply by 0x100000001b3, modulo 2^64. The name is
+//   of a function or member    its qualified name with inline namespaces, "geo::shape::scale"; of
+//                              an extern "C" one its bare name
+//   of a weft::named           that text
+//   of a constructor           the class's name, "::", its last part: "geo::shape::shape"
+//   of rref::to_here           "weft::rref<geo::shape>::to_here"
+// Template arguments are part of a name, without spaces but in ", " between them:
+//   "geo::sum<int, (unsigned int)3>", "geo::at<&geo::origin, (geo::axis)1, true, nullptr>"
+// Types have "const" and "*" behind them ("char const*"), defaulted arguments are written out, and
+// inline namespaces within std are left out (rpc/detail/mangled_name.hpp).
+//
+// signature is the same hash of descriptions, its low half xor its high half: of the result first
+// (of coroutines and light ones what they hold), then of each parameter in order, without an
+// injected one and without the object of a member. References and const are ignored. A description
+// is a byte, which says what kind of type it is, and what follows from that; a number is 8 bytes, a
+// text is its length, a number, and its bytes:
+//    0 void                                nothing
+//    1 bool   2 character   3 signed       its size in bytes, a number
+//    4 unsigned             5 floating     the same
+//    6 enum                                description of its underlying type
+//    7 string   8 vector, deque, list      number 1, description of the element
+//    9 set     10 multiset                 the same, ordered or not
+//   11 map     12 multimap   15 pair       number 2, descriptions of both
+//   13 optional   14 unique_ptr            number 1, description of what it holds
+//   16 tuple   17 variant                  number of elements, description of each
+//   18 array, also T[n]                    number of elements, description of one
+//   19 duration                            numbers period::num and period::den, description of rep
+//   20 time_point                          number 1, description of its duration
+//   21 complex                             number 1, description of its part
+//   22 aggregate                           number of members, description of each
+//   23 an aggregate that is being          number: how many aggregates up it is, 1 for the
+//      described                           innermost
+//   24 a type with a format of its own     a text, then descriptions of its parts: "at::Tensor 1",
+//                                          "weft::rref 1", or what its weft::structure says
+// The result of a constructor, and one that cannot travel, is 24 "opaque".
+//
+// What the payloads hold, and the fields that a kind sets beside kind and lengths:
+//    1 hello, 2 welcome,  JSON (rpc/handshake.hpp)
+//    12 challenge, 13 proof
+//    3 refuse, 6 failure  an error (wire/error_codec.hpp); failure: the request's `call`
+//    4 request            the parameters in order; every field of the header
+//    5 reply              the result, nothing for void; the request's `call`
+//    7 cancel             nothing; the `call` that its caller no longer waits for
+//    8 control            what 1, rank 4, then a string: the end of a run (rpc/run_state.hpp)
+//    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
+//   10 window             nothing; `function`: credit, 0: the sender waits for some (rpc/window.hpp)
+//   16 rref               one message of 40 bytes (rref/ledger_wire.hpp)
+//   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
+//                         gradients are the tensors of the frame, in order. Two messages belong to
+//                         no pass: release is 7 1, context 8; joined is 8 1, context 8, count 4,
+//                         count ranks of 4 bytes
+// What the sections hold:
+//    1 tensors   descriptors (wire/tensor_desc.hpp)
+//    2 rref      flags 1 (bit 0: a target, bit 1: a creation; both in requests only), then the
+//                target's rref_id 16, the creation 24, and count 4, count transfers of 24 bytes:
+//                the references of the payload, where they are numbers (rref/ledger_wire.hpp)
+//    3 autograd  context 8, message 8 (0: no tensor has a history), count 4, count ranks of 4
+//                bytes: who joined the context through this call (nobody in requests)
+//    4 trace     not sent yet
 #pragma once
 
 #include <weft/core/error.hpp>

@@ -24,16 +24,17 @@
 
 namespace weft {
 
-/// Customization: specialise it for a type that has its own codec, and name its wire format.
+/// Customization: names the wire format of a type that has its own codec (wire/codec.hpp).
 ///
-///   template <> struct weft::structure<geo::shape> {
-///     static constexpr std::string_view tag = "geo::shape 2";  // change it when the format
-///     changes using parts = std::tuple<double, int>;                   // optional: what the
-///     format contains
+///   template <>
+///   struct weft::structure<geo::shape> {
+///     static constexpr std::string_view tag = "geo::shape 2";  // change it with the format
+///     using parts = std::tuple<double, int>;  // optional: types whose formats it contains
 ///   };
 ///
-/// A type of one's own can have a member `static constexpr std::string_view weft_structure`
-/// instead.
+/// A type of one's own can have a member instead:
+///
+///   static constexpr std::string_view weft_structure = "geo::shape 2";
 template <class T>
 struct structure {};
 

@@ -65,6 +65,8 @@ inline const char* text_of(errc code) noexcept {
     return "autograd pass aborted";
   case errc::worker_failed:
     return "worker failed";
+  case errc::ambiguous_function:
+    return "ambiguous function";
   }
   return "unknown error";
 }
@@ -115,15 +117,31 @@ inline const error_detail& error::detail() const noexcept {
 inline std::string error::message() const {
   if (!code_) return "success";
   const error_detail& d = detail();
+  std::string text = d.text;
+  error why = cause();
+  // Texts quote their causes, and causes and texts name workers: everything is said once.
+  std::string because = why ? why.message() : "";
+  if (why && text == because) {
+    text.clear();
+    if (why.code() == code_ && why.detail().function.empty() && why.detail().peer == d.peer) {
+      text = why.detail().text;  // the cause is what this is, seen from outside
+      why = why.cause();
+      because = why ? why.message() : "";
+    }
+  }
   std::string out;
   if (!d.function.empty()) out += "call of '" + d.function + "'";
   if (!d.peer.empty()) out += (out.empty() ? "worker '" : " on worker '") + d.peer + "'";
   if (!out.empty()) out += ": ";
   out += code_.message();
-  if (!d.text.empty()) out += ": " + d.text;
+  if (text.starts_with(out + ": ")) {
+    out = std::move(text);
+  } else if (!text.empty()) {
+    out += ": " + text;
+  }
   if (d.elapsed.count() > 0) out += " (after " + std::to_string(d.elapsed.count() / 1000) + " ms)";
   if (!d.function.empty()) out += std::string(" [") + weft::detail::text_of(d.ran) + "]";
-  if (d.cause_code) out += "; caused by: " + cause().message();
+  if (why && out.find(because) == std::string::npos) out += "; caused by: " + because;
   return out;
 }
 

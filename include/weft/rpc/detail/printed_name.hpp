@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Cuts a function's name out of what the compiler prints, and judges whether another compiler
-// would print the same.
+// Cuts a function's name out of what the compiler prints, for sentences, and judges whether it is a
+// name at all. Compilers differ in it (Clang leaves template arguments out), so nothing that
+// travels depends on it: rpc/detail/spelled_name.hpp.
 #pragma once
 
 #include <weft/wire/detail/sentence.hpp>
 
-#include <array>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
@@ -38,10 +38,28 @@ constexpr std::string_view cut_name(std::string_view printed) noexcept {
   return name;
 }
 
-// Identifiers joined by "::", nothing else. Bytes above 127 are letters of other scripts.
+// Where the template arguments that begin at `name[at]`, a '<', end: behind their '>'; `npos` if
+// they do not. Only brackets count: an argument that is an operator or a shift may mislead it.
+constexpr std::size_t behind_arguments(std::string_view name, std::size_t at) noexcept {
+  std::size_t depth = 0;
+  for (; at < name.size(); ++at) {
+    if (name[at] == '<') ++depth;
+    if (name[at] == '>' && --depth == 0) return at + 1;
+  }
+  return std::string_view::npos;
+}
+
+// Identifiers, with template arguments or without, joined by "::", nothing else. Bytes above 127
+// are letters of other scripts.
 constexpr bool is_plain_name(std::string_view name) noexcept {
   bool begin = true;  // of an identifier
   for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<' && !begin) {
+      if (name.substr(0, i).ends_with("operator")) return false;  // <, <<, <=>
+      i = behind_arguments(name, i);
+      if (i == name.size()) return true;
+      if (i == std::string_view::npos || name[i] != ':') return false;
+    }
     const char c = name[i];
     const bool digit = c >= '0' && c <= '9';
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
@@ -58,9 +76,18 @@ constexpr bool is_plain_name(std::string_view name) noexcept {
   return !begin;
 }
 
+// The last identifier of a plain name, without template arguments.
 constexpr std::string_view last_part(std::string_view name) noexcept {
-  const std::size_t colon = name.rfind(':');
-  return colon == std::string_view::npos ? name : name.substr(colon + 1);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') {
+      const std::size_t end = behind_arguments(name, i);
+      if (end >= name.size()) return name.substr(begin, i - begin);
+      i = end;
+    }
+    if (name[i] == ':') begin = i + 1;
+  }
+  return name.substr(begin);
 }
 
 template <class F>
@@ -86,29 +113,11 @@ struct name_of<F, Named> {
   static constexpr bool plain = !value().empty();
 };
 
-// The name of the class, "::", and its last part again: the characters need a place of their own.
-template <class T>
-struct constructor_name {
-  static constexpr std::string_view scope = cut_name(print_type<T>());
-  static constexpr std::size_t size = scope.size() + 2 + last_part(scope).size();
-  static constexpr std::array<char, size> text = [] {
-    std::array<char, size> out{};
-    std::size_t at = 0;
-    for (const char c : scope) out[at++] = c;
-    out[at++] = ':';
-    out[at++] = ':';
-    for (const char c : last_part(scope)) out[at++] = c;
-    return out;
-  }();
-};
-
 template <auto F, class T, class... Args>
 struct name_of<F, constructor_t<T, Args...>> {
   static constexpr bool allowed = true;
-  static constexpr std::string_view value() {
-    return {constructor_name<T>::text.data(), constructor_name<T>::size};
-  }
-  static constexpr bool plain = is_plain_name(constructor_name<T>::scope);
+  static constexpr std::string_view value() { return cut_name(print_type<T>()); }
+  static constexpr bool plain = is_plain_name(value());
 };
 
 // Conditions of the sentences below.
@@ -128,11 +137,11 @@ consteval bool check_name() {
                  "weft::named<\"name\", &f>.");
   } else {
     WEFT_REQUIRE((has_a_portable_name<F>),
-                 "weft: this function has no name that all compilers agree on (it is a template, a "
-                 "lambda, an operator, or in an anonymous namespace or a function); give it one: "
+                 "weft: this function has no name that all compilers agree on (it is a lambda, "
+                 "an operator, or in an anonymous namespace or a function); give it one: "
                  "weft::named<\"name\", &f>.",
                  "weft: ", name_of<F>::value(),
-                 " is no name that all compilers agree on (a template, a lambda, an operator, or "
+                 " is no name that all compilers agree on (a lambda, an operator, or "
                  "something in an anonymous namespace or a function); give it one: "
                  "weft::named<\"name\", &f>.");
   }

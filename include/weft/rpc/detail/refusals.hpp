@@ -5,6 +5,7 @@
 
 #include <weft/rpc/function.hpp>
 #include <weft/wire/detail/sentence.hpp>
+#include <weft/wire/detail/undescribed.hpp>
 #include <weft/wire/structure.hpp>
 
 #include <array>
@@ -54,6 +55,13 @@ consteval bool is_array_ref() {
   return name.starts_with("c10::") && name.substr(0, name.find('<')).ends_with("ArrayRef");
 }
 
+// Types of libtorch that look like values and have no codec, by name too.
+template <class T>
+consteval bool is_without_codec() {
+  const std::string_view name = spelled<T>();
+  return name == "c10::Scalar" || name == "c10::Device";
+}
+
 template <class T>
 inline constexpr bool is_injected_type = std::is_same_v<std::remove_cvref_t<T>, worker> ||
                                          std::is_same_v<std::remove_cvref_t<T>, caller>;
@@ -73,6 +81,9 @@ template <auto F, std::size_t Position, class P>
 inline constexpr bool no_view =
     !is_view_type<std::remove_cvref_t<P>> && !is_array_ref<std::remove_cvref_t<P>>();
 template <auto F, std::size_t Position, class P>
+inline constexpr bool has_codec_of_its_own = !is_without_codec<std::remove_cvref_t<P>>();
+// Part is P, or what in P cannot be sent.
+template <auto F, std::size_t Position, class P, class Part = P>
 inline constexpr bool can_be_sent = describable<P>;
 
 template <auto F, std::size_t Position, class P>
@@ -81,26 +92,26 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((injected_type_comes_first<F, Position, P>),
                  "weft: weft::worker& or const weft::caller& is injected as the first parameter, "
                  "written exactly so.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
                  ": weft::worker& or const weft::caller& is injected as the first parameter, "
                  "written exactly so.");
   } else if constexpr (!no_rvalue_reference<F, Position, P>) {
     WEFT_REQUIRE((no_rvalue_reference<F, Position, P>),
                  "weft: a parameter cannot be an rvalue reference; take it by value.",
-                 "weft: parameter ", Position, " of ", function<F>::name(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(),
                  " is an rvalue reference, ", spelled<P>(), "; take it by value.");
   } else if constexpr (!no_mutable_reference<F, Position, P>) {
     WEFT_REQUIRE((no_mutable_reference<F, Position, P>),
                  "weft: a parameter cannot be a T&, for the caller would not see the changes; take "
                  "it by value or const T& and return the result.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is ", spelled<P>(),
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is ", spelled<P>(),
                  ", but the caller would not see the changes; take it by value or by const "
                  "reference and return the result.");
   } else if constexpr (!no_pointer<F, Position, P>) {
     WEFT_REQUIRE((no_pointer<F, Position, P>),
                  "weft: a parameter cannot be a pointer, for it means nothing in another process; "
                  "take a value (std::string for text, std::vector for arrays) or a weft::rref<T>.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is a pointer, ",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is a pointer, ",
                  spelled<P>(),
                  ", which means nothing in another process; take a value "
                  "(std::string for text, std::vector for arrays) or a weft::rref<T>.");
@@ -108,17 +119,27 @@ consteval bool check_parameter() {
     WEFT_REQUIRE((no_view<F, Position, P>),
                  "weft: a parameter cannot be a view (string_view, span, ArrayRef), for nothing "
                  "holds what it looks at; take std::string or std::vector.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), " is a view, ",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), " is a view, ",
                  spelled<P>(),
                  ", and nothing holds what it looks at; take std::string or "
                  "std::vector.");
+  } else if constexpr (!has_codec_of_its_own<F, Position, P>) {
+    WEFT_REQUIRE(
+        (has_codec_of_its_own<F, Position, P>),
+        "weft: a c10::Scalar or c10::Device has no codec; send a number (or a tensor), and "
+        "a device as its name, device.str().",
+        "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
+        ", has no codec; send a number (or a tensor), and a device as its name, "
+        "device.str().");
   } else {
-    WEFT_REQUIRE((can_be_sent<F, Position, P>),
-                 "weft: this parameter cannot be sent: it or a part of it is no type that weft "
-                 "knows, no plain aggregate, and has no codec with a weft::structure.",
-                 "weft: parameter ", Position, " of ", function<F>::name(), ", ", spelled<P>(),
-                 ", cannot be sent: it or a part of it is no type that weft knows, no plain "
-                 "aggregate, and has no codec with a weft::structure.");
+    using part = typename undescribed<std::remove_cvref_t<P>>::type;
+    WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
+                 "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
+                 "that weft knows, no plain aggregate, and has no codec with a weft::structure.",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(),
+                 " cannot be sent: ", spelled<part>(),
+                 ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
+                 "codec with a weft::structure.");
   }
   return true;
 }
@@ -134,12 +155,12 @@ consteval bool check_declaration() {
   WEFT_REQUIRE((no_ellipsis<F>),
                "weft: a function with C's ... cannot be called, for nothing says what it is given; "
                "take a std::vector.",
-               "weft: ", function<F>::name(),
+               "weft: ", name_of<F>::value(),
                " has C's ..., and nothing says what it is given; take a std::vector.");
   WEFT_REQUIRE((light_takes_no_worker<F>),
                "weft: a light function runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.",
-               "weft: ", function<F>::name(),
+               "weft: ", name_of<F>::value(),
                " is light and runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.");
   return []<class... P>(std::type_identity<std::tuple<P...>>) {
@@ -173,7 +194,7 @@ consteval bool check_argument() {
   using parameter = std::tuple_element_t<Argument - 1, typename function<F>::arguments>;
   WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
                "weft: this argument does not convert to the function's parameter.",
-               "weft: argument ", Argument, " of ", function<F>::name(), ", ", spelled<Given>(),
+               "weft: argument ", Argument, " of ", name_of<F>::value(), ", ", spelled<Given>(),
                ", does not convert to ", spelled<parameter>(), ".");
   return true;
 }
@@ -182,7 +203,7 @@ template <auto F, std::size_t Given, std::size_t Takes>
 consteval void check_count() {
   WEFT_REQUIRE((argument_count_fits<F, Given, Takes>),
                "weft: this call gives another number of arguments than the function takes.",
-               "weft: ", function<F>::name(), " takes ", Takes, " arguments, ", Given, " given.");
+               "weft: ", name_of<F>::value(), " takes ", Takes, " arguments, ", Given, " given.");
 }
 
 template <auto F, bool... IsOption, class... Args>
@@ -190,7 +211,7 @@ consteval bool check_arguments(types<Args...>) {
   WEFT_REQUIRE(
       (options_come_last<IsOption...>),
       "weft: call options (weft::within, weft::as_expected, ...) come after all arguments.",
-      "weft: in a call of ", function<F>::name(),
+      "weft: in a call of ", name_of<F>::value(),
       ", options (weft::within, weft::as_expected, ...) come after all arguments.");
   if constexpr (options_come_last<IsOption...>) {
     constexpr std::size_t given = arguments_before_options<IsOption...>();

@@ -262,13 +262,18 @@ asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare pre
 }
 
 template <class Fn>
-outgoing_call outgoing(ref<link> to, call_settings settings) {
+const function_entry& entry_of() noexcept {
   if constexpr (requires { typename Fn::original; }) {
-    static_cast<void>(&registered<typename Fn::original>);
+    return registered<typename Fn::original>.entry;
   } else {
-    static_cast<void>(&registered<Fn>);
+    return registered<Fn>.entry;
   }
-  return {std::move(to), Fn::id, Fn::signature, Fn::name(), settings};
+}
+
+template <class Fn>
+outgoing_call outgoing(ref<link> to, call_settings settings) {
+  const function_entry& what = entry_of<Fn>();
+  return {std::move(to), what.id, what.signature, what.name, settings};
 }
 
 template <class Fn, class Prepare, class... Args>

@@ -147,6 +147,9 @@ auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result>
 
 template <class T>
 rref<T> worker::share(T value) {
+  static_assert(std::is_move_constructible_v<T>,
+                "weft: share moves its argument to where it stays, and this type cannot be moved: "
+                "me.peer(me.rank()).make<T>(...) builds it in place");
   return rref<T>(*this,
                  use<rref_service>().share(std::make_shared<T>(std::move(value)), type_key<T>));
 }

@@ -1,0 +1,8 @@
+// expect: weft: the function is a template argument: .*call<&f>\(\.\.\.\)
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/peer.hpp>
+#include <weft/rpc/worker.hpp>
+
+int twice(int x);
+
+asio::awaitable<void> use(weft::peer ps) { co_await ps.call(&twice, 1); }

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSL-1.0
+// What both translation units of each program here contain.
+#pragma once
+
+#include <weft/rpc/invocation.hpp>
+
+namespace twins {
+
+inline double shared(double x) { return x; }
+template <class T>
+T generic(T x) {
+  return x;
+}
+struct counter {
+  int add(int by) { return value += by; }
+  int value = 0;
+};
+
+inline void expose_shared() {
+  weft::expose<&shared>();
+  weft::expose<&generic<int>>();
+  weft::expose<&generic<double>>();
+  weft::expose<&counter::add>();
+  weft::expose<weft::constructor<counter>>();
+  weft::expose<weft::named<"twins.shared", &shared>>();
+}
+
+}  // namespace twins
