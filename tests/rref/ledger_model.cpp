@@ -292,6 +292,9 @@ class simulation {
       hold(excused(e.id, e.why), "I4 nothing breaks without a fault", e.id);
       count(e.why);
       return;
+    case event_kind::forgotten:
+      hold(!workers_[at].book.imported(e.id), "what is forgotten is gone", e.id);
+      return;
     }
   }
 

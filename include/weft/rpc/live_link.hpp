@@ -8,6 +8,7 @@
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
+#include <weft/rpc/waiting_calls.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/transport/frame_sink.hpp>
 
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +62,7 @@ template <class T = void>
 class live_link final : public link, public frame_sink {
  public:
   live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context& io);
+  ~live_link() override;
 
   /// Where it lives; fixed once it is up.
   [[nodiscard]] asio::io_context& io() const noexcept { return *io_; }
@@ -96,6 +99,10 @@ class live_link final : public link, public frame_sink {
   void handle_here(frame&& f);
   void start_coroutine(ref<invocation> call);
   void coroutine_ended(invocation& done);
+  /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
+  void close_waiting();
+  /// Forgets them without an answer: they hold their requests, which hold this link.
+  void drop_waiting();
 
   // ── frame_sink, I/O thread ──
   [[nodiscard]] const limits& bounds() const noexcept override;
@@ -112,6 +119,20 @@ class live_link final : public link, public frame_sink {
   expected<void> handle(frame&& f);
   expected<void> handle_request(frame&& f);
   void run_plain(ref<invocation> call);
+
+  // ── calls that wait for their object ──
+  class waiting_call;
+  struct waiting_alarm final : timed {
+    explicit waiting_alarm(live_link& l) : link_(l) {}
+    void expired() override;
+    live_link& link_;
+  };
+  void wait_for_object(ref<invocation> call);                // I/O thread
+  void object_there(std::uint64_t number, run_style style);  // any thread
+  void begin_waiting(std::uint64_t number);                  // any thread
+  void fail_with_object(const ref<invocation>& call, const call_target& target);
+  void give_up_waiting(const ref<waiting_call>& w, const error& why);  // any thread
+  void watch_waiting(const std::unique_lock<std::mutex>&);             // any thread
   void reply_arrived(incoming_message&& m);
   void watch_stalls();
   void update_full();
@@ -138,6 +159,13 @@ class live_link final : public link, public frame_sink {
   bool partial_ = false;             // I/O thread: a frame has begun
   std::uint64_t progress_ = 0;       // I/O thread
   std::unique_ptr<timer> stall_;     // I/O thread
+
+  /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
+  static constexpr std::size_t most_waiting_calls = 65536;
+  std::mutex waiting_mutex_;  // guards the next two; nothing is called under it
+  waiting_calls<ref<waiting_call>> waiting_{most_waiting_calls};
+  std::optional<time_point> waiting_watched_;  // the alarm rings then
+  waiting_alarm waiting_alarm_{*this};         // worker's thread
 
   ref<event> room_;  // worker's thread, as is the rest
   invocation* serving_ = nullptr;

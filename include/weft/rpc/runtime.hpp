@@ -39,10 +39,14 @@ class runtime {
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
   ~runtime() {
+    // Other threads post to the contexts until the pool has stopped and the worker is detached.
     // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do the
-    // transports' listeners: drop the work first, then those, then the contexts.
+    // transports' listeners: drop the work then, after that those, then the contexts.
     stop_threads();
-    if (worker_) worker_->stop_pool();
+    if (worker_) {
+      worker_->stop_pool();
+      worker_->detach();
+    }
     context_.drop_work();
     for (auto& io : io_) io->drop_work();
     worker_.reset();

@@ -62,7 +62,10 @@ class rref {
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
 
-  friend bool operator==(const rref& a, const rref& b) { return a.id() == b.id(); }
+  /// Of one object. One that never got a name, since its owner was lost, equals its copies only.
+  friend bool operator==(const rref& a, const rref& b) {
+    return a.held_ == b.held_ || (a.id() == b.id() && a.id().serial != 0);
+  }
 
  private:
   friend class worker;
@@ -78,7 +81,8 @@ class rref {
   ref<detail::reference> held_;
 };
 
-/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty.
+/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The
+/// same reference has the same number wherever it is in the message.
 template <class T>
 struct codec<rref<T>> {
   static constexpr std::size_t min_size = 4;
@@ -89,9 +93,7 @@ struct codec<rref<T>> {
       w.number(empty);
       return;
     }
-    auto& handover = w.part<rref_handover>();
-    w.number(static_cast<std::uint32_t>(handover.references.size()));
-    handover.references.push_back(value.held_);
+    w.number(w.part<rref_handover>().add(value.held_));
   }
   static rref<T> decode(reader& r) {
     const auto index = r.number<std::uint32_t>();

@@ -51,7 +51,7 @@ enum class frame_kind : std::uint8_t {
   failure = 6,   ///< its error
   cancel = 7,    ///< the caller no longer waits
   control = 8,   ///< membership: end of a run, lost workers (rpc/membership.hpp)
-  rref = 16,     ///< reference counting (rref/ledger.hpp)
+  rref = 16,     ///< reference counting, n messages of 40 bytes (rref/ledger_wire.hpp)
   autograd = 24  ///< backward passes (autograd/wave.hpp)
 };
 

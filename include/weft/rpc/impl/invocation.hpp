@@ -2,7 +2,6 @@
 // Bodies of weft/rpc/invocation.hpp: running a function and replying.
 #pragma once
 
-#include <weft/core/event.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
@@ -50,12 +49,6 @@ void serving<T>::run(invocation& call) {
 template <class T>
 asio::awaitable<void> serving<T>::serve(ref<invocation> call) {
   try {
-    if (auto* target = call->in.record().find<call_target>(); target && target->wait) {
-      auto wait = std::exchange(target->wait, nullptr);
-      const ref<event> there = make_ref<event>();
-      wait([there] { there->set(); });
-      co_await event::async_wait(there, asio::use_awaitable);
-    }
     co_await call->function->start(*call);
   } catch (...) {
     fail_from_exception(*call);

@@ -44,6 +44,11 @@ live_link<T>::live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context
       room_(make_ref<event>()) {}
 
 template <class T>
+live_link<T>::~live_link() {
+  if (waiting_alarm_.listed()) me_.deadlines().remove(waiting_alarm_);
+}
+
+template <class T>
 link::state live_link<T>::now() const {
   const std::lock_guard lock(mutex_);
   return state_;
@@ -313,6 +318,7 @@ void live_link<T>::lose(error reason) {
     if (call->runner) call->runner->cancel();
     call = next;
   }
+  close_waiting();
   std::exchange(room_, make_ref<event>())->set();
   me_.each_service([&](service& s) { s.down(*this, this->reason()); });
   me_.lost(*this, this->reason());
@@ -330,6 +336,7 @@ void live_link<T>::close() {
     abandoned = outbox_.abandon();
   }
   slots_.fail_all(this->reason());
+  close_waiting();
   std::exchange(room_, make_ref<event>())->set();
 }
 

@@ -7,7 +7,9 @@
 #include <asio/deferred.hpp>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <new>
 
 namespace weft {
 
@@ -146,6 +148,25 @@ struct split_call {
   }
 };
 
+/// What was met before a request was sent, whatever its thrower says of it.
+[[nodiscard]] inline error unsent(const error& e) {
+  return e.with([](error_detail& d) { d.ran = execution::not_sent; });
+}
+/// The exception in flight, met before a request was sent, as an error.
+[[nodiscard]] inline error error_in_flight(const worker& me) {
+  try {
+    throw;
+  } catch (const rpc_error& e) {
+    return unsent(e.error());
+  } catch (const std::bad_alloc& e) {
+    return error(errc::resource_exhausted, e.what());
+  } catch (const std::exception& e) {
+    return error(errc::not_encodable, me.in_words(e));
+  } catch (...) {
+    return error(errc::not_encodable, "an exception that is not a std::exception");
+  }
+}
+
 /// `Prepare(message&)` lets rref put its target into the message's record.
 struct prepare_nothing {
   void operator()(message&) const noexcept {}
@@ -160,11 +181,17 @@ asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare pre
     prepare(m);
     encode_arguments<Arguments>(m, args, std::make_index_sequence<std::tuple_size_v<Arguments>>());
   } catch (const rpc_error& e) {
-    error described = describe(e.error(), c, time_of(c));
+    error described = describe(unsent(e.error()), c, time_of(c));
     if constexpr (as_value) {
       co_return tl::unexpected(std::move(described));
     } else {
       throw rpc_error(std::move(described));
+    }
+  } catch (...) {
+    if constexpr (as_value) {
+      co_return tl::unexpected(describe(error_in_flight(c.to->self()), c, time_of(c)));
+    } else {
+      throw;
     }
   }
   const call_result reply = co_await round_trip(c, m);

@@ -6,7 +6,10 @@
 
 #include <asio/post.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <new>
 
 namespace weft::detail {
 
@@ -20,7 +23,16 @@ class rref_core final : public reference_keeper {
     std::shared_ptr<void> object;
     const void* type = nullptr;
     error failure;
-    std::vector<std::function<void()>> waiting;  // for the object or the failure
+    // For the object or the failure, in the order of their coming. None if one of them is there.
+    std::map<std::uint64_t, ref<object_waiter>> waiting;
+    [[nodiscard]] bool made() const noexcept { return object || failure; }
+    /// Whom to tell, once the lock is free.
+    [[nodiscard]] std::vector<ref<object_waiter>> told() {
+      std::vector<ref<object_waiter>> all;
+      for (auto& [place, who] : waiting) all.push_back(std::move(who));
+      waiting.clear();
+      return all;
+    }
   };
 
   /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest.
@@ -33,7 +45,7 @@ class rref_core final : public reference_keeper {
       lock.unlock();
       if (!here.who) return;
       for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush();
-      for (auto& f : todo.run) f();
+      for (const auto& w : todo.tell) w->object_there();
     };
     if constexpr (std::is_void_v<decltype(step(books, out))>) {
       step(books, out);
@@ -58,6 +70,16 @@ class rref_core final : public reference_keeper {
             }};
   }
 
+  /// What there is of the value, as `function` sees it.
+  void look(const rref_id& id, std::uint64_t function, call_target& target) {
+    const std::lock_guard lock(mutex);
+    const value& v = values[id];
+    target.object = v.object;
+    target.type = v.type;
+    target.failure = v.failure;
+    view_for(function, target);
+  }
+
   void drop(const rref_id& id) noexcept override {
     run([&](auto& b, auto& o) { b.drop_local_ref(id, o); });
   }
@@ -75,7 +97,11 @@ class rref_core final : public reference_keeper {
     case cause::creator_died:
       return error(errc::rref_lost, text + "its creator died before the request arrived");
     case cause::too_many:
-      return error(errc::resource_exhausted, text + "its owner keeps no more promises");
+      return error(errc::resource_exhausted,
+                   text + "its owner keeps no more references whose request has not arrived");
+    case cause::too_many_imports:
+      return error(errc::resource_exhausted,
+                   text + "this worker holds as many references as one peer may give it");
     case cause::lost:
       break;
     }
@@ -88,12 +114,15 @@ class rref_core final : public reference_keeper {
   rref_protocol::ledger books;
   rref_protocol::outputs out;
   std::map<rref_id, value> values;
+  std::map<rref_id, error> never_made;  // why, for references whose request was never sent
+  std::uint64_t places = 0;             // given to waiters, from 1
+  std::uint64_t frames = 0;             // control frames queued
 
  private:
   struct after {
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<void>> drop;
-    std::vector<std::function<void()>> run;
+    std::vector<ref<object_waiter>> tell;
   };
   /// The worker, if it is there, stays as long as this; made under the lock.
   struct worker_use {
@@ -107,35 +136,108 @@ class rref_core final : public reference_keeper {
     std::atomic<std::uint32_t>& users;
   };
 
+  static void tell(value& v, after& todo) {
+    for (auto& w : v.told()) todo.tell.push_back(std::move(w));
+  }
+
   /// Under the lock.
   after settle() {
     after todo;
-    for (const auto& [to, what] : out.messages) {
-      if (!me) break;
-      weft::message m(me->settings().bounds);
-      std::byte bytes[rref_protocol::message_bytes];
-      rref_protocol::encode(what, bytes);
-      m.payload().raw(bytes, sizeof bytes);
-      frame_header header;
-      header.kind = frame_kind::rref;
-      if (me->to(to).append(std::move(m).finish(header))) todo.flush.push_back(to);
-    }
+    if (me && !out.messages.empty()) queue_messages(todo.flush);
     for (const rref_protocol::event& e : out.events) {
+      if (e.kind == rref_protocol::event_kind::forgotten) never_made.erase(e.id);
       const auto at = values.find(e.id);
       if (at == values.end()) continue;
       if (e.kind == rref_protocol::event_kind::failed) {
-        at->second.failure = why_broken(e.why, e.id);
-        for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
-        at->second.waiting.clear();
+        if (!at->second.failure) at->second.failure = why_broken(e.why, e.id);
+        tell(at->second, todo);
       } else if (e.kind == rref_protocol::event_kind::released) {
         todo.drop.push_back(std::move(at->second.object));
-        for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
+        tell(at->second, todo);
         values.erase(at);
       }
     }
-    out.clear();
+    out.events.clear();
+    if (!me) out.messages.clear();
     return todo;
   }
+
+  /// Under the lock: all that goes to one peer, in its order, in as few frames as may be. What
+  /// there is no memory for goes with the next step.
+  void queue_messages(std::vector<std::uint32_t>& flush) {
+    auto& messages = out.messages;
+    const std::size_t most =
+        std::clamp<std::size_t>(me->settings().bounds.payload / rref_protocol::message_bytes, 1,
+                                rref_protocol::messages_per_frame);
+    std::size_t queued = 0;
+    try {
+      group_by_peer(messages);
+      while (queued != messages.size()) {
+        const std::uint32_t to = messages[queued].to;
+        weft::message m(me->settings().bounds);
+        std::size_t next = queued;
+        for (; next != messages.size() && next - queued < most && messages[next].to == to; ++next) {
+          std::byte bytes[rref_protocol::message_bytes];
+          rref_protocol::encode(messages[next].what, bytes);
+          m.payload().raw(bytes, sizeof bytes);
+        }
+        frame_header header;
+        header.kind = frame_kind::rref;
+        if (flush.empty() || flush.back() != to) flush.push_back(to);
+        if (me->to(to).append(std::move(m).finish(header))) ++frames;
+        queued = next;
+      }
+    } catch (const std::bad_alloc&) {
+    }
+    messages.erase(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(queued));
+  }
+
+  using messages_to = std::vector<rref_protocol::outputs::addressed>;
+  /// Those of one peer one behind another, in their order.
+  static void group_by_peer(messages_to& messages) {
+    const auto other = [](const auto& a, const auto& b) { return a.to != b.to; };
+    if (std::adjacent_find(messages.begin(), messages.end(), other) == messages.end()) return;
+    std::map<std::uint32_t, std::size_t> place;
+    for (const auto& m : messages) ++place[m.to];
+    std::size_t first = 0;
+    for (auto& [to, count] : place) first += std::exchange(count, first);
+    messages_to grouped(messages.size());
+    for (const auto& m : messages) grouped[place[m.to]++] = m;
+    messages.swap(grouped);
+  }
+};
+
+/// A value of this worker, as a request for `function` waits for it. The request holds a local
+/// reference, so that it is not released meanwhile.
+template <class T>
+class unmade_value final : public unmade_object {
+ public:
+  unmade_value(ref<rref_core<T>> core, const rref_id& id, std::uint64_t function)
+      : core_(std::move(core)), id_(id), function_(function) {}
+
+  bool enter(const ref<object_waiter>& who) override {
+    const std::lock_guard lock(core_->mutex);
+    auto& v = core_->values[id_];
+    if (v.made()) return false;
+    v.waiting.emplace(place(*who) = ++core_->places, who);
+    return true;
+  }
+  void leave(const object_waiter& who) noexcept override {
+    ref<object_waiter> left;  // dies without the lock
+    const std::lock_guard lock(core_->mutex);
+    const auto at = core_->values.find(id_);
+    if (at == core_->values.end()) return;
+    const auto there = at->second.waiting.find(place(who));
+    if (there == at->second.waiting.end()) return;
+    left = std::move(there->second);
+    at->second.waiting.erase(there);
+  }
+  void look(call_target& out) override { core_->look(id_, function_, out); }
+
+ private:
+  const ref<rref_core<T>> core_;
+  const rref_id id_;
+  const std::uint64_t function_;
 };
 
 template <class T>
@@ -176,8 +278,18 @@ std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t 
 }
 
 template <class T>
-void live_rref_service<T>::never_sent(const rref_id& id) {
-  core_->run([&](auto& b, auto& o) { b.creation_dropped(id, o); });
+void live_rref_service<T>::never_sent(const rref_id& id, const error& why) {
+  core_->run([&](auto& b, auto& o) {
+    if (id.owner != b.self()) {
+      const auto view = b.imported(id);
+      const bool unmade = view && view->state == rref_protocol::import_state::registering;
+      if (unmade) core_->never_made[id] = why;
+    } else if (const auto at = core_->values.find(id);
+               at != core_->values.end() && !at->second.made()) {
+      at->second.failure = why;
+    }
+    b.creation_dropped(id, o);
+  });
 }
 
 template <class T>
@@ -190,7 +302,8 @@ error live_rref_service<T>::state_of(const reference& r) const {
   }
   const auto view = core_->books.imported(r.id());
   if (view && view->state == rref_protocol::import_state::broken) {
-    return core::why_broken(view->why, r.id());
+    const auto why = core_->never_made.find(r.id());
+    return why != core_->never_made.end() ? why->second : core::why_broken(view->why, r.id());
   }
   return {};
 }
@@ -225,7 +338,10 @@ std::shared_ptr<void> live_rref_service<T>::local(const reference& r, const void
 template <class T>
 rref_protocol::ledger_counters live_rref_service<T>::counters() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->books.counters();
+  auto now = core_->books.counters();
+  now.frames = core_->frames;
+  for (const auto& [id, v] : core_->values) now.waiting += v.waiting.size();
+  return now;
 }
 template <class T>
 std::string live_rref_service<T>::describe() const {
@@ -260,20 +376,30 @@ void live_rref_service<T>::attach(link& to, const frame_header&, message& m) {
     rref_protocol::encode(*handover->create, out);
     put(out, sizeof out);
   }
-  const auto count = static_cast<std::uint32_t>(handover->references.size());
+  const auto& given = handover->references;
+  if (given.size() > rref_protocol::references_per_message) {
+    throw rpc_error(errc::message_too_large,
+                    "the message hands over " + std::to_string(given.size()) + " references; " +
+                        std::to_string(rref_protocol::references_per_message) + " fit");
+  }
+  const auto count = static_cast<std::uint32_t>(given.size());
   put(&count, 4);
-  for (const auto& reference : handover->references) {
-    const auto what = core_->run([&](auto& b, auto&) {
-      return reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
-    });
-    if (!what) {
-      const error why = state_of(*reference);
-      throw rpc_error(why ? why : to.reason());
+  handover->pinned.reserve(given.size());
+  const bool all = core_->run([&](auto& b, auto&) {
+    for (const auto& reference : given) {
+      const auto what =
+          reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
+      if (!what) return false;
+      handover->pinned.push_back(what->number);
+      std::byte out[rref_protocol::transfer_bytes];
+      rref_protocol::encode(*what, out);
+      put(out, sizeof out);
     }
-    handover->pinned.push_back(what->number);
-    std::byte out[rref_protocol::transfer_bytes];
-    rref_protocol::encode(*what, out);
-    put(out, sizeof out);
+    return true;
+  });
+  if (!all) {
+    const error why = state_of(*given[handover->pinned.size()]);
+    throw rpc_error(why ? why : to.reason());
   }
   m.section(section_kind::rref, section.view());
 }
@@ -332,19 +458,33 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
   if (in.size() != std::size_t{count} * rref_protocol::transfer_bytes) {
     return bad("whose count does not fit its length");
   }
-  rref_handover& handover = m.record().get<rref_handover>();
-  handover.here = &from.self();
+  if (count > rref_protocol::references_per_message) return bad("with too many references");
+  std::vector<rref_protocol::transfer> given;
+  given.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto what = rref_protocol::decode_transfer(
         {take(rref_protocol::transfer_bytes), rref_protocol::transfer_bytes});
     if (!what) return bad("with a damaged transfer");
-    const auto result =
-        core_->run([&](auto& b, auto& o) { return b.transfer_in(from.rank(), *what, o); });
-    if (!result) return bad("with an impossible transfer");
-    handover.references.push_back(
-        result->held() ? make_ref<reference>(core_, what->id)
-                       : make_ref<reference>(what->id, core::why_broken(result->why, what->id)));
+    given.push_back(*what);
   }
+  rref_handover& handover = m.record().get<rref_handover>();
+  handover.here = &from.self();
+  // The handles are made before the step, so that what it takes always has an owner.
+  handover.references.reserve(count);
+  for (const auto& what : given) handover.references.push_back(make_ref<reference>(what.id));
+  const bool possible = core_->run([&](auto& b, auto& o) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto result = b.transfer_in(from.rank(), given[i], o);
+      if (!result) return false;
+      if (result->held()) {
+        handover.references[i]->hold(core_);
+      } else {
+        handover.references[i]->break_with(core::why_broken(result->why, given[i].id));
+      }
+    }
+    return true;
+  });
+  if (!possible) return bad("with an impossible transfer");
   if (create) {
     const auto result = core_->run([&](auto& b, auto& o) {
       const auto r = b.created(from.rank(), *create, o);
@@ -356,18 +496,18 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     const rref_id id = create->id;
     const auto settle = [c = core_, id](std::shared_ptr<void> object, const void* type,
                                         error failure) {
-      std::vector<std::function<void()>> waiting;
+      std::vector<ref<object_waiter>> told;
       c->run([&](auto& b, auto& o) {
         const bool failed = static_cast<bool>(failure);
         if (auto at = c->values.find(id); at != c->values.end()) {
           at->second.object = std::move(object);
           at->second.type = type;
           at->second.failure = std::move(failure);
-          waiting.swap(at->second.waiting);
+          told = at->second.told();
         }
         failed ? b.value_failed(id, o) : b.value_ready(id, o);
       });
-      for (auto& w : waiting) w();
+      for (const auto& w : told) w->object_there();
     };
     keeper.keep = [c = core_, settle](std::shared_ptr<void> object, const void* type) {
       settle(core::at_home(c, std::move(object)), type, {});
@@ -384,31 +524,9 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     }
     // Kept until the request is done, with the message's record.
     handover.target = make_ref<reference>(core_, *target);
-    const auto look = [c = core_, id = *target, function = m.header().function](call_target& out) {
-      const std::lock_guard lock(c->mutex);
-      auto& v = c->values[id];
-      out.object = v.object;
-      out.type = v.type;
-      out.failure = v.failure;
-      view_for(function, out);
-      return v.object || v.failure;
-    };
-    if (!look(found)) {
-      found.wait = [c = core_, id = *target, look, &found](std::function<void()> resume) {
-        auto then = [look, &found, resume = std::move(resume)] {
-          look(found);
-          resume();
-        };
-        {
-          const std::lock_guard lock(c->mutex);
-          auto& v = c->values[id];
-          if (!v.object && !v.failure) {
-            v.waiting.push_back(std::move(then));
-            return;
-          }
-        }
-        then();
-      };
+    core_->look(*target, m.header().function, found);
+    if (!found.object && !found.failure) {
+      found.unmade = make_ref<unmade_value<T>>(core_, *target, m.header().function);
     }
   }
   return {};
@@ -416,13 +534,20 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
 
 template <class T>
 expected<void> live_rref_service<T>::frame(link& from, incoming_message& m) {
-  const auto what = rref_protocol::decode_message(m.whole().payload());
-  const bool exact = m.whole().payload().size() == rref_protocol::message_bytes;
-  if (what && exact) {
-    const auto result =
-        core_->run([&](auto& b, auto& o) { return b.frame(from.rank(), *what, o); });
-    if (result != rref_protocol::received::refused) return {};
-  }
+  constexpr std::size_t each = rref_protocol::message_bytes;
+  const auto payload = m.whole().payload();
+  const std::size_t count = payload.size() / each;
+  const bool whole =
+      payload.size() == count * each && count != 0 && count <= rref_protocol::messages_per_frame;
+  const bool understood = whole && core_->run([&](auto& b, auto& o) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto what = rref_protocol::decode_message(payload.subspan(i * each, each));
+      if (!what) return false;
+      if (b.frame(from.rank(), *what, o) == rref_protocol::received::refused) return false;
+    }
+    return true;
+  });
+  if (understood) return {};
   return tl::unexpected(error(errc::protocol_error, "a reference message that nobody sends",
                               execution::maybe_executed, origin::transport));
 }
