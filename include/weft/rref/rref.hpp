@@ -39,7 +39,8 @@ class rref {
   [[nodiscard]] rref_id id() const { return held_ ? held_->id() : rref_id{}; }
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(held_); }
 
-  /// A copy of the object, waiting until it is made. T must be copyable and encodable.
+  /// A copy of the object, waiting until it is made; copied on its worker's thread, where its
+  /// coroutine functions run. T must be copyable and encodable.
   template <class... Options>
   [[nodiscard]] auto to_here(Options&&... options) const
       -> asio::awaitable<detail::call_return<T, Options...>>;
