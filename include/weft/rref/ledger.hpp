@@ -110,9 +110,12 @@ class ledger {
   /// reference, it is broken, or `to` is lost.
   [[nodiscard]] std::optional<transfer> transfer_out(const rref_id& id, rank to) {
     if (!sessions_.valid(to) || sessions_.lost(to)) return std::nullopt;
-    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) return std::nullopt;
     const std::uint64_t number = ++transfers_given_;
-    transfers_.emplace(number, sent_transfer{id, to});
+    const auto sent = transfers_.emplace(number, sent_transfer{id, to}).first;
+    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) {
+      transfers_.erase(sent);
+      return std::nullopt;
+    }
     return transfer{id, number};
   }
 

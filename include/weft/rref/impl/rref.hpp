@@ -75,7 +75,11 @@ inline asio::awaitable<void> follow_creation(asio::awaitable<expected<void>> wor
     const auto done = co_await std::move(work);
     if (!done && done.error().ran() == execution::not_sent) unsent = done.error();
   } catch (...) {
-    unsent = error_in_flight(me);
+    try {
+      unsent = error_in_flight(me);
+    } catch (...) {  // no memory for words
+      unsent = error(errc::resource_exhausted);
+    }
   }
   if (unsent) me.use<rref_service>().never_sent(held->id(), unsent);
 }
