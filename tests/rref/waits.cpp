@@ -8,6 +8,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 namespace rref_waits {
@@ -55,6 +56,19 @@ template <auto M>
 asio::awaitable<int> use(rref<late> p) {
   const auto e = co_await p.call<M>(1, weft::as_expected);
   co_return e ? 0 : e.error().code().value();
+}
+asio::awaitable<int> use_plain(rref<late> p) { return use<&late::plain>(std::move(p)); }
+asio::awaitable<int> use_coroutine(rref<late> p) { return use<&late::coroutine>(std::move(p)); }
+asio::awaitable<int> use_light(rref<late> p) { return use<&late::light>(std::move(p)); }
+template <auto M>
+weft::future<int> start_use(weft::peer at, rref<late> p) {
+  if constexpr (std::is_same_v<decltype(M), decltype(&late::plain)>) {
+    return at.start<&use_plain>(std::move(p));
+  } else if constexpr (std::is_same_v<decltype(M), decltype(&late::coroutine)>) {
+    return at.start<&use_coroutine>(std::move(p));
+  } else {
+    return at.start<&use_light>(std::move(p));
+  }
 }
 
 /// One way to end a wait, for each style of function.
@@ -127,7 +141,7 @@ template <auto M>
 struct link_lost {
   static asio::awaitable<void> run(pure_cluster& all, worker& me) {
     auto p = me.peer(1).make<late>(5);
-    auto used = me.peer(2).start<&use<M>>(p);
+    auto used = start_use<M>(me.peer(2), p);
     CHECK(co_await eventually([&] { return waiting(all, 1) == 1; }));
     co_await me.peer(1).call<&lose_link>(2u);
     CHECK(co_await eventually([&] { return waiting(all, 1) == 0; }));
