@@ -141,6 +141,14 @@ asio::awaitable<std::string> compare_lost(worker& me, int rank) {
   if (!((co_await thrown_by(p.call<&thing::get>())) == errc::rref_owner_died)) wrong += "usable;";
   co_return wrong;
 }
+asio::awaitable<void> send_frame(worker& me, std::uint32_t rank, std::vector<unsigned char> bytes) {
+  weft::message m;
+  m.payload().raw(bytes.data(), bytes.size());
+  weft::frame_header header;
+  header.kind = weft::frame_kind::rref;
+  if (me.to(rank).append(std::move(m).finish(header))) me.to(rank).flush();
+  co_return;
+}
 int nothing() { return 0; }
 asio::awaitable<int> greet(worker& me, int rank) {
   co_return co_await me.peer(rank).call<&nothing>();
@@ -198,6 +206,46 @@ TEST_CASE("rref: more references than a message can hold are refused before it i
     many.pop_back();
     CHECK(co_await me.peer(1).call<&count>(many) == static_cast<int>(many.size()));
   });
+}
+
+TEST_CASE("rref: a frame holds whole messages, as many as may be, or its link is closed") {
+  using namespace weft::rref_protocol;
+  struct trial {
+    std::size_t messages, bytes_more;
+    bool last_damaged;
+    bool fine;
+  };
+  for (const trial t :
+       {trial{1, 0, false, true}, trial{3, 0, false, true},
+        trial{messages_per_frame, 0, false, true}, trial{0, 0, false, false},
+        trial{0, 39, false, false}, trial{1, 1, false, false}, trial{2, 39, false, false},
+        trial{2, 0, true, false}, trial{messages_per_frame + 1, 0, false, false}}) {
+    CAPTURE(t.messages);
+    CAPTURE(t.bytes_more);
+    std::vector<unsigned char> bytes;
+    for (std::size_t i = 0; i < t.messages; ++i) {
+      message late;  // answers a hand-over that nobody knows: late, but no fault
+      late.kind = message_kind::xack;
+      late.id = {1, 1, 1};
+      late.transfer = i + 1;
+      std::byte image[message_bytes];
+      REQUIRE(encode(late, image));
+      for (const std::byte b : image) bytes.push_back(std::to_integer<unsigned char>(b));
+    }
+    bytes.resize(bytes.size() + t.bytes_more);
+    if (t.last_damaged) bytes[bytes.size() - message_bytes] = 99;
+    run_pure(3, over::inproc, 0, [&](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+      CHECK(co_await me.peer(2).call<&greet>(1) == 0);  // the two are connected
+      co_await me.peer(2).call<&send_frame>(1u, bytes);
+      if (t.fine) {
+        CHECK(co_await eventually([&] { return rrefs(all, 1).counters().stale == t.messages; }));
+        CHECK(co_await me.peer(2).call<&greet>(1) == 0);
+      } else {
+        CHECK(
+            co_await eventually([&] { return all.at(1).to(2).now() == weft::link::state::down; }));
+      }
+    });
+  }
 }
 
 TEST_CASE("rref: to_here copies where the object's coroutine functions run") {

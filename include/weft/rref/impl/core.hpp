@@ -150,6 +150,7 @@ class rref_core final : public reference_keeper {
     if (!out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
     try {
+      todo.drop.reserve(out.events.size());
       for (; done != out.events.size(); ++done) heed(out.events[done], todo);
     } catch (const std::bad_alloc&) {
     }
@@ -157,7 +158,7 @@ class rref_core final : public reference_keeper {
     return todo;
   }
 
-  /// Under the lock; nothing happened if it throws.
+  /// Under the lock. If it throws, what is left of the event is done when it is heeded again.
   void heed(const rref_protocol::event& e, after& todo) {
     using rref_protocol::event_kind;
     if (e.kind == event_kind::forgotten) never_made.erase(e.id);
@@ -169,10 +170,9 @@ class rref_core final : public reference_keeper {
     } else if (e.kind != event_kind::released) {
       return;
     }
-    todo.tell.reserve(todo.tell.size() + v.waiting.size());
-    todo.drop.reserve(todo.drop.size() + 1);
-    for (auto& [place, who] : v.waiting) todo.tell.push_back(std::move(who));
-    v.waiting.clear();
+    for (auto& left = v.waiting; !left.empty(); left.erase(left.begin())) {
+      todo.tell.push_back(std::move(left.begin()->second));
+    }
     if (e.kind == event_kind::failed) return;
     todo.drop.push_back(std::move(v.object));
     values.erase(at);
