@@ -315,6 +315,12 @@ TEST_CASE("rref ledger: a value made on oneself by remote") {
   const auto d = w.at[owner].create_remote(owner);
   w.at[owner].creation_dropped(d->id, w.out[owner]);
   CHECK(w.at[owner].value(d->id) == value_state::failed);
+  // Those who wait for it are told.
+  REQUIRE(w.out[owner].events.size() == 1);
+  CHECK(w.out[owner].events[0] ==
+        event{event_kind::failed, d->id, value_state::failed, cause::creation_failed});
+  w.at[owner].creation_dropped(d->id, w.out[owner]);
+  CHECK(w.out[owner].events.size() == 1);
   w.drop(owner, d->id);
   w.nothing_left();
 }
@@ -623,6 +629,77 @@ TEST_CASE("rref ledger: what a hostile peer can make the owner keep is bounded")
   w.at[owner].peer_lost(bob, w.out[owner]);
   CHECK(w.at[owner].idle());
   CHECK(w.at[owner].counters().promised == 0);
+}
+
+TEST_CASE("rref ledger: what one peer can give a worker is bounded, and typed") {
+  ledger_limits limits;
+  limits.imports_per_peer = 4;
+  world w(limits);
+  std::vector<rref_id> ids;
+  for (int i = 0; i < 6; ++i) ids.push_back(w.share_value());
+  for (int i = 0; i < 4; ++i) CHECK(w.give(owner, alice, ids[i]).held());
+  CHECK(w.give(owner, alice, ids[0]).held());  // it has that one already
+  CHECK(w.give(owner, alice, ids[4]).why == cause::too_many_imports);
+  w.settle();
+  CHECK(w.at[alice].counters().imports == 4);
+  CHECK(w.at[owner].counters().pins == 0);  // what was not taken is answered, too
+  CHECK(w.at[owner].counters().refused == 0);
+  // From another peer it may come, and when one of them is let go, from this one.
+  CHECK(w.give(owner, bob, ids[4]).held());
+  w.settle();
+  CHECK(w.give(bob, alice, ids[4]).held());
+  w.drop(alice, ids[1]);
+  w.settle();
+  CHECK(w.give(owner, alice, ids[5]).held());
+  w.settle();
+  for (const int i : {0, 0, 2, 3, 4, 5}) w.drop(alice, ids[i]);
+  w.drop(bob, ids[4]);
+  w.settle();
+  CHECK(w.at[alice].idle());
+  CHECK(w.at[bob].idle());
+  CHECK(w.give(owner, alice, ids[0]).held());
+  w.lose(owner);  // what it gave is forgotten with it
+  w.drop(alice, ids[0]);
+  CHECK(w.at[alice].idle());
+}
+
+TEST_CASE("rref ledger: as many references as one creator may have on the way are promised") {
+  world w;
+  const std::uint64_t many = ledger_limits().creation_window;
+  std::vector<creation> made;
+  for (std::uint64_t i = 0; i < many; ++i) {
+    made.push_back(*w.at[alice].create_remote(owner));
+    // Handed on before the request arrives; the third's add is faster.
+    const auto t = w.at[alice].transfer_out(made.back().id, bob);
+    REQUIRE(w.at[bob].transfer_in(alice, *t, w.out[bob])->held());
+  }
+  for (const auto& m : w.out[bob].messages) w.at[owner].frame(bob, m.what, w.out[owner]);
+  CHECK(w.out[owner].messages.empty());  // all wait, none is refused
+  CHECK(w.at[owner].counters().promised == many);
+  for (const auto& c : made) {
+    REQUIRE(w.at[owner].created(alice, c, w.out[owner]) == received::accepted);
+  }
+  CHECK(w.at[owner].counters().promised == 0);
+  std::size_t answers = 0;
+  for (const auto& m : w.out[owner].messages) answers += m.what.why == cause::none ? 1u : 0u;
+  CHECK(answers == 2 * many);
+}
+
+TEST_CASE("rref ledger: a broken import says when nothing refers to it any more") {
+  world w;
+  const auto c = w.at[alice].create_remote(owner);
+  REQUIRE(w.at[alice].add_local_ref(c->id));
+  w.at[alice].creation_dropped(c->id, w.out[alice]);
+  w.drop(alice, c->id);
+  const auto forgotten = [&] {
+    return std::count_if(w.events[alice].begin(), w.events[alice].end(), [&](const event& e) {
+      return e.kind == event_kind::forgotten && e.id == c->id;
+    });
+  };
+  CHECK(forgotten() == 0);
+  w.drop(alice, c->id);
+  CHECK(forgotten() == 1);
+  CHECK_FALSE(w.at[alice].imported(c->id).has_value());
 }
 
 TEST_CASE("rref ledger: messages that no correct peer sends are refused") {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Random schedules of three or four ledgers over a network that delays, reorders and repeats
-// control messages, loses workers, and drops requests. After every step the invariants of
-// ledger.hpp are checked against what really happened; at the end nothing may be left.
+// control messages, loses workers and links between the living, and drops requests. After every
+// step the invariants of ledger.hpp are checked against what really happened; at the end nothing
+// may be left.
 #include <weft/rref/ledger.hpp>
 
 #include <doctest/doctest.h>
@@ -52,13 +53,14 @@ struct schedule {
   unsigned repeats;  // percent of control messages that come again
   unsigned crashes;  // how many workers are lost
   unsigned dropped;  // percent of requests that never leave
+  unsigned cuts;     // how many links between two living workers are lost
   unsigned steps = 160;
   std::size_t max_ids = 10;
 };
 
 struct tally {  // what the schedules reached: a test that never gets there proves nothing
   std::uint64_t released = 0, stale = 0, promised = 0, lost = 0, owner_died = 0, creator_died = 0,
-                creation_failed = 0, overtaken = 0, uses = 0, reimported = 0;
+                cuts = 0, creation_failed = 0, overtaken = 0, uses = 0, reimported = 0;
 };
 
 class simulation {
@@ -69,10 +71,14 @@ class simulation {
 
   void run() {
     unsigned crashes = plan_.crashes;
+    unsigned cuts = plan_.cuts;
     for (unsigned i = 0; i < plan_.steps; ++i) {
       if (crashes != 0 && random_.chance(2)) {
         crash(any_worker());
         --crashes;
+      } else if (cuts != 0 && random_.chance(3)) {
+        cut(any_worker(), any_worker());
+        --cuts;
       } else if (random_.chance(45)) {
         deliver_any();
       } else {
@@ -252,6 +258,7 @@ class simulation {
 
   void send(flying f) {
     if (!workers_[f.to].alive) return;  // the sender has not heard of it yet
+    if (severed(f.from, f.to) && f.what != kind::lost) return;
     bag_.push_back(f);
   }
 
@@ -293,6 +300,9 @@ class simulation {
       hold(excused(e.id, e.why), "I4 nothing breaks without a fault", e.id);
       count(e.why);
       return;
+    case event_kind::forgotten:
+      hold(!workers_[at].book.imported(e.id), "what is forgotten is gone", e.id);
+      return;
     }
   }
 
@@ -305,18 +315,18 @@ class simulation {
 
   // May the reference still be created?
   bool possible(const rref_id& id) const {
-    return !voided_.contains(id) && workers_[id.creator].alive;
+    return !voided_.contains(id) && workers_[id.creator].alive && !severed(id.creator, id.owner);
   }
   bool excused(const rref_id& id, cause why) const {
     switch (why) {
     case cause::lost:
-      return crashed_ || voided_.contains(id);
+      return crashed_ || !severed_.empty() || voided_.contains(id);
     case cause::creation_failed:
       return voided_.contains(id);
     case cause::owner_died:
-      return !workers_[id.owner].alive;
+      return !workers_[id.owner].alive || !severed_.empty();
     case cause::creator_died:
-      return !workers_[id.creator].alive;
+      return !workers_[id.creator].alive || severed(id.creator, id.owner);
     default:
       return false;
     }
@@ -417,10 +427,38 @@ class simulation {
       if (workers_[r].alive) send({kind::lost, gone, r, {}, {}, {}, {}});
   }
 
+  // The link between two that live on is lost: a part of what was on it arrives, and each of them
+  // hears of the loss in its own time.
+  void cut(rank a, rank b) {
+    if (a == b || severed(a, b)) return;
+    std::set<rank> ended;
+    std::vector<flying> kept;
+    for (const flying& f : bag_) {
+      const bool on_it = (f.from == a && f.to == b) || (f.from == b && f.to == a);
+      if (on_it && f.what != kind::lost) {
+        if (random_.chance(30)) {
+          ended.insert(f.to);
+          continue;
+        }
+        if (plan_.fifo && ended.contains(f.to)) continue;
+      }
+      kept.push_back(f);
+    }
+    bag_ = std::move(kept);
+    severed_.insert({a, b});
+    send({kind::lost, a, b, {}, {}, {}, {}});
+    send({kind::lost, b, a, {}, {}, {}, {}});
+    ++seen_.cuts;
+  }
+  bool severed(rank a, rank b) const {
+    return severed_.contains({a, b}) || severed_.contains({b, a});
+  }
+
   // ---- the invariants
 
   bool resolved(const hand_over& h) const {
     if (h.done || !workers_[h.to].alive || !workers_[h.from].alive) return true;
+    if (severed(h.from, h.to)) return true;
     if (!h.arrived) return false;
     if (h.to == h.id.owner || h.to == h.from) return true;
     const auto view = workers_[h.to].book.imported(h.id);
@@ -459,7 +497,8 @@ class simulation {
         hold(view->local_refs == (it == w.handles.end() ? 0 : it->second),
              "local references are counted", id);
         if (view->state == import_state::ok)
-          hold(!owner.alive || owner.book.value(id).has_value(), "I1 no dangling", id);
+          hold(!owner.alive || severed(r, id.owner) || owner.book.value(id).has_value(),
+               "I1 no dangling", id);
         if (view->state == import_state::broken)
           hold(excused(id, view->why), "I4 nothing breaks without a fault", id);
         if (w.told.contains(id.owner))
@@ -532,10 +571,12 @@ class simulation {
   std::vector<creation> to_drop_;
   std::set<rref_id> born_, released_, voided_;
   std::map<std::pair<rank, std::uint64_t>, hand_over> hand_overs_;
+  std::set<std::pair<rank, rank>> severed_;
   bool crashed_ = false;
 };
 
-tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsigned dropped) {
+tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsigned dropped,
+              unsigned cuts = 0) {
   tally seen;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     schedule plan{.seed = seed,
@@ -543,7 +584,8 @@ tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsign
                   .fifo = seed % 3 == 0,
                   .repeats = seed % 5 == 0 ? 0u : 25u,
                   .crashes = crashes,
-                  .dropped = dropped};
+                  .dropped = dropped,
+                  .cuts = cuts};
     if (seed % 5 == 1) {  // one much used reference: old messages meet new registrations
       plan.repeats = 50;
       plan.max_ids = 1;
@@ -580,6 +622,15 @@ TEST_CASE("rref ledger model: requests that never leave break only what they wou
 
 TEST_CASE("rref ledger model: a lost worker's holdings are freed and its values are owner_died") {
   const tally seen = run_all(20001, 3000, 2, 5);
+  CHECK(seen.released > 1000);
+  CHECK(seen.owner_died > 100);
+  CHECK(seen.creator_died > 10);
+  CHECK(seen.lost > 10);
+}
+
+TEST_CASE("rref ledger model: a lost link frees what was held over it, and nothing else") {
+  const tally seen = run_all(30001, 3000, 0, 5, 2);
+  CHECK(seen.cuts > 3000);
   CHECK(seen.released > 1000);
   CHECK(seen.owner_died > 100);
   CHECK(seen.creator_died > 10);

@@ -23,6 +23,20 @@ struct shelf {
     co_return;
   }
 };
+/// An object that can hold a reference to itself.
+struct ring : probe {
+  using probe::probe;
+  rref<ring> next;
+  asio::awaitable<void> close(rref<ring> r) {
+    next = std::move(r);
+    co_return;
+  }
+  asio::awaitable<int> around() { co_return co_await next.call<&ring::value>(); }
+  asio::awaitable<void> open() {
+    next = {};
+    co_return;
+  }
+};
 asio::awaitable<void> pass_on(worker& me, rref<probe> p, std::vector<int> route, rref<shelf> last) {
   if (route.empty()) {
     co_await last.call<&shelf::keep>(std::move(p));
@@ -150,7 +164,7 @@ TEST_CASE("rref: many references pass each other without loss or leak") {
   });
 }
 
-TEST_CASE("rref: an object that holds a reference to itself") {
+TEST_CASE("rref: a reference that goes to its own worker is the same reference") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     record::of_all().reset();
     auto s = me.peer(1).make<shelf>();
@@ -165,6 +179,41 @@ TEST_CASE("rref: an object that holds a reference to itself") {
     mine = {};
     co_await check_destroyed(1);
   });
+}
+
+TEST_CASE("rref: an object that holds a reference to itself lives until it lets go of it") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    for (const int rank : {1, 0}) {
+      record::of_all().reset();
+      auto r = me.peer(rank).make<ring>(1);
+      co_await r.call<&ring::close>(r);
+      CHECK(co_await r.call<&ring::around>() == 1);
+      co_await r.call<&ring::open>();
+      r = {};
+      co_await check_destroyed(1);
+    }
+  });
+}
+
+TEST_CASE("rref: an object that still holds a reference to itself goes with its worker") {
+  record::of_all().reset();
+  {
+    workers all(2, over::tcp, with_io_threads(1));
+    const auto ends = all.run([&](workers& w, worker& me) -> asio::awaitable<void> {
+      for (const int rank : {1, 0}) {
+        auto r = me.peer(rank).make<ring>(1);
+        co_await r.call<&ring::close>(r);
+      }
+      // Nobody else holds it, and nobody can: a cycle is not collected.
+      CHECK(co_await eventually([&w] { return w.rrefs(1).counters().holders == 0; }));
+      CHECK(w.rrefs(1).counters().owned == 1);
+      CHECK(w.rrefs(0).counters().owned == 1);
+      CHECK(record::of_all().destroyed == 0);
+    });
+    CHECK_FALSE(ends[0]);
+    CHECK_FALSE(ends[1]);
+  }
+  CHECK(record::of_all().destroyed == 2);
 }
 
 TEST_CASE("rref: a call in flight keeps its object") {

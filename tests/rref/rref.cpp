@@ -6,9 +6,12 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -207,16 +210,46 @@ TEST_CASE("rref: the owner of an object that is still being made is told so") {
   });
 }
 
-// ---- the four scenarios of the RRef protocol note, between real workers
+// ---- the four scenarios of the RRef protocol note, between real workers. What each costs is
+// counted, so that a message more or less is seen; G1: as many dels as there were registrations.
+
+using weft::rref_protocol::message_kind;
+
+/// What a worker has sent, by kind.
+struct messages {
+  std::uint64_t add = 0, del = 0, added = 0, deled = 0, xack = 0;
+  friend bool operator==(const messages&, const messages&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const messages& m) {
+    return out << "add " << m.add << ", del " << m.del << ", added " << m.added << ", deled "
+               << m.deled << ", xack " << m.xack;
+  }
+};
+messages sent_by(workers& all, std::uint32_t rank) {
+  const auto now = all.rrefs(rank).counters();
+  const auto of = [&now](message_kind k) { return now.sent[static_cast<std::size_t>(k)]; };
+  CHECK(now.frames <= of(message_kind::add) + of(message_kind::del) + of(message_kind::added) +
+                          of(message_kind::deled) + of(message_kind::xack));
+  return {of(message_kind::add), of(message_kind::del), of(message_kind::added),
+          of(message_kind::deled), of(message_kind::xack)};
+}
+/// Until the owner has that many holders; that it stays so is seen at the end.
+asio::awaitable<void> check_holders(workers& all, std::uint32_t rank, std::uint64_t holders) {
+  CHECK(co_await eventually([&] { return all.rrefs(rank).counters().holders == holders; }));
+  CHECK(all.rrefs(rank).counters().owned == 1);
+}
 
 TEST_CASE("rref: user shares with owner") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     auto p = me.peer(1).make<probe>(1);
     CHECK(co_await me.peer(1).call<&add_through>(p, 2) == 3);
-    // Both have it, then the user alone, then nobody.
-    CHECK(co_await eventually([&] { return all.rrefs(1).counters().owned == 1; }));
+    // The owner's own reference is dropped, the user's stays.
+    CHECK(co_await eventually([&] { return all.rrefs(0).counters().pins == 0; }));
+    co_await check_holders(all, 1, 1);
+    CHECK(co_await p.call<&probe::value>() == 3);
     p = {};
     co_await check_nothing_is_left(all);
+    CHECK(sent_by(all, 0) == messages{.del = 1});
+    CHECK(sent_by(all, 1) == messages{.added = 1, .deled = 1, .xack = 1});
   });
 }
 
@@ -225,8 +258,12 @@ TEST_CASE("rref: owner shares with user") {
     auto p = me.share(probe(1));
     CHECK(co_await me.peer(1).call<&add_through>(p, 2) == 3);
     CHECK(p.local()->value() == 3);
-    CHECK(co_await eventually([&] { return all.rrefs(0).counters().holders == 0; }));
-    CHECK(all.rrefs(0).counters().owned == 1);
+    CHECK(co_await eventually([&] { return sent_by(all, 1).del == 1; }));
+    co_await check_holders(all, 0, 0);
+    p = {};
+    co_await check_nothing_is_left(all);
+    CHECK(sent_by(all, 0) == messages{.deled = 1});
+    CHECK(sent_by(all, 1) == messages{.add = 1, .del = 1});
   });
 }
 
@@ -237,6 +274,11 @@ TEST_CASE("rref: owner creates on user and user returns it") {
     CHECK(p.is_owner());
     CHECK(co_await p.call<&probe::add>(1) == 5);
     CHECK(p.local()->value() == 5);
+    co_await check_holders(all, 0, 0);
+    p = {};
+    co_await check_nothing_is_left(all);
+    CHECK(sent_by(all, 0) == messages{.added = 1, .deled = 1, .xack = 1});
+    CHECK(sent_by(all, 1) == messages{.del = 1});
     // And as a result that the user itself owns.
     auto q = co_await me.peer(1).call<&make_here>(6);
     auto r = co_await me.peer(1).call<&share_on_pool>(7);
@@ -251,9 +293,16 @@ TEST_CASE("rref: user shares with user") {
   workers_everywhere(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     auto p = me.peer(1).make<probe>(1);
     CHECK(co_await me.peer(2).call<&add_through>(p, 2) == 3);
-    // A second one's reference holds the object when the first has let go: see rref/lifetime.cpp.
+    // G2: the first is registered until the second is; see rref/lifetime.cpp for what follows.
     CHECK(co_await eventually([&] { return all.rrefs(2).idle(); }));
+    CHECK(co_await eventually([&] { return all.rrefs(0).counters().pins == 0; }));
+    co_await check_holders(all, 1, 1);
     CHECK(co_await p.call<&probe::value>() == 3);
+    p = {};
+    co_await check_nothing_is_left(all);
+    CHECK(sent_by(all, 0) == messages{.del = 1});
+    CHECK(sent_by(all, 1) == messages{.added = 2, .deled = 2});
+    CHECK(sent_by(all, 2) == messages{.add = 1, .del = 1, .xack = 1});
   });
 }
 

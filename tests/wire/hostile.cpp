@@ -226,6 +226,37 @@ TEST_CASE("hostile: maps and sets of many small elements stay within the budget"
   CHECK(decode_within_budget<std::unordered_map<int, int>>(payload) == outcome::refused);
 }
 
+// n keys of 8 bytes that all fall into one bucket of a container with room for n.
+template <class Container>
+std::vector<std::byte> colliding(std::uint32_t n, std::size_t element_bytes) {
+  Container probe;
+  probe.reserve(n);
+  std::vector<std::byte> payload(4 + element_bytes * n);
+  weft::detail::store(payload.data(), n);
+  for (std::uint64_t i = 0; i < n; ++i) {
+    weft::detail::store(payload.data() + 4 + element_bytes * i, i * probe.bucket_count());
+  }
+  return payload;
+}
+struct poor_hash {
+  std::size_t operator()(int) const { return 1; }
+};
+
+TEST_CASE("hostile: keys that a peer chose to collide are refused before they cost much") {
+  using set = std::unordered_set<std::uint64_t>;
+  using map = std::unordered_map<std::uint64_t, std::uint64_t>;
+  // Square of 200,000: minutes.
+  CHECK(decode_within_budget<set>(colliding<set>(200'000, 8)) == outcome::refused);
+  CHECK(decode_within_budget<map>(colliding<map>(200'000, 16)) == outcome::refused);
+  // A few collide, or a user's hash is poor, and it is fine.
+  CHECK(decode_within_budget<set>(colliding<set>(1000, 8)) == outcome::decoded);
+  std::unordered_set<int, poor_hash> poor;
+  for (int i = 0; i < 1200; ++i) poor.insert(i);
+  const weft::frame sent = pack(poor);
+  CHECK(decode_within_budget<decltype(poor)>(sent.payload(), weft::reader::tail::zeros) ==
+        outcome::decoded);
+}
+
 TEST_CASE("hostile: a value nested without end is refused at depth 64") {
   std::vector<std::byte> payload;
   for (int i = 0; i < 100'000; ++i) {

@@ -12,6 +12,7 @@
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/memory_budget.hpp>
+#include <weft/rpc/waiting_calls.hpp>
 #include <weft/rpc/window.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/transport/frame_sink.hpp>
@@ -39,6 +40,7 @@ template <class T = void>
 class live_link final : public link, public frame_sink {
  public:
   live_link(live_worker<T>& me, std::uint32_t rank, asio::io_context& io);
+  ~live_link() override;
 
   [[nodiscard]] state now() const override;
   [[nodiscard]] std::string transport() const override;
@@ -93,6 +95,10 @@ class live_link final : public link, public frame_sink {
   void start_coroutine(ref<invocation> call) noexcept;
   void coroutine_ended(invocation& done);
   void forget(invocation& call) noexcept override;
+  /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
+  void close_waiting();
+  /// Forgets them without an answer: they hold their requests, which hold this link.
+  void drop_waiting();
 
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
@@ -139,6 +145,19 @@ class live_link final : public link, public frame_sink {
   [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
   void release_soon() noexcept;
   void release_gated() noexcept;
+  // calls that wait for their object
+  class waiting_call;
+  struct waiting_alarm final : timed {
+    explicit waiting_alarm(live_link& l) : link_(l) {}
+    void expired() override;
+    live_link& link_;
+  };
+  void wait_for_object(ref<invocation> call);                // the thread that reads
+  void object_there(std::uint64_t number, run_style style);  // any thread
+  void begin_waiting(std::uint64_t number);                  // any thread
+  void fail_with_object(const ref<invocation>& call, const call_target& target);
+  void give_up_waiting(const ref<waiting_call>& w, const error& why);  // any thread
+  void watch_waiting(const std::unique_lock<std::mutex>&);             // any thread
   void cancel_served(std::uint64_t call);
   void cancel_all_served() noexcept;
 
@@ -161,6 +180,13 @@ class live_link final : public link, public frame_sink {
   receive_window granted_;
   served_calls<invocation> served_;
   std::deque<ref<invocation>> gated_;  // wait until replies are written
+
+  /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
+  static constexpr std::size_t most_waiting_calls = 65536;
+  std::mutex waiting_mutex_;  // guards the next two; nothing is called under it
+  waiting_calls<ref<waiting_call>> waiting_{most_waiting_calls};
+  std::optional<time_point> waiting_watched_;  // the alarm rings then
+  waiting_alarm waiting_alarm_{*this};         // worker's thread
 
   std::atomic<bool> dead_{false};          // nothing more is read
   std::atomic<bool> loss_pending_{false};   // finish_loss could not be posted

@@ -51,6 +51,13 @@ class live_worker final : public worker {
     pool_.stop();
     pool_.join();
   }
+  /// No other thread enters the worker through its services' handles from then on, and none is in
+  /// it. Before the contexts' work is dropped: those threads post to them.
+  void detach() noexcept {
+    for (const auto& s : services_) {
+      if (s) s->detach();
+    }
+  }
   void add_service(service_slot slot, std::unique_ptr<service> s) {
     services_[static_cast<std::size_t>(slot)] = std::move(s);
   }

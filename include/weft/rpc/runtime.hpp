@@ -121,9 +121,11 @@ class runtime {
     parts(const parts&) = delete;
     parts& operator=(const parts&) = delete;
     ~parts() {
+      // Other threads post to the contexts until the pool has stopped and the worker is detached.
       // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do
-      // the transports' listeners: drop the work first, then those, then the contexts.
+      // the transports' listeners: drop the work then, after that those, then the contexts.
       stop_threads();
+      if (me) me->detach();
       context.drop_work();
       for (auto& c : io) c->drop_work();
       me.reset();

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/core/ref.hpp>
 #include <weft/core/time.hpp>
 #include <weft/wire/header.hpp>
 #include <weft/wire/message.hpp>
@@ -78,14 +79,44 @@ class service {
   virtual void detach() noexcept {}
 };
 
+struct call_target;
+
+/// A call that waits for its object.
+class object_waiter : public ref_counted {
+ public:
+  /// The object or a failure is there. At most once, on any thread, under nobody's lock.
+  virtual void object_there() = 0;
+
+ private:
+  friend class unmade_object;
+  std::uint64_t place_ = 0;  // where it waits; the unmade_object's own
+};
+
+/// An object that is still being made, or whose making has not arrived yet. Thread safe.
+class unmade_object : public ref_counted {
+ public:
+  /// Keeps `who` until the object or a failure is there. False: one is there already, and `who` is
+  /// neither kept nor told.
+  [[nodiscard]] virtual bool enter(const ref<object_waiter>& who) = 0;
+  /// No longer keeps `who`, if it does; what is telling it already may still do so.
+  virtual void leave(const object_waiter& who) noexcept = 0;
+  /// Writes what there is by now.
+  virtual void look(call_target& out) = 0;
+
+ protected:
+  [[nodiscard]] static std::uint64_t& place(object_waiter& w) noexcept { return w.place_; }
+  [[nodiscard]] static std::uint64_t place(const object_waiter& w) noexcept { return w.place_; }
+};
+
 /// Part of a request whose function runs on an object that the receiver owns. Filled by the service
-/// that resolves the object; `wait`, if set, is called before the function is run and calls its
-/// argument (on any thread, once) as soon as `object` or `failure` is there.
+/// that resolves the object. While `unmade` is set the function is not run: the request's link
+/// waits for the object, and ends the wait itself when the caller gives up, at the deadline, or
+/// when the link is lost.
 struct call_target : part {
   std::shared_ptr<void> object;
   const void* type = nullptr;  ///< `type_key<T>` of the object
   error failure;
-  std::function<void(std::function<void()>)> wait;
+  ref<unmade_object> unmade;
 };
 
 /// Part of a request whose result stays with the receiver. Exactly one of the two is called.

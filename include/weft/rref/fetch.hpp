@@ -6,6 +6,8 @@
 #include <weft/wire/detail/type_name.hpp>
 #include <weft/wire/structure.hpp>
 
+#include <asio/awaitable.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,17 +15,19 @@
 
 namespace weft::detail {
 
-/// What to_here calls: a copy of the object. Named after T, for types of one structure differ.
+/// What to_here calls: a copy of the object, made on its worker's thread, where its coroutine
+/// functions run, so that these need no lock against it. Named after T, for types of one structure
+/// differ.
 template <class T>
 struct fetch_function {
   using result = T;
   using arguments = std::tuple<>;
-  static constexpr run_style style = run_style::light;
+  static constexpr run_style style = run_style::coroutine;
   static std::string_view name() { return spelled().text; }
   static bool has_portable_name() { return spelled().portable; }
   static std::uint64_t id() { return name_hash(name()); }
   static constexpr std::uint32_t signature = structure_hash<T>();
-  static light<T> call(invocation& c, arguments&&) { return {object_of<T>(c)}; }
+  static asio::awaitable<T> call(invocation& c, arguments&&) { co_return object_of<T>(c); }
 
  private:
   static const spelling& spelled() {

@@ -24,6 +24,13 @@ class reference final : public ref_counted {
       : keeper_(std::move(keeper)), id_(id) {}
   /// Born broken: holds nothing.
   reference(const rref_id& id, error why) : id_(id), broken_(std::move(why)) {}
+  /// Holds nothing yet: one of the next two follows, before anybody else sees it.
+  explicit reference(const rref_id& id) noexcept : id_(id) {}
+  void hold(ref<reference_keeper> keeper, const rref_id& id) noexcept {
+    keeper_ = std::move(keeper);
+    id_ = id;
+  }
+  void break_with(error why) noexcept { broken_ = std::move(why); }
   ~reference() override {
     if (keeper_) keeper_->drop(id_);
   }

@@ -26,6 +26,11 @@
 //   G2 a sender stays registered until its   I4 nothing breaks unless a worker or a creation fails
 //      receiver is (I3)                      I7 every value is released once
 //   I1 what is ok at a user is alive         I6 all state is bounded by holders and messages
+// Within ledger_limits: what is over them is told so, and nothing else suffers.
+//
+// An id is a name, not a capability. Whoever is a member of the run may name any reference: the
+// owner cannot know what its users handed on among themselves, and members trust each other.
+//
 // When a worker is lost its holdings are freed, its values are owner_died at their users, and a
 // hand-over that only it covered may end as `lost`: an error, never another object.
 
@@ -47,7 +52,7 @@ class ledger {
  public:
   /// Ranks are below `world_size`; ids that name others are refused.
   ledger(rank self, rank world_size, ledger_limits limits = {})
-      : sessions_(self, world_size), owner_(sessions_, limits), user_(sessions_) {}
+      : sessions_(self, world_size), owner_(sessions_, limits), user_(sessions_, limits) {}
   ledger(const ledger&) = delete;
   ledger& operator=(const ledger&) = delete;
 
@@ -67,7 +72,7 @@ class ledger {
   /// The request with this CREATE never left. The reference is broken (creation_failed).
   void creation_dropped(const rref_id& id, outputs& out) {
     if (id.owner == sessions_.self())
-      owner_.resolve(id, value_state::failed, out);
+      owner_.creation_dropped(id, out);
     else
       user_.creation_dropped(id, answers_, out);
     answer(out);
@@ -105,9 +110,12 @@ class ledger {
   /// reference, it is broken, or `to` is lost.
   [[nodiscard]] std::optional<transfer> transfer_out(const rref_id& id, rank to) {
     if (!sessions_.valid(to) || sessions_.lost(to)) return std::nullopt;
-    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) return std::nullopt;
     const std::uint64_t number = ++transfers_given_;
-    transfers_.emplace(number, sent_transfer{id, to});
+    const auto sent = transfers_.emplace(number, sent_transfer{id, to}).first;
+    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) {
+      transfers_.erase(sent);
+      return std::nullopt;
+    }
     return transfer{id, number};
   }
 

@@ -67,6 +67,15 @@ class owner_table {
     return true;
   }
 
+  /// The request of a value that this worker makes for itself was never sent.
+  void creation_dropped(const rref_id& id, outputs& out) {
+    const auto it = entries_.find(id);
+    if (it == entries_.end() || it->second.value != value_state::pending) return;
+    it->second.value = value_state::failed;
+    out.events.push_back({event_kind::failed, id, value_state::failed, cause::creation_failed});
+    release_if_unused(it, out);
+  }
+
   /// A local reference on behalf of `from`: a use, or a hand-over that came home.
   import_result acquire(rank from, const rref_id& id) {
     auto it = entries_.find(id);

@@ -20,6 +20,7 @@ struct session {
   // at once).
   weft::detail::numbers_seen<std::uint64_t> created{1};
   std::uint32_t promised = 0;  // entries that this peer named before their CREATE
+  std::uint32_t imports = 0;   // entries of this user that this peer gave
 
   // This worker is a user of the peer. One sequence for all references of a session, not one for
   // each: a reference that was released can be forgotten at once, its next registration is newer.

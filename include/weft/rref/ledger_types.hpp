@@ -64,6 +64,7 @@ enum class cause : std::uint8_t {
   creation_failed,  ///< the request that was to make it never left its creator
   creator_died,     ///< the creator's session ended before its request reached the owner
   too_many,         ///< the owner keeps no more references whose creation it has not seen
+  too_many_imports  ///< this worker holds as many as one peer may give it; never on the wire
 };
 
 enum class message_kind : std::uint8_t {
@@ -106,6 +107,7 @@ enum class event_kind : std::uint8_t {
   released,  ///< at the owner: the entry is gone, destroy what is kept for it (`value` says what)
   failed,    ///< at the owner: a promised value never comes (`why`); uses that wait end now
   broken,    ///< at a user: this import can no longer be used (`why`)
+  forgotten  ///< at a user: nothing here refers to a broken import any more
 };
 
 /// `released` with a value other than promised comes exactly once for every created reference.
@@ -147,10 +149,13 @@ struct import_result {
 };
 
 struct ledger_limits {
-  /// References that one peer may name before their CREATE is seen.
-  std::uint32_t promised_per_peer = 4096;
   /// How far ahead of the oldest missing one a creator's serial may be.
   std::uint64_t creation_window = 65536;
+  /// References that one peer may name before their CREATE is seen. As many as one creator may have
+  /// on the way, so that nothing breaks because they were handed on before they arrived.
+  std::uint32_t promised_per_peer = 65536;
+  /// References that one peer gave and that are still held.
+  std::uint32_t imports_per_peer = 1u << 20;
 };
 
 /// Gauges describe now, the rest counts since the beginning.
@@ -166,6 +171,9 @@ struct ledger_counters {
   std::uint64_t stale = 0;     ///< messages without effect
   std::uint64_t refused = 0;   ///< messages that no correct peer sends
   std::array<std::uint64_t, message_kinds> sent{};  ///< by message_kind
+  // Set by the shell:
+  std::uint64_t frames = 0;   ///< ... in so many frames
+  std::uint64_t waiting = 0;  ///< gauge: requests that wait for a value being made
 };
 
 /// One owned reference, for reports and tests.
@@ -188,8 +196,9 @@ struct import_view {
 };
 
 [[nodiscard]] constexpr std::string_view to_string(cause c) noexcept {
-  constexpr std::array<std::string_view, 6> text{
-      "none", "lost", "owner died", "creation failed", "creator died", "too many"};
+  constexpr std::array<std::string_view, 7> text{
+      "none",         "lost",     "owner died",      "creation failed",
+      "creator died", "too many", "too many imports"};
   return text[static_cast<std::size_t>(c)];
 }
 [[nodiscard]] constexpr std::string_view to_string(message_kind k) noexcept {

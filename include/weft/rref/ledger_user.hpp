@@ -22,7 +22,8 @@ namespace weft::rref_protocol::detail {
 
 class user_table {
  public:
-  explicit user_table(session_table& sessions) : sessions_(sessions) {}
+  user_table(session_table& sessions, const ledger_limits& limits)
+      : sessions_(sessions), limits_(limits) {}
 
   creation create(rank owner) {
     session& peer = sessions_.at(owner);
@@ -57,7 +58,16 @@ class user_table {
       return {cause::owner_died};
     }
     if (it == entries_.end() || it->second.state == import_state::releasing) {
-      if (it == entries_.end()) it = entries_.try_emplace(id).first;
+      if (it == entries_.end()) {
+        session& giver = sessions_.at(from);
+        if (giver.imports >= limits_.imports_per_peer) {
+          answers.push_back({from, what});
+          return {cause::too_many_imports};
+        }
+        it = entries_.try_emplace(id).first;
+        it->second.given_by = from;
+        ++giver.imports;
+      }
       entry& e = it->second;
       e.sequence = ++sessions_.at(id.owner).sequence;
       // The owner pins what it hands over until we answer, and our answer is the registration.
@@ -96,7 +106,7 @@ class user_table {
     if (it == entries_.end() || it->second.sequence != m.sequence ||
         it->second.state != import_state::releasing)
       return stale();
-    entries_.erase(it);
+    erase(it);
     return received::accepted;
   }
 
@@ -135,7 +145,7 @@ class user_table {
       entry& e = here->second;
       if (here->first.owner != gone || e.state == import_state::broken) continue;
       if (e.state == import_state::releasing)
-        entries_.erase(here);
+        erase(here);
       else {
         shatter(here->first, e, cause::owner_died, answers, out);
         settle(here, out);
@@ -163,6 +173,7 @@ class user_table {
     std::uint64_t local = 0;
     std::uint64_t pins = 0;
     std::uint64_t sequence = 0;
+    std::optional<rank> given_by;  // none: created by this worker
     std::vector<settled> waiting;
   };
   using entries = std::map<rref_id, entry>;
@@ -206,7 +217,8 @@ class user_table {
     entry& e = it->second;
     if (e.local != 0 || e.pins != 0) return;
     if (e.state == import_state::broken) {
-      entries_.erase(it);
+      out.events.push_back({event_kind::forgotten, it->first, value_state::promised, e.why});
+      erase(it);
     } else if (e.state == import_state::ok) {
       e.state = import_state::releasing;
       e.sequence = ++sessions_.at(it->first.owner).sequence;
@@ -214,7 +226,13 @@ class user_table {
     }
   }
 
+  void erase(entries::iterator it) {
+    if (it->second.given_by) --sessions_.at(*it->second.given_by).imports;
+    entries_.erase(it);
+  }
+
   session_table& sessions_;
+  ledger_limits limits_;
   entries entries_;
 };
 

@@ -5,7 +5,8 @@
 //   rref_id   16   owner 4, creator 4, serial 8
 //   transfer  24   rref_id 16, number 8             inside a payload
 //   creation  24   rref_id 16, sequence 8           in the request's rref section
-//   message   40   kind 1, why 1, zero 2, epoch 4, rref_id 16, sequence 8, transfer 8
+//   message   40   kind 1, why 1, zero 2, epoch 4, rref_id 16, sequence 8, transfer 8;
+//                  a frame holds 1 to 512 of them, one behind another
 //
 // encode writes exactly that many bytes at the front of `to` and says false if they do not fit.
 // decode reads them from the front of `from`; it returns nothing if bytes are missing or if they
@@ -23,6 +24,8 @@ namespace weft::rref_protocol {
 inline constexpr std::size_t transfer_bytes = 24;
 inline constexpr std::size_t creation_bytes = 24;
 inline constexpr std::size_t message_bytes = 40;
+inline constexpr std::size_t messages_per_frame = 512;
+inline constexpr std::size_t references_per_message = 65536;
 
 namespace detail {
 

@@ -44,7 +44,8 @@ class rref {
   [[nodiscard]] rref_id id() const { return held_ ? held_->id() : rref_id{}; }
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(held_); }
 
-  /// A copy of the object, waiting until it is made. T must be copyable and encodable.
+  /// A copy of the object, waiting until it is made; copied on its worker's thread, where its
+  /// coroutine functions run. T must be copyable and encodable.
   template <class... Options>
   [[nodiscard]] auto to_here(Options&&... options) const
       -> asio::awaitable<detail::call_return<T, Options...>>;
@@ -81,7 +82,10 @@ class rref {
                   "co_await r.to_here() for a copy, or *r.local() on the worker that owns it");
   }
 
-  friend bool operator==(const rref& a, const rref& b) { return a.id() == b.id(); }
+  /// Of one object. One that never got a name, since its owner was lost, equals its copies only.
+  friend bool operator==(const rref& a, const rref& b) {
+    return a.held_ == b.held_ || (a.id() == b.id() && a.id().serial != 0);
+  }
 
  private:
   friend class worker;
@@ -97,7 +101,8 @@ class rref {
   ref<detail::reference> held_;
 };
 
-/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty.
+/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The
+/// same reference has the same number wherever it is in the message.
 template <class T>
 struct codec<rref<T>> {
   static constexpr std::size_t min_size = 4;
@@ -108,9 +113,7 @@ struct codec<rref<T>> {
       w.number(empty);
       return;
     }
-    auto& handover = w.part<rref_handover>();
-    w.number(static_cast<std::uint32_t>(handover.references.size()));
-    handover.references.push_back(value.held_);
+    w.number(w.part<rref_handover>().add(value.held_));
   }
   static rref<T> decode(reader& r) {
     const auto index = r.number<std::uint32_t>();

@@ -2,7 +2,7 @@
 // The ledger's shell: it turns messages into steps, keeps the values, and sends what comes out.
 //
 //   section of a request or reply {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
-//   frame of kind rref            {message 40}
+//   frame of kind rref            {message 40, at least one, at most 512}
 //
 // Every step happens under one short lock, and what it sends is queued under it, so that links see
 // messages in the order of the steps. Values are destroyed on the worker's thread, never under it.
@@ -15,7 +15,6 @@
 #include <weft/rref/ledger_wire.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,9 +24,22 @@
 
 namespace weft {
 
-/// Part of a message: the references inside its values, and what the request is about.
+/// Part of a message: the references inside its values, and what the request is about. A reference
+/// that is in it many times is handed over once.
 struct rref_handover : part {
-  std::vector<ref<detail::reference>> references;  ///< in the order in which codecs met them
+  /// The number of `held` in this message.
+  std::uint32_t add(const ref<detail::reference>& held) {
+    const auto next = static_cast<std::uint32_t>(references.size());
+    if (!held->broken()) {  // a broken one is refused, whatever else has its name
+      const auto [at, fresh] = places.try_emplace(held->id(), next);
+      if (!fresh) return at->second;
+    }
+    references.push_back(held);
+    return next;
+  }
+
+  std::vector<ref<detail::reference>> references;  ///< in the order in which codecs met them first
+  std::map<rref_id, std::uint32_t> places;         ///< ... and where; of a message being made
   ref<detail::reference> target;                   ///< run on this object
   std::optional<rref_protocol::creation> create;   ///< the result stays there as this
   std::vector<std::uint64_t> pinned;               ///< transfers, until sent or dropped
@@ -56,8 +68,8 @@ class rref_service : public service {
   };
   /// A reference to what a request will make at `owner`; broken if `owner` is lost.
   [[nodiscard]] virtual std::optional<created> create(std::uint32_t owner) = 0;
-  /// The request that was to make it was never sent.
-  virtual void never_sent(const rref_id& id) = 0;
+  /// The request that was to make it was never sent; who uses the reference here is told `why`.
+  virtual void never_sent(const rref_id& id, const error& why) = 0;
   /// Why it cannot be used; success if it can.
   [[nodiscard]] virtual error state_of(const detail::reference& r) const = 0;
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
@@ -84,7 +96,7 @@ class live_rref_service final : public rref_service {
   [[nodiscard]] ref<detail::reference> share(std::shared_ptr<void> value,
                                              const void* type) override;
   [[nodiscard]] std::optional<created> create(std::uint32_t owner) override;
-  void never_sent(const rref_id& id) override;
+  void never_sent(const rref_id& id, const error& why) override;
   [[nodiscard]] error state_of(const detail::reference& r) const override;
   [[nodiscard]] std::shared_ptr<void> local(const detail::reference& r,
                                             const void* type) const override;

@@ -79,7 +79,7 @@
 //    8 control            what 1, rank 4, then a string: the end of a run (rpc/run_state.hpp)
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
 //   10 window             nothing; `function`: credit, 0: the sender waits for some (rpc/window.hpp)
-//   16 rref               one message of 40 bytes (rref/ledger_wire.hpp)
+//   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
 //                         gradients are the tensors of the frame, in order. Two messages belong to
 //                         no pass: release is 7 1, context 8; joined is 8 1, context 8, count 4,

@@ -55,12 +55,6 @@ void serving<T>::run(invocation& call) {
 template <class T>
 asio::awaitable<void> serving<T>::serve(ref<invocation> call) {
   try {
-    if (auto* target = call->in.record().find<call_target>(); target && target->wait) {
-      auto wait = std::exchange(target->wait, nullptr);
-      const ref<event> there = make_ref<event>();
-      wait([there] { there->set(); });
-      co_await event::async_wait(there, asio::use_awaitable);
-    }
     co_await call->function->start(*call);
   } catch (...) {
     fail_from_exception(*call);

@@ -4,6 +4,7 @@
 
 #include <weft/rpc/impl/live_link_serve.hpp>
 #include <weft/rpc/impl/live_link_state.hpp>
+#include <weft/rpc/impl/live_link_wait.hpp>
 
 #include <algorithm>
 

@@ -93,12 +93,9 @@ void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
 template <class T>
 void live_link<T>::dispatch(const ref<invocation>& call) {
   if (!call->function) return run_here(call);
-  auto* target = call->in.record().find<call_target>();
-  if (target && target->wait && call->function->style != run_style::coroutine) {
-    // The object is not there yet: even a light function then runs on the pool, when it is.
-    auto wait = std::exchange(target->wait, nullptr);
-    wait([self = ref<live_link>(this), call] { self->run_plain(call); });
-    return;
+  if (const auto* target = call->in.record().find<call_target>()) {
+    if (target->unmade) return wait_for_object(call);
+    if (target->failure) return fail_with_object(call, *target);
   }
   switch (call->function->style) {
   case run_style::light:
@@ -240,6 +237,16 @@ void live_link<T>::forget(invocation& call) noexcept {
 
 template <class T>
 void live_link<T>::cancel_served(std::uint64_t id) {
+  ref<waiting_call> waiter;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiter = waiting_.take_call(id);
+  }
+  if (waiter) {
+    return give_up_waiting(
+        waiter, sure_error(errc::cancelled, "the caller gave up before the object was made",
+                           execution::not_executed, origin::remote_runtime));
+  }
   ref<invocation> call;
   {
     const std::lock_guard lock(mutex_);

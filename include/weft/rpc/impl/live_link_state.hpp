@@ -31,7 +31,7 @@ error live_link<T>::reason() const {
 template <class T>
 std::size_t live_link<T>::waiting() const {
   const std::lock_guard lock(mutex_);
-  return outbox_.frames();
+  return outbox_.frames() + (state_ == state::up ? connection_->unsent_frames() : 0);
 }
 template <class T>
 asio::io_context& live_link<T>::io() const {
@@ -199,6 +199,7 @@ void live_link<T>::finish_loss() noexcept {
   cancel_all_served();
   line_.wake_all();
   try {
+    close_waiting();
     me_.each_service([&](service& s) { s.down(*this, why); });
     me_.lost(*this, why);
   } catch (...) {
@@ -227,6 +228,7 @@ void live_link<T>::close() {
   const error why = reason();
   const error maybe = why.with([](error_detail& d) { d.ran = execution::maybe_executed; });
   slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  close_waiting();
   line_.wake_all();
 }
 

@@ -34,9 +34,10 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
 template <class T>
 live_worker<T>::~live_worker() {
   stop_pool();
-  for (const ref<live_link<T>>& l : links_) l->drop_calls();
-  for (const auto& s : services_) {
-    if (s) s->detach();
+  detach();
+  for (const ref<live_link<T>>& l : links_) {
+    l->drop_calls();
+    l->drop_waiting();
   }
   for (const ref<coroutine_runner<T>>& runner : idle_runners_) runner->drop();
 }

@@ -232,6 +232,25 @@ struct split_call {
   }
 };
 
+/// What was met before a request was sent, whatever its thrower says of it.
+[[nodiscard]] inline error unsent(const error& e) {
+  return e.with([](error_detail& d) { d.ran = execution::not_sent; });
+}
+/// The exception in flight, met before a request was sent, as an error.
+[[nodiscard]] inline error error_in_flight(const worker& me) {
+  try {
+    throw;
+  } catch (const rpc_error& e) {
+    return unsent(e.error());
+  } catch (const std::bad_alloc& e) {
+    return error(errc::resource_exhausted, e.what());
+  } catch (const std::exception& e) {
+    return error(errc::not_encodable, me.in_words(e));
+  } catch (...) {
+    return error(errc::not_encodable, "an exception that is not a std::exception");
+  }
+}
+
 /// `Prepare(message&)` lets rref put its target into the message's record.
 struct prepare_nothing {
   void operator()(message&) const noexcept {}

@@ -4,19 +4,25 @@
 
 #include <weft/rref/rref.hpp>
 
-#include <asio/detached.hpp>
+#include <asio/awaitable.hpp>
 
 namespace weft {
 namespace detail {
 
 /// Puts the object that a request is for, and the result that stays, into its message.
 struct prepare_reference {
+  worker& me;
   ref<reference> target;
   std::optional<rref_protocol::creation> create;
 
   void operator()(message& m) const {
-    auto& handover = m.record().get<rref_handover>();
     if (target && target->broken()) throw rpc_error(target->broken());
+    // Users of the result may be on their way as soon as this returns: told here, they are told
+    // why. Else the service looks when it attaches.
+    if (target && create) {
+      if (error why = me.use<rref_service>().state_of(*target)) throw rpc_error(std::move(why));
+    }
+    auto& handover = m.record().get<rref_handover>();
     handover.target = target;
     handover.create = create;
   }
@@ -60,26 +66,51 @@ struct kept : Fn {
   using result = void;
 };
 
-/// Sends a request whose result stays at its owner; a failure is met by the reference's users.
+/// Sees to it that the users of a reference hear of a request that was never sent. If it was, the
+/// owner keeps the error.
+inline asio::awaitable<void> follow_creation(asio::awaitable<expected<void>> work, worker& me,
+                                             ref<reference> held) {
+  error unsent;
+  try {
+    const auto done = co_await std::move(work);
+    if (!done && done.error().ran() == execution::not_sent) unsent = done.error();
+  } catch (...) {
+    try {
+      unsent = error_in_flight(me);
+    } catch (...) {  // no memory for words
+      unsent = error(errc::resource_exhausted);
+    }
+  }
+  if (unsent) me.use<rref_service>().never_sent(held->id(), unsent);
+}
+
+/// Sends a request whose result stays at its owner; a failure is met by the reference's users. What
+/// the conversion of an argument throws is thrown here, before anything is promised to anybody.
 template <class Fn, class... Args>
 ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target, Args&&... args) {
+  using split = split_call<typename Fn::arguments, Args..., as_expected_t>;
+  auto given = std::forward_as_tuple(std::forward<Args>(args)..., as_expected);
+  const call_settings settings = split::options(given);
+  // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
+  typename Fn::arguments arguments = split::arguments(std::move(given));
   auto& service = me.use<rref_service>();
   auto made = service.create(owner);
   if (!made) {
     return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
   }
-  auto call = make_early_call<kept<Fn>>(me.to(owner), prepare_reference{std::move(target), made->what},
-                                  std::forward<Args>(args)..., as_expected);
-  auto follow = [](asio::awaitable<expected<void>> work, worker& w,
-                   ref<reference> held) -> asio::awaitable<void> {
-    const auto done = co_await std::move(work);
-    // Sent: the owner keeps the error. Not sent: nobody but the ledger here can know.
-    if (!done && done.error().ran() == execution::not_sent) {
-      w.use<rref_service>().never_sent(held->id());
-    }
-  };
-  start_on(scoped(me.context(), this_scope()), follow(std::move(call), me, made->reference))
-      .detach();
+  try {
+    outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
+    out.how = urgency::early;
+    auto call = run_call<kept<Fn>, expected<void>>(
+        std::move(out), std::move(arguments),
+        prepare_reference{me, std::move(target), made->what});
+    start_on(scoped(me.context(), this_scope()),
+             follow_creation(std::move(call), me, made->reference))
+        .detach();
+  } catch (...) {  // no memory to begin
+    service.never_sent(made->reference->id(), caught(me));
+    throw;
+  }
   return std::move(made->reference);
 }
 
@@ -101,7 +132,7 @@ auto rref<T>::to_here(Options&&... options) const
                 "weft: to_here needs a T that can be copied and sent; call its members instead");
   if (!held_) detail::refuse_empty();
   return detail::with_owner_loss(detail::make_call<detail::fetch_function<T>>(
-      owner().to(), detail::prepare_reference{held_, std::nullopt},
+      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Options>(options)...));
 }
 
@@ -114,7 +145,8 @@ auto rref<T>::call(Args&&... args) const
   static_assert(detail::check_result<M>());
   if (!held_) detail::refuse_empty();
   return detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
-      owner().to(), detail::prepare_reference{held_, std::nullopt}, std::forward<Args>(args)...));
+      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
+      std::forward<Args>(args)...));
 }
 
 template <class T>
@@ -128,7 +160,7 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
   if (!held_) detail::refuse_empty();
   return detail::start_call<typename function<M>::result>(
       owner().to(), detail::with_owner_loss(detail::make_early_call<detail::exposed<M>>(
-                        owner().to(), detail::prepare_reference{held_, std::nullopt},
+                        owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
                         std::forward<Args>(args)...)));
 }
 

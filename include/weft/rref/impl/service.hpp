@@ -2,141 +2,10 @@
 // Bodies of weft/rref/service.hpp.
 #pragma once
 
+#include <weft/rref/impl/core.hpp>
 #include <weft/rref/service.hpp>
 
-#include <asio/post.hpp>
-
-#include <atomic>
-
 namespace weft::detail {
-
-/// State behind the lock. It outlives the service as long as handles do.
-template <class T>
-class rref_core final : public reference_keeper {
- public:
-  explicit rref_core(worker& w) : me(&w), books(w.rank(), w.world_size()) {}
-
-  struct value {
-    std::shared_ptr<void> object;
-    const void* type = nullptr;
-    error failure;
-    std::vector<std::function<void()>> waiting;  // for the object or the failure
-  };
-
-  /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest.
-  template <class Step>
-  auto run(Step&& step) {
-    std::unique_lock lock(mutex);
-    const auto leave = [&] {
-      after todo = settle();
-      const worker_use here(*this);
-      lock.unlock();
-      if (!here.who) return;
-      for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush();
-      for (auto& f : todo.run) f();
-    };
-    if constexpr (std::is_void_v<decltype(step(books, out))>) {
-      step(books, out);
-      leave();
-    } else {
-      auto result = step(books, out);
-      leave();
-      return result;
-    }
-  }
-
-  /// The same object, destroyed on the worker's thread whoever drops it last: a call that runs it
-  /// on the pool may outlive the last reference.
-  [[nodiscard]] static std::shared_ptr<void> at_home(const ref<rref_core>& core,
-                                                     std::shared_ptr<void> object) {
-    void* const address = object.get();
-    return {address, [core, object = std::move(object)](void*) mutable {
-              const std::lock_guard lock(core->mutex);
-              if (!core->me) return;  // the deleter destroys it when the lock is free again
-              asio::post(core->me->context(),
-                         [object = std::move(object)]() mutable { object.reset(); });
-            }};
-  }
-
-  void drop(const rref_id& id) noexcept override {
-    run([&](auto& b, auto& o) { b.drop_local_ref(id, o); });
-  }
-
-  [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) {
-    using rref_protocol::cause;
-    const std::string text = "reference " + to_string(id) + ": ";
-    switch (why) {
-    case cause::none:
-      return {};
-    case cause::owner_died:
-      return error(errc::rref_owner_died, text + "the worker that held the object is gone");
-    case cause::creation_failed:
-      return error(errc::rref_lost, text + "the request that was to make it was never sent");
-    case cause::creator_died:
-      return error(errc::rref_lost, text + "its creator died before the request arrived");
-    case cause::too_many:
-      return error(errc::resource_exhausted, text + "its owner keeps no more promises");
-    case cause::lost:
-      break;
-    }
-    return error(errc::rref_lost, text + "the object was freed while the reference travelled");
-  }
-
-  worker* me;                           // null once the worker is gone
-  std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
-  mutable std::mutex mutex;
-  rref_protocol::ledger books;
-  rref_protocol::outputs out;
-  std::map<rref_id, value> values;
-
- private:
-  struct after {
-    std::vector<std::uint32_t> flush;
-    std::vector<std::shared_ptr<void>> drop;
-    std::vector<std::function<void()>> run;
-  };
-  /// The worker, if it is there, stays as long as this; made under the lock.
-  struct worker_use {
-    explicit worker_use(rref_core& c) : who(c.me), users(c.users) { users.fetch_add(1); }
-    worker_use(const worker_use&) = delete;
-    worker_use& operator=(const worker_use&) = delete;
-    ~worker_use() {
-      if (users.fetch_sub(1) == 1) users.notify_all();
-    }
-    worker* const who;
-    std::atomic<std::uint32_t>& users;
-  };
-
-  /// Under the lock.
-  after settle() {
-    after todo;
-    for (const auto& [to, what] : out.messages) {
-      if (!me) break;
-      weft::message m(me->settings().bounds);
-      std::byte bytes[rref_protocol::message_bytes];
-      rref_protocol::encode(what, bytes);
-      m.payload().raw(bytes, sizeof bytes);
-      frame_header header;
-      header.kind = frame_kind::rref;
-      if (me->to(to).append(std::move(m).finish(header))) todo.flush.push_back(to);
-    }
-    for (const rref_protocol::event& e : out.events) {
-      const auto at = values.find(e.id);
-      if (at == values.end()) continue;
-      if (e.kind == rref_protocol::event_kind::failed) {
-        at->second.failure = why_broken(e.why, e.id);
-        for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
-        at->second.waiting.clear();
-      } else if (e.kind == rref_protocol::event_kind::released) {
-        todo.drop.push_back(std::move(at->second.object));
-        for (auto& w : at->second.waiting) todo.run.push_back(std::move(w));
-        values.erase(at);
-      }
-    }
-    out.clear();
-    return todo;
-  }
-};
 
 template <class T>
 live_rref_service<T>::live_rref_service(worker& me) : core_(make_ref<core>(me)) {}
@@ -155,29 +24,50 @@ void live_rref_service<T>::detach() noexcept {
 template <class T>
 ref<reference> live_rref_service<T>::share(std::shared_ptr<void> value, const void* type) {
   std::shared_ptr<void> object = core::at_home(core_, std::move(value));
-  const rref_id id = core_->run([&](auto& b, auto& o) {
+  ref<reference> held = make_ref<reference>(rref_id{});
+  core_->run([&](auto& b, auto& o) {
     const rref_id fresh = b.create_local();
-    core_->values[fresh] = {std::move(object), type, {}, {}};
+    held->hold(core_, fresh);
     b.value_ready(fresh, o);
-    return fresh;
+    core_->values[fresh] = {std::move(object), type, {}, {}};
   });
-  return make_ref<reference>(core_, id);
+  return held;
 }
 
 template <class T>
 std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t owner) {
-  const auto what = core_->run([&](auto& b, auto&) {
-    auto made = b.create_remote(owner);
-    if (made && made->id.owner == b.self()) core_->values[made->id];
+  ref<reference> held = make_ref<reference>(rref_id{});
+  const auto what = core_->run([&](auto& b, auto& o) {
+    const auto made = b.create_remote(owner);
+    if (!made) return made;
+    held->hold(core_, made->id);
+    try {
+      if (owner == b.self()) core_->values[made->id];
+    } catch (...) {
+      b.creation_dropped(made->id, o);
+      throw;
+    }
     return made;
   });
   if (!what) return std::nullopt;
-  return created{make_ref<reference>(core_, what->id), *what};
+  return created{std::move(held), *what};
 }
 
 template <class T>
-void live_rref_service<T>::never_sent(const rref_id& id) {
-  core_->run([&](auto& b, auto& o) { b.creation_dropped(id, o); });
+void live_rref_service<T>::never_sent(const rref_id& id, const error& why) {
+  core_->run([&](auto& b, auto& o) {
+    if (id.owner == b.self()) {
+      const auto at = core_->values.find(id);
+      if (at != core_->values.end() && !at->second.made()) at->second.failure = why;
+    } else if (const auto view = b.imported(id);
+               view && view->state == rref_protocol::import_state::registering) {
+      try {
+        core_->never_made[id] = why;
+      } catch (const std::bad_alloc&) {  // then they are told without its words
+      }
+    }
+    b.creation_dropped(id, o);
+  });
 }
 
 template <class T>
@@ -190,7 +80,8 @@ error live_rref_service<T>::state_of(const reference& r) const {
   }
   const auto view = core_->books.imported(r.id());
   if (view && view->state == rref_protocol::import_state::broken) {
-    return core::why_broken(view->why, r.id());
+    const auto why = core_->never_made.find(r.id());
+    return why != core_->never_made.end() ? why->second : core::why_broken(view->why, r.id());
   }
   return {};
 }
@@ -225,7 +116,10 @@ std::shared_ptr<void> live_rref_service<T>::local(const reference& r, const void
 template <class T>
 rref_protocol::ledger_counters live_rref_service<T>::counters() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->books.counters();
+  auto now = core_->books.counters();
+  now.frames = core_->frames;
+  for (const auto& [id, v] : core_->values) now.waiting += v.waiting.size();
+  return now;
 }
 template <class T>
 std::string live_rref_service<T>::describe() const {
@@ -260,20 +154,30 @@ void live_rref_service<T>::attach(link& to, const frame_header&, message& m) {
     rref_protocol::encode(*handover->create, out);
     put(out, sizeof out);
   }
-  const auto count = static_cast<std::uint32_t>(handover->references.size());
+  const auto& given = handover->references;
+  if (given.size() > rref_protocol::references_per_message) {
+    throw rpc_error(errc::message_too_large,
+                    "the message hands over " + std::to_string(given.size()) + " references; " +
+                        std::to_string(rref_protocol::references_per_message) + " fit");
+  }
+  const auto count = static_cast<std::uint32_t>(given.size());
   put(&count, 4);
-  for (const auto& reference : handover->references) {
-    const auto what = core_->run([&](auto& b, auto&) {
-      return reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
-    });
-    if (!what) {
-      const error why = state_of(*reference);
-      throw rpc_error(why ? why : to.reason());
+  handover->pinned.reserve(given.size());
+  const bool all = core_->run([&](auto& b, auto&) {
+    for (const auto& reference : given) {
+      const auto what =
+          reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
+      if (!what) return false;
+      handover->pinned.push_back(what->number);
+      std::byte out[rref_protocol::transfer_bytes];
+      rref_protocol::encode(*what, out);
+      put(out, sizeof out);
     }
-    handover->pinned.push_back(what->number);
-    std::byte out[rref_protocol::transfer_bytes];
-    rref_protocol::encode(*what, out);
-    put(out, sizeof out);
+    return true;
+  });
+  if (!all) {
+    const error why = state_of(*given[handover->pinned.size()]);
+    throw rpc_error(why ? why : to.reason());
   }
   m.section(section_kind::rref, section.view());
 }
@@ -332,19 +236,33 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
   if (in.size() != std::size_t{count} * rref_protocol::transfer_bytes) {
     return bad("whose count does not fit its length");
   }
-  rref_handover& handover = m.record().get<rref_handover>();
-  handover.here = &from.self();
+  if (count > rref_protocol::references_per_message) return bad("with too many references");
+  std::vector<rref_protocol::transfer> given;
+  given.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto what = rref_protocol::decode_transfer(
         {take(rref_protocol::transfer_bytes), rref_protocol::transfer_bytes});
     if (!what) return bad("with a damaged transfer");
-    const auto result =
-        core_->run([&](auto& b, auto& o) { return b.transfer_in(from.rank(), *what, o); });
-    if (!result) return bad("with an impossible transfer");
-    handover.references.push_back(
-        result->held() ? make_ref<reference>(core_, what->id)
-                       : make_ref<reference>(what->id, core::why_broken(result->why, what->id)));
+    given.push_back(*what);
   }
+  rref_handover& handover = m.record().get<rref_handover>();
+  handover.here = &from.self();
+  // The handles are made before the step, so that what it takes always has an owner.
+  handover.references.reserve(count);
+  for (const auto& what : given) handover.references.push_back(make_ref<reference>(what.id));
+  const bool possible = core_->run([&](auto& b, auto& o) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto result = b.transfer_in(from.rank(), given[i], o);
+      if (!result) return false;
+      if (result->held()) {
+        handover.references[i]->hold(core_, given[i].id);
+      } else {
+        handover.references[i]->break_with(core::why_broken(result->why, given[i].id));
+      }
+    }
+    return true;
+  });
+  if (!possible) return bad("with an impossible transfer");
   if (create) {
     const auto result = core_->run([&](auto& b, auto& o) {
       const auto r = b.created(from.rank(), *create, o);
@@ -353,26 +271,11 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     });
     if (result != rref_protocol::received::accepted) return bad("with an impossible creation");
     auto& keeper = m.record().get<result_keeper>();
-    const rref_id id = create->id;
-    const auto settle = [c = core_, id](std::shared_ptr<void> object, const void* type,
-                                        error failure) {
-      std::vector<std::function<void()>> waiting;
-      c->run([&](auto& b, auto& o) {
-        const bool failed = static_cast<bool>(failure);
-        if (auto at = c->values.find(id); at != c->values.end()) {
-          at->second.object = std::move(object);
-          at->second.type = type;
-          at->second.failure = std::move(failure);
-          waiting.swap(at->second.waiting);
-        }
-        failed ? b.value_failed(id, o) : b.value_ready(id, o);
-      });
-      for (auto& w : waiting) w();
+    const auto outcome = std::make_shared<kept_outcome<T>>(core_, create->id);
+    keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
+      outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
     };
-    keeper.keep = [c = core_, settle](std::shared_ptr<void> object, const void* type) {
-      settle(core::at_home(c, std::move(object)), type, {});
-    };
-    keeper.fail = [settle](error why) { settle(nullptr, nullptr, std::move(why)); };
+    keeper.fail = [outcome](error why) { outcome->settle(nullptr, nullptr, std::move(why)); };
   }
   if (target) {
     const auto result = core_->run([&](auto& b, auto&) { return b.acquire(from.rank(), *target); });
@@ -384,31 +287,9 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     }
     // Kept until the request is done, with the message's record.
     handover.target = make_ref<reference>(core_, *target);
-    const auto look = [c = core_, id = *target, function = m.header().function](call_target& out) {
-      const std::lock_guard lock(c->mutex);
-      auto& v = c->values[id];
-      out.object = v.object;
-      out.type = v.type;
-      out.failure = v.failure;
-      view_for(function, out);
-      return v.object || v.failure;
-    };
-    if (!look(found)) {
-      found.wait = [c = core_, id = *target, look, &found](std::function<void()> resume) {
-        auto then = [look, &found, resume = std::move(resume)] {
-          look(found);
-          resume();
-        };
-        {
-          const std::lock_guard lock(c->mutex);
-          auto& v = c->values[id];
-          if (!v.object && !v.failure) {
-            v.waiting.push_back(std::move(then));
-            return;
-          }
-        }
-        then();
-      };
+    core_->look(*target, m.header().function, found);
+    if (!found.object && !found.failure) {
+      found.unmade = make_ref<unmade_value<T>>(core_, *target, m.header().function);
     }
   }
   return {};
@@ -416,13 +297,20 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
 
 template <class T>
 expected<void> live_rref_service<T>::frame(link& from, incoming_message& m) {
-  const auto what = rref_protocol::decode_message(m.whole().payload());
-  const bool exact = m.whole().payload().size() == rref_protocol::message_bytes;
-  if (what && exact) {
-    const auto result =
-        core_->run([&](auto& b, auto& o) { return b.frame(from.rank(), *what, o); });
-    if (result != rref_protocol::received::refused) return {};
-  }
+  constexpr std::size_t each = rref_protocol::message_bytes;
+  const auto payload = m.whole().payload();
+  const std::size_t count = payload.size() / each;
+  const bool whole =
+      payload.size() == count * each && count != 0 && count <= rref_protocol::messages_per_frame;
+  const bool understood = whole && core_->run([&](auto& b, auto& o) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto what = rref_protocol::decode_message(payload.subspan(i * each, each));
+      if (!what) return false;
+      if (b.frame(from.rank(), *what, o) == rref_protocol::received::refused) return false;
+    }
+    return true;
+  });
+  if (understood) return {};
   return tl::unexpected(error(errc::protocol_error, "a reference message that nobody sends",
                               execution::maybe_executed, origin::transport));
 }

@@ -102,7 +102,12 @@ consteval void explain() {
   static_assert(!is_view<Type>,
                 "weft: cannot send a view (std::string_view, std::span): it owns nothing; send a "
                 "std::string or a std::vector.");
-  if constexpr (std::is_class_v<Type> && std::is_aggregate_v<Type>) {
+  if constexpr (std::is_enum_v<Type>) {
+    static_assert(
+        has_codec<Type>,
+        "weft: cannot send an enum without an underlying type: not every number is one of "
+        "its values; write 'enum name : int' or 'enum class name'.");
+  } else if constexpr (std::is_class_v<Type> && std::is_aggregate_v<Type>) {
     (void)check_aggregate<Type>();
   } else if constexpr (std::is_union_v<Type>) {
     (void)check_aggregate<Type>();

@@ -5,6 +5,8 @@
 #include <weft/wire/codec.hpp>
 #include <weft/wire/detail/plain.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <list>
@@ -27,6 +29,30 @@ void charge_elements(Guard& guard, std::size_t count, std::size_t extra_each = 0
   guard.charge(count, sizeof(T) + extra_each);
   guard.charge(allocation_cost);
 }
+
+/// What a peer may cost by keys that all fall into few buckets: the elements that one insertion
+/// passes are counted, and the sum is linear in their number. What a poor hash of the user's needs
+/// for about a thousand elements is always there.
+template <class Container>
+class bucket_budget {
+ public:
+  static constexpr bool hashed = requires(const Container& c) { c.bucket_count(); };
+  static constexpr std::uint64_t each = 64;
+  static constexpr std::uint64_t always = 1u << 20;
+
+  explicit bucket_budget(std::size_t n) noexcept : left_(n * each + always) {}
+  template <class Key>
+  void inserted(const reader& r, const Container& into, const Key& key) {
+    if constexpr (hashed) {
+      const std::uint64_t passed = into.bucket_size(into.bucket(key));
+      if (passed > left_) r.fail("the keys of an unordered container fall into few buckets");
+      left_ -= passed;
+    }
+  }
+
+ private:
+  std::uint64_t left_;
+};
 
 // vector, deque, list.
 template <class Container>
@@ -86,9 +112,11 @@ struct set_codec {
     charge_elements<reader, value_type>(r, n, node_cost);
     const auto level = r.nested();
     if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    bucket_budget<Container> budget(n);
     for (std::size_t i = 0; i < n; ++i) {
-      value.emplace_hint(value.end(), codec<value_type>::decode(r));
+      const auto at = value.emplace_hint(value.end(), codec<value_type>::decode(r));
       if (value.size() != i + 1) r.fail("the same element twice in a set");
+      budget.inserted(r, value, *at);
     }
     return value;
   }
@@ -117,10 +145,13 @@ struct map_codec {
     charge_elements<reader, typename Container::value_type>(r, n, node_cost);
     const auto level = r.nested();
     if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    bucket_budget<Container> budget(n);
     for (std::size_t i = 0; i < n; ++i) {
       key_type key = codec<key_type>::decode(r);
-      value.emplace_hint(value.end(), std::move(key), codec<mapped_type>::decode(r));
+      const auto at =
+          value.emplace_hint(value.end(), std::move(key), codec<mapped_type>::decode(r));
       if (value.size() != i + 1) r.fail("the same key twice in a map");
+      budget.inserted(r, value, at->first);
     }
     return value;
   }

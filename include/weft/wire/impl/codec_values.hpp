@@ -43,7 +43,7 @@ struct codec<T> {
 };
 
 template <class T>
-  requires std::is_enum_v<T>
+  requires detail::fixed_enum<T>
 struct codec<T> {
   using underlying = std::underlying_type_t<T>;
   static constexpr std::size_t min_size = sizeof(T);

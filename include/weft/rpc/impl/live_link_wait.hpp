@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/live_link.hpp: requests whose object is still being made.
+#pragma once
+
+#include <weft/rpc/impl/live_link_serve.hpp>
+
+#include <asio/post.hpp>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace weft::detail {
+
+template <class T>
+live_link<T>::~live_link() {
+  if (waiting_alarm_.listed()) me_.deadlines().remove(waiting_alarm_);
+}
+
+/// A request whose object is still being made. It is in two places: in `waiting_`, which decides
+/// how its wait ends, and with the object, which tells it that it is there.
+template <class T>
+class live_link<T>::waiting_call final : public object_waiter {
+ public:
+  waiting_call(ref<live_link> l, ref<invocation> c) : link_(std::move(l)), call_(std::move(c)) {}
+  void object_there() override { link_->object_there(number_, call_->function->style); }
+
+  [[nodiscard]] call_target& target() const { return *call_->in.record().find<call_target>(); }
+  [[nodiscard]] const ref<invocation>& call() const noexcept { return call_; }
+
+ private:
+  friend class live_link;
+  const ref<live_link> link_;
+  const ref<invocation> call_;
+  std::uint64_t number_ = 0;
+};
+
+template <class T>
+void live_link<T>::wait_for_object(ref<invocation> call) {
+  const ref<unmade_object> object = call->in.record().find<call_target>()->unmade;
+  const auto waiter = make_ref<waiting_call>(ref<live_link>(this), call);
+  {
+    std::unique_lock lock(waiting_mutex_);
+    if (waiting_.closed() || waiting_.full()) {
+      const bool lost = waiting_.closed();
+      lock.unlock();
+      call->failure =
+          lost ? error(errc::cancelled, "the caller's link is lost", execution::not_executed)
+               : error(errc::resource_exhausted,
+                       std::to_string(most_waiting_calls) +
+                           " calls of this peer wait for objects that are being made",
+                       execution::not_executed, origin::remote_runtime);
+      run_here(call);
+      return;
+    }
+    waiter->number_ = waiting_.add(call->call(), call->deadline, waiter);
+    watch_waiting(lock);
+  }
+  if (!object->enter(waiter)) {
+    waiter->object_there();
+    return;
+  }
+  // Its wait may have ended before it was kept: then nobody else takes it out.
+  const auto ended = [&] {
+    const std::lock_guard lock(waiting_mutex_);
+    return !waiting_.waits(waiter->number_);
+  };
+  if (ended()) object->leave(*waiter);
+}
+
+template <class T>
+void live_link<T>::object_there(std::uint64_t number, run_style style) {
+  if (style != run_style::coroutine) {
+    begin_waiting(number);
+    return;
+  }
+  // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
+  asio::post(me_.context(), [self = ref<live_link>(this), number] { self->begin_waiting(number); });
+}
+
+template <class T>
+void live_link<T>::begin_waiting(std::uint64_t number) {
+  ref<waiting_call> waiter;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiter = waiting_.take(number);
+  }
+  if (!waiter) return;
+  call_target& target = waiter->target();
+  std::exchange(target.unmade, nullptr)->look(target);
+  if (target.failure) {
+    fail_with_object(waiter->call(), target);
+  } else if (waiter->call()->function->style == run_style::coroutine) {
+    start_coroutine(waiter->call());
+  } else {
+    run_plain(waiter->call());  // light functions too: this may be any thread
+  }
+}
+
+/// The function does not run: why there is no object is the call's failure, in the same words.
+template <class T>
+void live_link<T>::fail_with_object(const ref<invocation>& call, const call_target& target) {
+  call->failure = target.failure.with([](error_detail& d) { d.ran = execution::not_executed; });
+  run_here(call);
+}
+
+template <class T>
+void live_link<T>::give_up_waiting(const ref<waiting_call>& waiter, const error& why) {
+  call_target& target = waiter->target();
+  std::exchange(target.unmade, nullptr)->leave(*waiter);
+  waiter->call()->failure = why;
+  run_here(waiter->call());
+}
+
+template <class T>
+void live_link<T>::close_waiting() {
+  std::vector<ref<waiting_call>> waiters;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiters = waiting_.close();
+  }
+  // The caller hears nothing; users of a result that was to stay here do.
+  const error why(errc::cancelled, "the caller's link was lost before the object was made",
+                  execution::not_executed, origin::remote_runtime);
+  for (const auto& w : waiters) give_up_waiting(w, why);
+}
+
+template <class T>
+void live_link<T>::drop_waiting() {
+  std::vector<ref<waiting_call>> waiters;  // they die without the lock
+  const std::lock_guard lock(waiting_mutex_);
+  waiters = waiting_.close();
+}
+
+/// Under the lock: sees to it that the alarm rings at the earliest deadline, or before.
+template <class T>
+void live_link<T>::watch_waiting(const std::unique_lock<std::mutex>&) {
+  const auto next = waiting_.next_deadline();
+  if (!next || (waiting_watched_ && *waiting_watched_ <= *next)) return;
+  waiting_watched_ = next;
+  asio::post(me_.context(), [self = ref<live_link>(this)] {
+    std::optional<time_point> when;
+    {
+      const std::lock_guard lock(self->waiting_mutex_);
+      when = self->waiting_watched_;
+    }
+    if (!when) return;
+    self->me_.deadlines().remove(self->waiting_alarm_);
+    self->me_.deadlines().add(self->waiting_alarm_, *when);
+  });
+}
+
+template <class T>
+void live_link<T>::waiting_alarm::expired() {
+  const ref<live_link> self(&link_);
+  std::vector<ref<waiting_call>> late;
+  {
+    std::unique_lock lock(link_.waiting_mutex_);
+    late = link_.waiting_.take_expired(link_.me_.time().now());
+    link_.waiting_watched_.reset();
+    link_.watch_waiting(lock);
+  }
+  for (const auto& w : late) {
+    link_.give_up_waiting(w,
+                          error(errc::timed_out, "the deadline passed before the object was made",
+                                execution::not_executed, origin::remote_runtime));
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSL-1.0
+// State of the reference service behind its lock, and what refers to it from elsewhere.
+#pragma once
+
+#include <weft/rref/service.hpp>
+
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <new>
+
+namespace weft::detail {
+
+/// State behind the lock. It outlives the service as long as handles do.
+template <class T>
+class rref_core final : public reference_keeper {
+ public:
+  explicit rref_core(worker& w) : me(&w), books(w.rank(), w.world_size()) {
+    out.messages.reserve(64);  // so that a drop allocates nothing
+    out.events.reserve(64);
+  }
+
+  struct value {
+    std::shared_ptr<void> object;
+    const void* type = nullptr;
+    error failure;
+    // For the object or the failure, in the order of their coming. None if one of them is there.
+    std::map<std::uint64_t, ref<object_waiter>> waiting;
+    [[nodiscard]] bool made() const noexcept { return object || failure; }
+    /// Whom to tell, once the lock is free.
+    [[nodiscard]] std::vector<ref<object_waiter>> told() {
+      std::vector<ref<object_waiter>> all;
+      all.reserve(waiting.size());
+      for (auto& [place, who] : waiting) all.push_back(std::move(who));
+      waiting.clear();
+      return all;
+    }
+  };
+
+  /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest.
+  template <class Step>
+  auto run(Step&& step) {
+    std::unique_lock lock(mutex);
+    const auto leave = [&] {
+      after todo = settle();
+      const worker_use here(*this);
+      lock.unlock();
+      if (!here.who) return;
+      for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush();
+      for (const auto& w : todo.tell) w->object_there();
+    };
+    if constexpr (std::is_void_v<decltype(step(books, out))>) {
+      step(books, out);
+      leave();
+    } else {
+      auto result = step(books, out);
+      leave();
+      return result;
+    }
+  }
+
+  /// The same object, destroyed on the worker's thread whoever drops it last: a call that runs it
+  /// on the pool may outlive the last reference.
+  [[nodiscard]] static std::shared_ptr<void> at_home(const ref<rref_core>& core,
+                                                     std::shared_ptr<void> object) {
+    void* const address = object.get();
+    return {address, [core, object = std::move(object)](void*) mutable {
+              const std::lock_guard lock(core->mutex);
+              if (!core->me) return;  // the deleter destroys it when the lock is free again
+              asio::post(core->me->context(),
+                         [object = std::move(object)]() mutable { object.reset(); });
+            }};
+  }
+
+  /// What there is of the value, as `function` sees it.
+  void look(const rref_id& id, std::uint64_t function, call_target& target) {
+    const std::lock_guard lock(mutex);
+    const value& v = values[id];
+    target.object = v.object;
+    target.type = v.type;
+    target.failure = v.failure;
+    view_for(function, target);
+  }
+
+  void drop(const rref_id& id) noexcept override {
+    try {
+      run([&](auto& b, auto& o) { b.drop_local_ref(id, o); });
+    } catch (...) {  // no memory; what the step wants done is done with the next one
+    }
+  }
+
+  [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) {
+    using rref_protocol::cause;
+    const std::string text = "reference " + to_string(id) + ": ";
+    switch (why) {
+    case cause::none:
+      return {};
+    case cause::owner_died:
+      return error(errc::rref_owner_died, text + "the worker that held the object is gone");
+    case cause::creation_failed:
+      return error(errc::rref_lost, text + "the request that was to make it was never sent");
+    case cause::creator_died:
+      return error(errc::rref_lost, text + "its creator died before the request arrived");
+    case cause::too_many:
+      return error(errc::resource_exhausted,
+                   text + "its owner keeps no more references whose request has not arrived");
+    case cause::too_many_imports:
+      return error(errc::resource_exhausted,
+                   text + "this worker holds as many references as one peer may give it");
+    case cause::lost:
+      break;
+    }
+    return error(errc::rref_lost, text + "the object was freed while the reference travelled");
+  }
+
+  worker* me;                           // null once the worker is gone
+  std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
+  mutable std::mutex mutex;
+  rref_protocol::ledger books;
+  rref_protocol::outputs out;
+  std::map<rref_id, value> values;
+  std::map<rref_id, error> never_made;  // why, for references whose request was never sent
+  std::uint64_t places = 0;             // given to waiters, from 1
+  std::uint64_t frames = 0;             // control frames queued
+
+ private:
+  struct after {
+    std::vector<std::uint32_t> flush;
+    std::vector<std::shared_ptr<void>> drop;
+    std::vector<ref<object_waiter>> tell;
+  };
+  /// The worker, if it is there, stays as long as this; made under the lock.
+  struct worker_use {
+    explicit worker_use(rref_core& c) : who(c.me), users(c.users) { users.fetch_add(1); }
+    worker_use(const worker_use&) = delete;
+    worker_use& operator=(const worker_use&) = delete;
+    ~worker_use() {
+      if (users.fetch_sub(1) == 1) users.notify_all();
+    }
+    worker* const who;
+    std::atomic<std::uint32_t>& users;
+  };
+
+  /// Under the lock. What there is no memory for is done with the next step.
+  after settle() {
+    after todo;
+    if (!me) out.messages.clear();
+    if (!out.messages.empty()) queue_messages(todo.flush);
+    std::size_t done = 0;
+    try {
+      todo.drop.reserve(out.events.size());
+      for (; done != out.events.size(); ++done) heed(out.events[done], todo);
+    } catch (const std::bad_alloc&) {
+    }
+    out.events.erase(out.events.begin(), out.events.begin() + static_cast<std::ptrdiff_t>(done));
+    return todo;
+  }
+
+  /// Under the lock. If it throws, what is left of the event is done when it is heeded again.
+  void heed(const rref_protocol::event& e, after& todo) {
+    using rref_protocol::event_kind;
+    if (e.kind == event_kind::forgotten) never_made.erase(e.id);
+    const auto at = values.find(e.id);
+    if (at == values.end()) return;
+    value& v = at->second;
+    if (e.kind == event_kind::failed) {
+      if (!v.failure) v.failure = why_broken(e.why, e.id);
+    } else if (e.kind != event_kind::released) {
+      return;
+    }
+    for (auto& left = v.waiting; !left.empty(); left.erase(left.begin())) {
+      todo.tell.push_back(std::move(left.begin()->second));
+    }
+    if (e.kind == event_kind::failed) return;
+    todo.drop.push_back(std::move(v.object));
+    values.erase(at);
+  }
+
+  /// Under the lock: all that goes to one peer, in its order, in as few frames as may be. What
+  /// there is no memory for goes with the next step.
+  void queue_messages(std::vector<std::uint32_t>& flush) {
+    auto& messages = out.messages;
+    const std::size_t most =
+        std::clamp<std::size_t>(me->settings().bounds.payload / rref_protocol::message_bytes, 1,
+                                rref_protocol::messages_per_frame);
+    std::size_t queued = 0;
+    try {
+      group_by_peer(messages);
+      while (queued != messages.size()) {
+        const std::uint32_t to = messages[queued].to;
+        weft::message m(me->settings().bounds);
+        std::size_t next = queued;
+        for (; next != messages.size() && next - queued < most && messages[next].to == to; ++next) {
+          std::byte bytes[rref_protocol::message_bytes];
+          rref_protocol::encode(messages[next].what, bytes);
+          m.payload().raw(bytes, sizeof bytes);
+        }
+        frame_header header;
+        header.kind = frame_kind::rref;
+        if (flush.empty() || flush.back() != to) flush.push_back(to);
+        if (me->to(to).append(std::move(m).finish(header))) ++frames;
+        queued = next;
+      }
+    } catch (const std::bad_alloc&) {
+    }
+    messages.erase(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(queued));
+  }
+
+  using messages_to = std::vector<rref_protocol::outputs::addressed>;
+  /// Those of one peer one behind another, in their order.
+  static void group_by_peer(messages_to& messages) {
+    const auto other = [](const auto& a, const auto& b) { return a.to != b.to; };
+    if (std::adjacent_find(messages.begin(), messages.end(), other) == messages.end()) return;
+    std::map<std::uint32_t, std::size_t> place;
+    for (const auto& m : messages) ++place[m.to];
+    std::size_t first = 0;
+    for (auto& [to, count] : place) first += std::exchange(count, first);
+    messages_to grouped(messages.size());
+    for (const auto& m : messages) grouped[place[m.to]++] = m;
+    messages.swap(grouped);
+  }
+};
+
+/// A value of this worker, as a request for `function` waits for it. The request holds a local
+/// reference, so that it is not released meanwhile.
+template <class T>
+class unmade_value final : public unmade_object {
+ public:
+  unmade_value(ref<rref_core<T>> core, const rref_id& id, std::uint64_t function)
+      : core_(std::move(core)), id_(id), function_(function) {}
+
+  bool enter(const ref<object_waiter>& who) override {
+    const std::lock_guard lock(core_->mutex);
+    auto& v = core_->values[id_];
+    if (v.made()) return false;
+    v.waiting.emplace(place(*who) = ++core_->places, who);
+    return true;
+  }
+  void leave(const object_waiter& who) noexcept override {
+    ref<object_waiter> left;  // dies without the lock
+    const std::lock_guard lock(core_->mutex);
+    const auto at = core_->values.find(id_);
+    if (at == core_->values.end()) return;
+    const auto there = at->second.waiting.find(place(who));
+    if (there == at->second.waiting.end()) return;
+    left = std::move(there->second);
+    at->second.waiting.erase(there);
+  }
+  void look(call_target& out) override { core_->look(id_, function_, out); }
+
+ private:
+  const ref<rref_core<T>> core_;
+  const rref_id id_;
+  const std::uint64_t function_;
+};
+
+/// What becomes of a result that stays here. A request that ends without an outcome (its link was
+/// closed, the pool was stopped) has failed: nobody waits for it in vain.
+template <class T>
+struct kept_outcome {
+  kept_outcome(ref<rref_core<T>> core, const rref_id& id) : core_(std::move(core)), id_(id) {}
+  kept_outcome(const kept_outcome&) = delete;
+  kept_outcome& operator=(const kept_outcome&) = delete;
+  ~kept_outcome() {
+    if (settled_) return;
+    try {
+      settle(nullptr, nullptr, error(errc::cancelled, "the request ended before it was run"));
+    } catch (...) {  // no memory
+    }
+  }
+
+  void settle(std::shared_ptr<void> object, const void* type, error failure) {
+    std::vector<ref<object_waiter>> told;
+    core_->run([&](auto& b, auto& o) {
+      const bool failed = static_cast<bool>(failure);
+      if (auto at = core_->values.find(id_); at != core_->values.end()) {
+        told = at->second.told();
+        at->second.object = std::move(object);
+        at->second.type = type;
+        at->second.failure = std::move(failure);
+      }
+      settled_ = true;
+      failed ? b.value_failed(id_, o) : b.value_ready(id_, o);
+    });
+    for (const auto& w : told) w->object_there();
+  }
+
+  const ref<rref_core<T>> core_;
+  const rref_id id_;
+  bool settled_ = false;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+// Workers with references and nothing else: they need no libtorch, so that the sanitizers see all
+// that they do.
+#pragma once
+
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
+#include <weft/rref/service.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <rpc/cluster.hpp>
+#include <rref/gate.hpp>
+#include <string>
+#include <vector>
+
+namespace weft::testing {
+
+extern template class cluster_with<rref_service>;
+using pure_cluster = cluster_with<rref_service>;
+using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
+
+[[nodiscard]] inline rref_service& rrefs(pure_cluster& all, std::uint32_t rank) {
+  return all.at(rank).use<rref_service>();
+}
+[[nodiscard]] inline std::uint64_t waiting(pure_cluster& all, std::uint32_t rank) {
+  return rrefs(all, rank).counters().waiting;
+}
+[[nodiscard]] inline asio::awaitable<bool> nothing_is_left(pure_cluster& all) {
+  co_return co_await eventually([&all] {
+    for (std::uint32_t r = 0; r < all.size(); ++r) {
+      if (!rrefs(all, r).idle()) return false;
+    }
+    return true;
+  });
+}
+
+/// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left.
+inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pure_main& main_) {
+  options o = with_io_threads(io_threads);
+  o.pool_threads = 2;
+  pure_cluster all(size, how, o);
+  const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    co_await main_(all, me);
+    const bool idle = co_await nothing_is_left(all);
+    INFO(rrefs(all, 0).describe());
+    CHECK(idle);
+  });
+  for (std::size_t r = 0; r < ends.size(); ++r) {
+    INFO("rank ", r, " over ", name_of(how), ": ", ends[r].message());
+    CHECK_FALSE(ends[r]);
+  }
+}
+inline void pure_everywhere(std::uint32_t size, const pure_main& main_) {
+  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_pure(size, how, io_threads, main_);
+    }
+  }
+}
+
+}  // namespace weft::testing
