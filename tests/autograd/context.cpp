@@ -172,8 +172,7 @@ TEST_CASE("autograd context: calls outside of any are not recorded, nor one-way 
     CHECK(co_await me.peer(1).call<&is_leaf>(x));
     CHECK(co_await me.peer(1).call<&requires_grad>(x));
     const at::Tensor y = co_await me.peer(1).call<&add>(x, x);
-    CHECK(y.is_leaf());
-    CHECK(y.requires_grad());
+    CHECK(y.requires_grad());  // and a history that is lost, which slips.cpp is about
     co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
       me.peer(1).post<&add>(x, x);
       co_return;

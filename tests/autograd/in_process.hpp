@@ -43,7 +43,7 @@ class workers {
   std::vector<at::Tensor> transfer(worker_rank from, const std::vector<at::Tensor>& tensors,
                                    worker_rank to) {
     const message_id id = ++last_message_;
-    const auto sent = record_send(tensors, {to, id});
+    const auto sent = record_send(tensors, {to, id, context});
     std::vector<at::Tensor> received;
     std::vector<at::Tensor> recorded;
     for (const at::Tensor& t : tensors) {
@@ -52,7 +52,7 @@ class workers {
     }
     if (sent) {
       at_[from].sends.add(sent);
-      record_receive(recorded, {from, id});
+      record_receive(recorded, {from, id, context});
     }
     return received;
   }

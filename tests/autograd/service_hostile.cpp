@@ -151,7 +151,7 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
             weft::future<weft::error> pass;
             if (at != stage::no_pass) {
               const at::Tensor y = at::ones({2});
-              record_receive(std::vector{y}, {1, 5});
+              record_receive(std::vector{y}, {1, 5, ctx.id()});
               pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
               CHECK(v.service().passes() == 1);
               if (at == stage::running) {
@@ -286,12 +286,14 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
       CHECK(e == errc::autograd_pass_aborted);
       CHECK(e.detail().peer == "worker1");
       CHECK(e.message().find("was released") != std::string::npos);
-      // Nor is it made anew by calls, which are then served without it.
-      CHECK_FALSE((co_await me.peer(1).call<&twice>(a)).grad_fn());
+      // Nor is it made anew by calls, which are refused.
+      const auto refused = co_await thrown_by(me.peer(1).call<&twice>(a));
+      CHECK(refused == errc::autograd_context_gone);
+      CHECK(refused.ran() == weft::execution::not_executed);
       CHECK(service(all, 1).contexts() == 0);
       // A message that was never recorded:
       const at::Tensor invented = at::ones({2});
-      record_receive(std::vector{invented}, {2, 12345});
+      record_receive(std::vector{invented}, {2, 12345, ctx.id()});
       co_await me.peer(2).call<&nothing>();
       const auto unknown = co_await thrown_by(ctx.backward(invented.sum()));
       CHECK(unknown == errc::autograd_pass_aborted);
@@ -300,7 +302,7 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
     });
     co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor invented = at::ones({2});
-      record_receive(std::vector{invented}, {2, 1});
+      record_receive(std::vector{invented}, {2, 1, ctx.id()});
       const auto e = co_await thrown_by(ctx.backward(invented.sum()));
       CHECK(e.message().find("never heard of") != std::string::npos);
     });

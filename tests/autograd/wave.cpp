@@ -24,6 +24,8 @@ namespace {
 
 using namespace weft::autograd;
 
+constexpr context_id the_context = 7;
+
 /// Numbers that are the same everywhere for a seed.
 class dice {
  public:
@@ -78,7 +80,7 @@ struct history {
     const node_index s = workers[from].add(std::move(nodes));
     workers[from].sends[id] = {s, to};
     const node_index r = workers[to].add({});
-    workers[to].nodes[r].receive = peer_message{from, id};
+    workers[to].nodes[r].receive = peer_message{from, id, the_context};
     return r;
   }
   node_index op(worker_rank at, std::vector<node_index> inputs) {
@@ -120,7 +122,7 @@ class network {
   network(history h, worker_rank initiator, std::vector<node_index> roots, std::uint32_t seed,
           delivery mode = delivery::in_order)
       : history_(std::move(h)),
-        pass_{7, initiator, 1},
+        pass_{the_context, initiator, 1},
         roots_(std::move(roots)),
         mode_(mode),
         random_(seed),
@@ -667,7 +669,7 @@ namespace {
 /// A wave on worker 1 of three that worker 0 has asked for message 1.
 struct asked {
   test_graph g;
-  wave w{{7, 0, 1}, 1, 3};
+  wave w{{the_context, 0, 1}, 1, 3};
   asked() {
     g.sends[1] = {g.add({g.add({})}), 0};
     g.sends[2] = {g.add({}), 2};
@@ -723,8 +725,8 @@ TEST_CASE("wave: what no correct worker sends is refused and changes nothing") {
 TEST_CASE("wave: an ack that was not asked for is refused") {
   test_graph g;
   const auto r = g.add({});
-  g.nodes[r].receive = peer_message{1, 5};
-  wave w({7, 0, 1}, 0, 3);
+  g.nodes[r].receive = peer_message{1, 5, the_context};
+  wave w({the_context, 0, 1}, 0, 3);
   const auto out = w.step(begin{{r}}, g);
   REQUIRE(out.size() == 2);
   CHECK(std::get<transmit>(out[0]).to == 1);
@@ -748,10 +750,10 @@ TEST_CASE("wave: an ack that overtakes the needs it counts does not end discover
   test_graph g;
   const auto r = g.add({});
   const auto leaf = g.add({});
-  g.nodes[r].receive = peer_message{1, 5};
+  g.nodes[r].receive = peer_message{1, 5, the_context};
   g.sends[9] = {g.add({leaf}), 1};
   g.sends[10] = {g.add({leaf}), 1};
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   w.step(begin{{r}}, g);
   CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());
   CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());  // came twice
@@ -776,7 +778,7 @@ TEST_CASE("wave: nodes that no other message leads to run before discovery is ov
   const auto result = h.transfer(1, {h.op(1, {used})}, 0);
   const auto root = h.op(0, {result, shared});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   const auto begun = w.step(begin{{root}}, g);
   REQUIRE(begun.size() == 2);
   CHECK(std::holds_alternative<launch>(begun[1]));
@@ -807,7 +809,7 @@ TEST_CASE("wave: nodes that no other message leads to run before discovery is ov
 TEST_CASE("wave: a gradient whose need was lost with its sender keeps no pass") {
   test_graph g;
   g.sends[1] = {g.add({}), 1};
-  wave w({7, 0, 1}, 2, 3);
+  wave w({the_context, 0, 1}, 2, 3);
   CHECK(w.step(arrived{1, grad_message{1, 1, {1}}}, g).empty());
   CHECK(w.phase() == wave_phase::idle);
   const auto out = w.step(lost{1}, g);
@@ -820,7 +822,7 @@ TEST_CASE("wave: a done from a worker without part is refused once that is known
   history h(3);
   const auto root = h.op(0, {h.transfer(1, {h.op(1, {})}, 0)});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   w.step(begin{{root}}, g);
   CHECK(w.step(arrived{2, done_message{}}, g).empty());
   const auto out = w.step(arrived{1, ack_message{0, {1}}}, g);
@@ -836,7 +838,7 @@ TEST_CASE("wave: cancelled by the caller, the participants drop the pass") {
   const auto p = h.op(1, {});
   const auto loss = h.op(0, {h.transfer(1, {p}, 0)});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 2);
+  wave w({the_context, 0, 1}, 0, 2);
   w.step(begin{{loss}}, g);
   const auto out = w.step(failed{abort_reason::cancelled, "deadline"}, g);
   REQUIRE(out.size() == 2);

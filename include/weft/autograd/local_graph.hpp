@@ -33,7 +33,8 @@ struct root {
 };
 
 /// The roots of `tensors`. `gradients` is empty, or one per tensor; an undefined one, or none,
-/// stands for 1 and needs a tensor of one element. Throws `std::invalid_argument` with a sentence.
+/// stands for 1 and needs a real tensor of one element. Throws `std::invalid_argument` with a
+/// sentence.
 std::vector<root> roots_of(std::span<const at::Tensor> tensors,
                            std::span<const at::Tensor> gradients = {});
 
@@ -137,14 +138,14 @@ inline std::vector<root> roots_of(std::span<const at::Tensor> tensors,
     at::Tensor gradient = gradients.empty() ? at::Tensor() : gradients[i];
     if (!gradient.defined()) {
       if (t.numel() != 1) refuse(i, "is not a scalar and has no gradient given");
+      if (t.is_complex()) refuse(i, "is complex and has no gradient given");
       gradient = at::ones_like(t.detach());
     } else if (gradient.sizes() != t.sizes()) {
       refuse(i, "and its gradient differ in shape");
     } else if (gradient.scalar_type() != t.scalar_type()) {
       refuse(i, "and its gradient differ in dtype");
-    } else {
-      gradient = gradient.detach();
     }
+    // The user's handle as it is: whoever would take its memory over sees that it is not alone.
     roots.push_back({torch::autograd::impl::gradient_edge(t), std::move(gradient)});
   }
   return roots;

@@ -17,11 +17,15 @@
 //     release ────────────────────────────────────────────────────► forgets
 //
 // A context is created where `scope` runs and joined by whoever serves a call inside it; one-way
-// calls (`post`) are neither recorded nor in the context. Lock order: the service's, then one
+// calls (`post`) are neither recorded nor in the context. Message numbers count per context and
+// sender, so a message is named by context, sender and number; receive nodes keep all three, and
+// the section brings them. A call in a context that the callee knows to be over is answered with
+// autograd_context_gone. Lock order: the service's, then one
 // context's, then a link's. No user code and no destructor of the user's nodes runs under them.
 #pragma once
 
 #include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/frame.hpp>
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/autograd/nodes.hpp>
 #include <weft/autograd/pass.hpp>
@@ -87,6 +91,13 @@ struct context_state final : ref_counted {
     const std::lock_guard lock(mutex);
     return gradients;
   }
+};
+
+/// In the record of a message: what `dropped` takes back.
+struct recorded_send final : part {
+  ref<context_state> context;
+  message_id message = 0;    ///< 0: no tensor with grad
+  bool told_joined = false;  ///< the section says who joined
 };
 
 }  // namespace autograd::detail
@@ -161,6 +172,7 @@ class live_autograd_service final : public autograd_service {
     return kind == frame_kind::autograd;
   }
   void attach(link& to, const frame_header& header, message& m) override;
+  void dropped(link& to, parts& record) override;
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
@@ -179,8 +191,12 @@ class live_autograd_service final : public autograd_service {
   };
 
   // contexts
+  struct joining {
+    ref<context_state> context;
+    error refused;  ///< set: the call is, and its link stays
+  };
   [[nodiscard]] ref<context_state> find(autograd::context_id id) const;
-  [[nodiscard]] expected<ref<context_state>> join(autograd::context_id id);
+  [[nodiscard]] expected<joining> join(autograd::context_id id);
   void forget(const ref<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
@@ -211,7 +227,7 @@ class live_autograd_service final : public autograd_service {
 
   worker& me_;
   mutable std::mutex mutex_;  // guards the next group
-  std::uint32_t last_context_ = 0;
+  autograd::context_serial last_context_ = 0;
   std::map<autograd::context_id, ref<context_state>> contexts_;
   autograd::released_contexts released_;  // those of other creators
   std::atomic<std::uint64_t> frames_{0};

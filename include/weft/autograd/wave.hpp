@@ -53,8 +53,9 @@ using node_index = std::uint32_t;
 
 /// A forward message, seen from one of its ends.
 struct peer_message {
-  worker_rank peer = 0;  ///< the worker at the other end
-  message_id message = 0;
+  worker_rank peer = 0;    ///< the worker at the other end
+  message_id message = 0;  ///< 0: it was not recorded, in no context
+  context_id context = 0;
   friend auto operator<=>(const peer_message&, const peer_message&) = default;
 };
 
@@ -230,6 +231,8 @@ class wave {
   /// leads to is not here.
   template <graph G, class F>
   std::optional<peer_message> follow(G& g, node_index n, F&& visit) const;
+  /// Why gradients of this pass cannot flow into a message that came here; empty: they can.
+  std::string misuse_of(const peer_message& m) const;
   /// Runs if all that can be needed here is.
   template <graph G>
   void maybe_run(G& g, outputs& out);

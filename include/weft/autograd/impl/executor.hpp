@@ -141,7 +141,11 @@ inline auto local_executor::call(node_index n, variable_list inputs) -> variable
   if (has_post_hooks) for_hooks = inputs;
   variable_list results;
   if (auto* leaf = graph_->leaf(n)) {
+    // Hooks first, so that it shows whether they kept the gradient.
+    for (const auto& hook : node.post_hooks()) results = (*hook)(results, for_hooks);
+    for_hooks.clear();
     accumulate(*leaf, inputs);
+    return results;
   } else if (graph_->receive(n)) {
     // The gradients leave; post hooks see that there are no outputs.
     for (const auto& hook : node.post_hooks()) (*hook)({}, for_hooks);
@@ -165,8 +169,7 @@ inline void local_executor::accumulate(torch::autograd::AccumulateGrad& leaf,
     throw std::logic_error("a leaf variable became the result of an operation");
   }
   if (!leaf.variable.requires_grad()) return;
-  // One reference is held here, and one for the post hooks if there are any.
-  gradients_.accumulate(leaf.variable, gradient, leaf.post_hooks().empty() ? 1 : 2);
+  gradients_.accumulate(leaf.variable, gradient);
 }
 
 inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {

@@ -37,22 +37,7 @@ template <class T>
 error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byte> what,
                                       const std::vector<at::Tensor>& tensors) {
   try {
-    message m(me_.settings().bounds);
-    m.payload().count(what.size());
-    m.payload().raw(what.data(), what.size());
-    if (!tensors.empty()) {
-      auto& table = m.record().get<tensor_table>();
-      std::uint32_t place = 0;
-      for (const at::Tensor& t : tensors) {
-        // Each has a place of its own, also if two of them are one tensor.
-        const auto first = table.add(t);
-        if (first != place) table.add(t.detach());
-        ++place;
-      }
-    }
-    frame_header header;
-    header.kind = frame_kind::autograd;
-    if (!me_.to(to).append(std::move(m).finish(header))) {
+    if (!me_.to(to).append(autograd::seal(what, me_.settings().bounds, tensors))) {
       return error(errc::peer_died, "worker '" + name_of(to) + "' was lost");
     }
   } catch (const rpc_error& e) {
@@ -192,10 +177,13 @@ rpc_error live_autograd_service<T>::failure_of(const context_state& c,
     const std::lock_guard lock(c.mutex);
     if (c.released) return rpc_error(c.gone);
   }
-  if (why.reason == autograd::abort_reason::lost)
+  errc code = errc::autograd_pass_aborted;
+  if (why.reason == autograd::abort_reason::lost) {
     text = "worker '" + who + "' was lost in backward";
-  const errc code =
-      why.reason == autograd::abort_reason::lost ? errc::peer_died : errc::autograd_pass_aborted;
+    code = errc::peer_died;
+  } else if (why.reason == autograd::abort_reason::misused) {
+    code = errc::invalid_argument;
+  }
   return rpc_error(error(code, std::move(text), execution::executed).with([&](error_detail& d) {
     d.peer = who;
   }));
@@ -301,27 +289,19 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
 template <class T>
 expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) {
   using autograd::detail::broken_protocol;
-  std::span<const std::byte> what;
-  std::vector<at::Tensor> tensors;
+  autograd::unsealed came;
   try {
-    reader r = m.payload();
-    what = r.raw(r.count(1));
-    if (m.section(section_kind::tensors)) {
-      auto& table = m.record().get<tensor_table>();
-      table.on_received = [](std::span<at::Tensor>) {};  // gradients are no leaves
-      table.open(r);
-      tensors.assign(table.tensors().begin(), table.tensors().end());
-    }
-    r.finish();
+    came = autograd::unseal(m);
   } catch (const std::exception& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!what.empty() && tensors.empty()) {
-    const auto kind = static_cast<std::uint8_t>(what.front());
-    if (kind == autograd::detail::release_frame) return release_arrived(from, what.subspan(1));
-    if (kind == autograd::detail::joined_frame) return joined_arrived(from, what.subspan(1));
+  if (!came.what.empty() && came.tensors.empty()) {
+    const auto kind = static_cast<std::uint8_t>(came.what.front());
+    const auto body = came.what.subspan(1);
+    if (kind == autograd::detail::release_frame) return release_arrived(from, body);
+    if (kind == autograd::detail::joined_frame) return joined_arrived(from, body);
   }
-  auto message = autograd::decode(what);
+  auto message = autograd::decode(came.what);
   if (!message) return broken_protocol("an autograd frame that is no message");
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
@@ -335,7 +315,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(tensors));
+  return control_arrived(from, *message, std::move(came.tensors));
 }
 
 template <class T>

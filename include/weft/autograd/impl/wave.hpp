@@ -225,6 +225,9 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
     stack.pop_back();
     const auto elsewhere = follow(g, n, edge_to);
     if (!elsewhere) continue;
+    if (std::string why = misuse_of(*elsewhere); !why.empty()) {
+      return give_up({self_, abort_reason::misused, std::move(why)}, self_, out);
+    }
     if (elsewhere->peer == self_) {
       return give_up({self_, abort_reason::refused,
                       "worker " + std::to_string(self_) + " has lost its message " +
@@ -252,11 +255,24 @@ std::optional<peer_message> wave::follow(G& g, node_index n, F&& visit) const {
     g.next(n, visit);
     return std::nullopt;
   }
-  if (received->peer != self_) return received;
+  if (received->peer != self_ || !misuse_of(*received).empty()) return received;
   const auto point = g.send(received->message);
   if (!point || point->peer != self_) return received;
   visit(point->node);
   return std::nullopt;
+}
+
+inline std::string wave::misuse_of(const peer_message& m) const {
+  if (m.message != 0 && m.context == pass_.context) return {};
+  const std::string tensor = "a tensor that came from worker " + std::to_string(m.peer);
+  if (m.message == 0) {
+    return tensor +
+           " was not recorded, so its history there is lost: make the call inside autograd::scope, "
+           "or detach() its result";
+  }
+  return tensor +
+         " belongs to another autograd context, and gradients do not flow from one context into "
+         "another: detach() what is carried over, or compute it anew inside this scope";
 }
 
 inline bool wave::visit(node_index n) {

@@ -174,6 +174,11 @@ expected<void> live_link<T>::handle_request(frame&& f) {
   if (auto* setup = call->in.record().find<scope_setup>()) {
     call->autograd = std::move(setup->autograd);
     call->mode = std::move(setup->mode);
+    if (setup->refused) {
+      call->failure = std::move(setup->refused);
+      serving<T>::finish(*call);
+      return {};
+    }
   }
   const auto found = me_.functions().find(header.function, header.signature);
   if (!found) {
