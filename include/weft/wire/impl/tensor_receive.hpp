@@ -92,8 +92,8 @@ auto tensor_unpacker<T>::of(std::uint32_t buffer) -> const memory& {
 
 /// Whether the libtorch of this program has that dtype; an older one lacks the latest.
 [[nodiscard]] inline bool known_here(std::uint8_t dtype) {
-  const auto type = static_cast<c10::ScalarType>(dtype);
-  return type < c10::ScalarType::Undefined && c10::elementSize(type) == item_size(dtype);
+  return dtype < static_cast<std::uint8_t>(c10::ScalarType::Undefined) &&
+         c10::elementSize(static_cast<c10::ScalarType>(dtype)) == item_size(dtype);
 }
 
 template <class T>
