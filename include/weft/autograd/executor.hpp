@@ -127,7 +127,7 @@ class local_executor {
   std::vector<std::int64_t> dependencies_;  // still to come; of open nodes: minus those that came
   std::vector<bool> open_;  // what `wave::may_grow` said at launch; empty once complete
   std::vector<input_buffer> buffers_;
-  std::vector<node_index> roots_;
+  std::vector<bool> is_root_;
   std::priority_queue<task> ready_;
   std::size_t needed_ = 0;  // once complete
   std::size_t nodes_run_ = 0;

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <unordered_map>
@@ -44,7 +45,13 @@ class gradient_map {
   /// ones are added in place where that is possible.
   void accumulate(const at::Tensor& variable, const at::Tensor& gradient);
 
-  /// Adds all of `pass`, which is left empty.
+  /// Some of `pass` are of variables that have a gradient here: to merge it computes.
+  bool overlaps(const gradient_map& pass) const {
+    return std::any_of(pass.entries_.begin(), pass.entries_.end(), [this](const entry& e) {
+      return index_.contains(e.variable.unsafeGetTensorImpl());
+    });
+  }
+  /// Adds all of `pass`, which is left empty. If it throws, some may have been added.
   void merge(gradient_map&& pass);
 
   /// Undefined if there is none. Valid until the map changes; later passes may add to it in place.

@@ -63,14 +63,13 @@ class local_graph {
   std::optional<send_point> send(message_id id);
   std::size_t messages(worker_rank self) const { return sends_->size_without(self); }
   template <class F>
-  void freeze(F&& visit) {
+  void each_send(F&& visit) {
     sends_->for_each([&](message_id id) {
       if (const auto point = send(id)) visit(*point);
     });
-    close();
   }
-  /// `send` finds no others from now on.
-  void close() { frozen_ = true; }
+  /// `send` finds only those that were met from now on.
+  void freeze() { frozen_ = true; }
 
   std::size_t size() const { return nodes_.size(); }
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }

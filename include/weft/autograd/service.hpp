@@ -66,7 +66,8 @@ struct context_state final : ref_counted {
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
-  error gone;  ///< autograd_context_gone and why, once it is released
+  error gone;     ///< autograd_context_gone and why, once it is released
+  error spoiled;  ///< why a pass that succeeded could not be added to the gradients
   message_id last_message = 0;
   std::uint32_t last_pass = 0;
   send_table sends;
@@ -85,6 +86,11 @@ struct context_state final : ref_counted {
       if (plan.phase() == wave_phase::settled && !plan.is_initiator()) return true;
     }
     return false;
+  }
+  /// Throws if there are no gradients to be had. Under the lock.
+  void check() const {
+    if (released) throw rpc_error(gone);
+    if (spoiled) throw rpc_error(spoiled);
   }
   /// The gradients as they are; `autograd_service::gradients` waits for what is on its way.
   [[nodiscard]] gradient_map snapshot() const {
@@ -188,6 +194,7 @@ class live_autograd_service final : public autograd_service {
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
     std::vector<ref<event>> wake;
     std::optional<autograd::violation> violation;
+    std::string refusal;  ///< of the pass that a message was about: its sender is told
   };
 
   // contexts
@@ -214,6 +221,8 @@ class live_autograd_service final : public autograd_service {
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors);
+  [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
+                                                 const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
   admit(context_state& c, const autograd::control& what, after& todo);
 

@@ -24,7 +24,8 @@
 // Nobody waits for discovery longer than it must. Whatever the roots reach was recorded before the
 // pass began, so a worker knows all of its send nodes that may still be needed: once all of them
 // are, its counts are final. And the initiator runs at once those nodes that no other send node
-// leads to. A graph without such nodes waits until discovery is over.
+// leads to. A graph without such nodes waits until discovery is over; so does one in a context of
+// which this pass is a small part, for looking for them must not cost more than the pass itself.
 //
 // Message order between two workers is not assumed, so a gradient may come before the need that
 // announces it; and a message may arrive twice. Messages to oneself are edges of the local walk:
@@ -77,8 +78,10 @@ concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_in
   { g.send(m) } -> std::same_as<std::optional<send_point>>;
   /// How many messages to others than worker `m` are recorded here.
   { g.messages(worker_rank()) } -> std::same_as<std::size_t>;
-  /// Calls `meet` for all send nodes recorded here; `send` finds no others from now on.
-  { g.freeze(meet) };
+  /// Calls `meet` for all send nodes recorded here.
+  { g.each_send(meet) };
+  /// `send` finds only those that were met from now on.
+  { g.freeze() };
 };
 
 // ── inputs ──────────────────────────────────────────────────────────────────────────────────────

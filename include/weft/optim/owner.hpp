@@ -272,10 +272,7 @@ class owner_optimizer {
   static std::optional<autograd::gradient_map>
   gradients_of(const autograd_service::context_state& context) {
     const std::lock_guard lock(context.mutex);
-    if (context.released) {
-      throw rpc_error(errc::autograd_context_gone, "the autograd context was released",
-                      execution::not_executed);
-    }
+    context.check();
     if (context.settling()) return std::nullopt;
     return context.gradients;
   }

@@ -23,6 +23,7 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
       dependencies_(graph.size()),
       open_(plan.phase() == wave_phase::discover ? graph.size() : 0),
       buffers_(graph.size()),
+      is_root_(graph.size()),
       needed_(plan.needed_nodes()),
       retention_(plan.retention()),
       self_(plan.self()),
@@ -45,7 +46,7 @@ inline void local_executor::complete(const wave& plan) {
   for (node_index n = 0; n < counts.size(); ++n) {
     if (!open[n]) continue;
     dependencies_[n] += counts[n];
-    const bool entered = counts[n] != 0 || std::count(roots_.begin(), roots_.end(), n) != 0;
+    const bool entered = counts[n] != 0 || is_root_[n];
     if (dependencies_[n] == 0 && entered) make_ready(n);
   }
 }
@@ -58,10 +59,8 @@ inline void local_executor::seed(root r) {
   const node_index n = graph_->index_of(r.edge.function.get());
   const at::AutoGradMode off(false);
   add(n, r.edge.input_nr, std::move(r.gradient));
-  for (node_index seen : roots_) {
-    if (seen == n) return;
-  }
-  roots_.push_back(n);
+  if (is_root_[n]) return;
+  is_root_[n] = true;
   if (dependencies_[n] == 0 && !is_open(n)) make_ready(n);
 }
 

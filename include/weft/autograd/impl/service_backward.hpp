@@ -86,7 +86,14 @@ void live_autograd_service<T>::act(context_state& c,
               : pass->give_up(autograd::abort_reason::failed, failed.message());
       std::move(more.begin(), more.end(), std::back_inserter(out));
     } else if (std::holds_alternative<autograd::commit>(out[i])) {
-      c.gradients.merge(std::move(pass->gradients()));
+      try {
+        c.gradients.merge(std::move(pass->gradients()));
+      } catch (const std::exception& e) {
+        // The pass has succeeded elsewhere: what is known is that these sums are not right.
+        c.spoiled = error(errc::autograd_pass_aborted,
+                          "the gradients of a pass could not be added up: " + words_of(e),
+                          execution::executed);
+      }
     } else if (auto* a = std::get_if<autograd::aborted>(&out[i])) {
       wake(std::move(*a));
     } else if (std::holds_alternative<autograd::finished>(out[i])) {
@@ -253,6 +260,8 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
                     execution::maybe_executed);
   }
   if (waiter->failure) throw failure_of(*state, *waiter->failure);
+  const std::lock_guard lock(state->mutex);
+  if (state->spoiled) throw rpc_error(state->spoiled);
 }
 
 template <class T>
@@ -264,7 +273,7 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
     ref<event> over;
     {
       const std::lock_guard lock(state->mutex);
-      if (state->released) throw rpc_error(state->gone);
+      state->check();
       if (!state->settling()) co_return state->gradients;
       if (!state->pass_over) state->pass_over = make_ref<event>();
       over = state->pass_over;
@@ -366,6 +375,19 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     known = !context->released;
     if (known) pass = admit(*context, what, todo);
     if (pass && *pass) {
+      if (commits_by_computing(*context, **pass, what.body)) {
+        // Not on the thread that reads links. Until then gradients() waits.
+        asio::post(me_.pool(),
+                   [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
+                     after more;
+                     {
+                       const std::lock_guard again(context->mutex);
+                       act(*context, p, p->arrive(rank, body), more);
+                     }
+                     finish(context, std::move(more));
+                   });
+        return {};
+      }
       act(*context, *pass, (*pass)->arrive(from.rank(), what.body, std::move(tensors)), todo);
     }
   }
@@ -379,6 +401,10 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     return {};
   }
   const auto violation = std::exchange(todo.violation, std::nullopt);
+  if (!todo.refusal.empty()) {
+    refuse(from.rank(), what.pass, todo.refusal);
+    if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, todo.refusal);
+  }
   finish(context, std::move(todo));
   if (!pass) {
     refuse(from.rank(), what.pass, pass.error().detail().text);
@@ -388,6 +414,17 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
   }
   return {};
+}
+
+/// This message is the last that a pass waits for, and what it adds must be summed up.
+template <class T>
+bool live_autograd_service<T>::commits_by_computing(const context_state& c,
+                                                    autograd::local_pass& pass,
+                                                    const autograd::control_body& body) {
+  const bool last = std::holds_alternative<autograd::end_message>(body) ||
+                    std::holds_alternative<autograd::done_message>(body);
+  return last && pass.plan().phase() == autograd::wave_phase::settled &&
+         c.gradients.overlaps(pass.gradients());
 }
 
 /// The pass that a message is about, made if it is new; null if there is nothing to do. Under the
@@ -404,13 +441,18 @@ live_autograd_service<T>::admit(context_state& c, const autograd::control& what,
   case autograd::admission::fresh:
     break;
   case autograd::admission::stale:
+    if (std::holds_alternative<autograd::need_message>(what.body)) {
+      todo.refusal = "the pass is over on worker '" + me_.name() + "'";
+    }
     return nullptr;
   case autograd::admission::refuse:
     return broken_protocol("an autograd frame of an unknown pass");
   }
   if (c.passes.size() >= most_passes) {
-    return broken_protocol(std::to_string(most_passes) +
-                           " passes are under way in one autograd context");
+    c.ended.add(what.pass);
+    todo.refusal = std::to_string(most_passes) +
+                   " passes are under way in this autograd context on worker '" + me_.name() + "'";
+    return nullptr;
   }
   auto pass =
       std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);

@@ -293,23 +293,28 @@ void wave::maybe_run(G& g, outputs& out) {
 
 template <graph G>
 void wave::run_early(G& g, std::span<const node_index> roots, outputs& out) {
+  const std::size_t affordable = 256 + 4 * needed_nodes_;
+  if (g.messages(self_) > affordable) return;
   std::vector<node_index> stack;
+  std::size_t met = 0;
   const auto meet = [&](node_index n) {
     if (n >= open_.size()) open_.resize(n + std::size_t{1});
-    if (!open_[n]) stack.push_back(n);
+    if (open_[n]) return;
+    stack.push_back(n);
     open_[n] = true;
+    ++met;
   };
-  g.freeze([&](const send_point& p) {
+  g.each_send([&](const send_point& p) {
     if (p.peer != self_) meet(p.node);
   });
-  while (!stack.empty()) {
+  while (!stack.empty() && met <= affordable) {
     const node_index n = stack.back();
     stack.pop_back();
     follow(g, n, meet);
   }
-  if (std::all_of(roots.begin(), roots.end(), [&](node_index n) { return may_grow(n); })) {
-    return open_.clear();
-  }
+  const auto grows = [&](node_index n) { return may_grow(n); };
+  if (!stack.empty() || std::all_of(roots.begin(), roots.end(), grows)) return open_.clear();
+  g.freeze();
   out.emplace_back(launch{});
 }
 
