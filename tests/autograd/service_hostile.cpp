@@ -447,6 +447,24 @@ weft::expected<void> arrive(workers& all, std::uint32_t from, std::uint32_t to,
   if (auto ok = in.check(); !ok) return ok;
   return service(all, to).arrive(all.at(to).to(from), in);
 }
+TEST_CASE("autograd context: a reply that crosses the release tells who joined below its call") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    context_id id = 0;
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      id = ctx.id();
+      co_return;
+    });
+    // Worker 1 called worker 2 in it, and its reply was on the way when the scope ended.
+    co_await me.peer(2).call<&nothing>();
+    CHECK(arrive(all, 1, 2, weft::frame_kind::request, section_of(id, 0, {})));
+    CHECK(service(all, 2).contexts() == 1);
+    const auto before = service(all, 0).frames();
+    CHECK(arrive(all, 1, 0, weft::frame_kind::reply, section_of(id, 0, {2})));
+    CHECK(service(all, 0).frames() == before + 1);
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
 TEST_CASE("autograd hostile: damaged sections are refused by a type") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     co_await me.peer(1).call<&nothing>();

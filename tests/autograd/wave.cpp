@@ -155,9 +155,13 @@ class network {
       pick -= runners.size();
       const auto [who, gone] = notices_[pick];
       notices_.erase(notices_.begin() + static_cast<std::ptrdiff_t>(pick));
-      at_[who].told.insert(gone);
+      const bool news = at_[who].told.insert(gone).second;
       wires_[{gone, who}].clear();  // its link is closed
       if (!dead_.contains(who)) feed(who, lost{gone});
+      if (who != 0 || !news) return true;
+      for (worker_rank other = 1; other < world_; ++other) {
+        if (other != gone) notices_.emplace_back(other, gone);
+      }
     }
     return true;
   }
@@ -165,12 +169,15 @@ class network {
     while (advance()) {
     }
   }
+  /// As the real service tells it: whoever has a link to it notices by itself, as does rank 0; the
+  /// others hear it from rank 0, when that has noticed.
   void kill(worker_rank w) {
     dead_.insert(w);
     at_[w].ready.clear();
     for (worker_rank other = 0; other < world_; ++other) {
       wires_[{other, w}].clear();
-      if (other != w) notices_.emplace_back(other, w);
+      if (other == w) continue;
+      if (w == 0 || other == 0 || are_linked(other, w)) notices_.emplace_back(other, w);
     }
   }
   void fail_at(worker_rank w, std::string text) {
@@ -249,12 +256,23 @@ class network {
     std::vector<aborted> aborts;
   };
 
+  /// They have called each other, or met in the pass.
+  bool are_linked(worker_rank a, worker_rank b) const {
+    const auto sent = [&](worker_rank from, worker_rank to) {
+      const auto& sends = history_.workers[from].sends;
+      return spoke_.contains({from, to}) ||
+             std::any_of(sends.begin(), sends.end(),
+                         [&](const auto& s) { return s.second.peer == to; });
+    };
+    return sent(a, b) || sent(b, a);
+  }
   void make_wave(worker_rank w) { at_[w].plan.emplace(pass_, w, world_); }
 
   void transmit_to(worker_rank from, worker_rank to, control c) {
     REQUIRE(to != from);
     REQUIRE(to < world_);
     ++sent_to_[to];
+    spoke_.insert({from, to});
     if (dead_.contains(to)) {
       notices_.emplace_back(from, to);
       return;
@@ -397,6 +415,7 @@ class network {
   std::vector<std::pair<worker_rank, worker_rank>> notices_;  // (who hears, who is gone)
   std::set<worker_rank> dead_;
   std::map<worker_rank, std::size_t> sent_to_;
+  std::set<std::pair<worker_rank, worker_rank>> spoke_;
   std::vector<history::place> order_;
   std::optional<finished> finished_;
   std::vector<violation> violations_;

@@ -227,6 +227,9 @@ class live_autograd_service final : public autograd_service {
   admit(context_state& c, const autograd::control& what, after& todo);
 
   // passes
+  template <class Make>
+  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, after& todo,
+            Make&& make);
   void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
            autograd::outputs out, after& todo);
   void finish(const ref<context_state>& c, after todo);

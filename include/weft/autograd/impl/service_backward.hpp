@@ -112,6 +112,23 @@ void live_autograd_service<T>::act(context_state& c,
   }
 }
 
+/// Steps the pass by `make` and carries that out. If memory lacks for it, or the like, the pass is
+/// given up instead: nobody who waits for it is forgotten. Under the context's lock.
+template <class T>
+template <class Make>
+void live_autograd_service<T>::step(context_state& c,
+                                    const std::shared_ptr<autograd::local_pass>& pass, after& todo,
+                                    Make&& make) {
+  std::string why;
+  try {
+    return act(c, pass, make(), todo);
+  } catch (const std::exception& e) {
+    why = words_of(e);
+  }
+  // Those who were asked are told twice, at most.
+  act(c, pass, pass->give_up(autograd::abort_reason::failed, why), todo);
+}
+
 /// Without the lock; what `todo` holds is destroyed here.
 template <class T>
 void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
@@ -154,13 +171,17 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
     });
   } catch (const std::exception& e) {
     broken = words_of(e);
+  } catch (...) {
+    broken = "something that is not a std::exception was thrown";
   }
   {
     const std::lock_guard lock(c->mutex);
-    act(*c, pass, pass->completed(), todo);
-    for (const auto rank : unreachable) act(*c, pass, pass->lost(rank), todo);
+    step(*c, pass, todo, [&] { return pass->completed(); });
+    for (const auto rank : unreachable) {
+      step(*c, pass, todo, [&] { return pass->lost(rank); });
+    }
     if (!broken.empty()) {
-      act(*c, pass, pass->give_up(autograd::abort_reason::failed, broken), todo);
+      step(*c, pass, todo, [&] { return pass->give_up(autograd::abort_reason::failed, broken); });
     }
   }
   finish(c, std::move(todo));
@@ -222,9 +243,9 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);
-    act(*state, pass, pass->begin(std::move(from)), todo);
+    state->passes.emplace(id, pass);
+    step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
   }
   finish(state, std::move(todo));
 
@@ -235,7 +256,10 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     {
       const std::lock_guard lock(state->mutex);
       open = !pass->over();
-      if (open) act(*state, pass, pass->give_up(autograd::abort_reason::cancelled, why), more);
+      if (open) {
+        step(*state, pass, more,
+             [&] { return pass->give_up(autograd::abort_reason::cancelled, why); });
+      }
     }
     finish(state, std::move(more));
     return open;
@@ -382,13 +406,14 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
                      after more;
                      {
                        const std::lock_guard again(context->mutex);
-                       act(*context, p, p->arrive(rank, body), more);
+                       step(*context, p, more, [&] { return p->arrive(rank, body); });
                      }
                      finish(context, std::move(more));
                    });
         return {};
       }
-      act(*context, *pass, (*pass)->arrive(from.rank(), what.body, std::move(tensors)), todo);
+      step(*context, *pass, todo,
+           [&] { return (*pass)->arrive(from.rank(), what.body, std::move(tensors)); });
     }
   }
   if (!known) {
@@ -478,7 +503,9 @@ void live_autograd_service<T>::down(link& peer, const error&) {
       const std::lock_guard lock(context->mutex);
       context->joined.erase(peer.rank());
       const auto passes = context->passes;
-      for (const auto& [which, pass] : passes) act(*context, pass, pass->lost(peer.rank()), todo);
+      for (const auto& [which, pass] : passes) {
+        step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
+      }
     }
     finish(context, std::move(todo));
     if (context->creator == peer.rank()) {
