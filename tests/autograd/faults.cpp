@@ -182,8 +182,8 @@ TEST_CASE("autograd faults: a message that was not sent is not waited for") {
                   CHECK(recorded() == 1);
                   // Recorded first, then found to be too large for one frame.
                   const std::vector<at::Tensor> too_many = [&] {
-                    std::vector<at::Tensor> out;
-                    for (int i = 0; i < 17000; ++i) out.push_back(x * 1);
+                    std::vector<at::Tensor> out{x * 1};
+                    for (int i = 0; i < 17000; ++i) out.push_back(at::ones({3}));
                     return out;
                   }();
                   const auto e = co_await thrown_by(me.peer(1).call<&stack>(too_many));

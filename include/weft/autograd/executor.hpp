@@ -10,7 +10,9 @@
 //
 // Per node, in libtorch's order: tensor hooks, retained gradients, pre hooks, the function, shape
 // and dtype checks of what it returns, post hooks, release, the anomaly mode's search for NaN.
-// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it.
+// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it. There
+// is no graph task of libtorch's: hooks that call Engine::queue_callback (DistributedDataParallel)
+// throw, which fails the pass.
 
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/autograd/input_buffer.hpp>

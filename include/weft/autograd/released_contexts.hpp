@@ -28,7 +28,8 @@ inline constexpr context_serial last_serial = (context_serial{1} << serial_bits)
 [[nodiscard]] constexpr context_serial serial_of(context_id id) { return id & last_serial; }
 
 /// Intervals of serial numbers per creator. Creators count up, so gaps are contexts that are open
-/// or that never came here; beyond the limit the oldest gap counts as released. Not thread-safe.
+/// or that never came here; beyond the limit the oldest gap counts as released (the first call of a
+/// context that is older than thousands of others is then refused). Not thread-safe.
 class released_contexts {
  public:
   /// `limit` >= 1 bounds the intervals kept for one creator.
