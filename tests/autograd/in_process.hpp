@@ -2,10 +2,15 @@
 #pragma once
 
 // Workers in one process whose backward passes talk through queues, for tests of autograd without
-// rpc. Frames pass through their bytes; order of delivery and of work follows a seed.
+// rpc. All that they say to each other, tensors too, is packed into frames and unpacked as links
+// do: between some pairs as inside one process (tensors arrive over the sender's storage), between
+// the others as over a socket. Order of delivery and of work follows a seed.
 
 #include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/frame.hpp>
 #include <weft/autograd/pass.hpp>
+#include <weft/wire/message.hpp>
+#include <weft/wire/tensor.hpp>
 
 #include <ATen/ATen.h>
 
@@ -22,6 +27,7 @@
 #include <utility>
 #include <variant>
 #include <vector>
+#include <wire/sent_over.hpp>
 
 namespace weft::autograd::test {
 
@@ -37,41 +43,44 @@ class dice {
 
 class workers {
  public:
-  workers(worker_rank world, std::uint32_t seed) : random_(seed), at_(world) {}
+  workers(worker_rank world, std::uint32_t seed) : random_(seed), at_(world) { use_tensors(); }
 
-  /// What an rpc does with its tensors: the receiver gets copies that end in a recv node.
+  /// What an rpc does with its tensors: the receiver's end in a recv node.
   std::vector<at::Tensor> transfer(worker_rank from, const std::vector<at::Tensor>& tensors,
                                    worker_rank to) {
     const message_id id = ++last_message_;
-    const auto sent = record_send(tensors, {to, id});
-    std::vector<at::Tensor> received;
-    std::vector<at::Tensor> recorded;
-    for (const at::Tensor& t : tensors) {
-      received.push_back(t.detach().clone());
-      if (sent && t.requires_grad()) recorded.push_back(received.back());
-    }
-    if (sent) {
-      at_[from].sends.add(sent);
-      record_receive(recorded, {from, id});
-    }
+    message m;
+    weft::encode(m.payload(), tensors);
+    const auto sent = record_send(m.record().get<tensor_table>().tensors(), {to, id, context});
+    if (sent) at_[from].sends.add(sent);
+    incoming_message in(carried(from, to, std::move(m).finish({})));
+    if (!in.check()) throw std::logic_error("an unreadable message");
+    in.record().get<tensor_table>().on_received = [&](std::span<at::Tensor> received,
+                                                      const std::vector<bool>& computed) {
+      receive(received, computed, {from, sent ? id : 0, context});
+    };
+    reader r = in.payload();
+    auto received = weft::decode<std::vector<at::Tensor>>(r);
+    r.finish();
     return received;
   }
 
   /// A pass begun by `initiator`; returns the error, if it had one.
   std::optional<aborted> backward(worker_rank initiator, std::span<const at::Tensor> roots,
-                                  graph_retention retention = graph_retention::release) {
-    start(initiator, roots, retention);
+                                  graph_retention retention = graph_retention::release,
+                                  std::span<const at::Tensor> given = {}) {
+    start(initiator, roots, retention, given);
     finish();
     const pass_id pass{context, initiator, last_pass_};
     if (!results_.contains(pass)) throw std::logic_error("the pass hangs");
     return results_.at(pass);
   }
   /// As `backward`, without waiting: `finish` runs all passes that were started.
-  pass_id start(worker_rank initiator, std::span<const at::Tensor> roots,
-                graph_retention retention) {
+  pass_id start(worker_rank initiator, std::span<const at::Tensor> roots, graph_retention retention,
+                std::span<const at::Tensor> given = {}) {
     const pass_id pass{context, initiator, ++last_pass_};
     auto& p = make(initiator, pass, retention);
-    act(initiator, pass, p.begin(roots_of(roots)));
+    act(initiator, pass, p.begin(roots_of(roots, given)));
     return pass;
   }
   void finish() {
@@ -89,10 +98,6 @@ class workers {
 
  private:
   static constexpr context_id context = 42;
-  struct frame {
-    std::vector<std::byte> bytes;
-    std::vector<at::Tensor> tensors;
-  };
   struct one_worker {
     send_table sends;
     gradient_map gradients;
@@ -105,9 +110,18 @@ class workers {
     return *(at_[w].passes[pass] = std::make_unique<local_pass>(
                  pass, w, static_cast<worker_rank>(at_.size()), at_[w].sends, retention));
   }
-  void send(worker_rank from, worker_rank to, control message, std::vector<at::Tensor> tensors) {
+  /// As the receiver gets it.
+  frame carried(worker_rank from, worker_rank to, frame f) {
+    const bool one_process = (from + to) % 2 == 0;
+    if (one_process) return f;
+    auto copy = weft_test::copy_of(f);
+    if (!copy) throw std::logic_error("a frame that cannot travel");
+    return std::move(*copy);
+  }
+  void send(worker_rank from, worker_rank to, const control& message,
+            const std::vector<at::Tensor>& tensors) {
     ++at_[to].messages;
-    wires_[{from, to}].push_back({encode(message), std::move(tensors)});
+    wires_[{from, to}].push_back(carried(from, to, seal(encode(message), default_limits, tensors)));
   }
   bool advance() {
     std::vector<std::pair<worker_rank, worker_rank>> full;
@@ -133,9 +147,11 @@ class workers {
     return true;
   }
   void deliver(std::pair<worker_rank, worker_rank> pair) {
-    frame f = std::move(wires_[pair].front());
+    incoming_message in(std::move(wires_[pair].front()));
     wires_[pair].pop_front();
-    const auto message = decode(f.bytes);
+    if (!in.check()) throw std::logic_error("an unreadable frame");
+    unsealed came = unseal(in);
+    const auto message = decode(came.what);
     if (!message) throw std::logic_error("undecodable");
     one_worker& to = at_[pair.second];
     if (!to.passes.contains(message->pass)) {
@@ -149,7 +165,7 @@ class workers {
       }
     }
     local_pass& p = *to.passes.at(message->pass);
-    act(pair.second, message->pass, p.arrive(pair.first, message->body, std::move(f.tensors)));
+    act(pair.second, message->pass, p.arrive(pair.first, message->body, std::move(came.tensors)));
   }
   void work(std::pair<worker_rank, pass_id> job) {
     claims_.erase(job);
@@ -157,7 +173,7 @@ class workers {
     const pass_id id = job.second;
     local_pass& p = *at_[w].passes.at(id);
     p.run([&](worker_rank to, packed_gradients&& g, bool) {
-      send(w, to, {id, std::move(g.message)}, std::move(g.tensors));
+      send(w, to, {id, std::move(g.message)}, g.tensors);
     });
     act(w, id, p.completed());
   }
@@ -165,7 +181,7 @@ class workers {
     one_worker& me = at_[w];
     for (output& o : out) {
       if (auto* t = std::get_if<transmit>(&o)) {
-        send(w, t->to, std::move(t->message), {});
+        send(w, t->to, t->message, {});
       } else if (std::holds_alternative<commit>(o)) {
         me.gradients.merge(std::move(me.passes.at(id)->gradients()));
       } else if (std::holds_alternative<finished>(o)) {

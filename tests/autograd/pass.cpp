@@ -226,7 +226,7 @@ TEST_CASE("pass: what no other message leads to runs before discovery is over") 
     const auto shared = a * 2;
     sends.add(record_send(std::vector<at::Tensor>{shared}, {1, 1}));
     const std::vector<at::Tensor> result{at::ones({2}, at::kDouble)};
-    record_receive(result, {1, 7});
+    record_receive(result, {1, 7, 1});
     const at::Tensor loss = (result[0] * 3 + shared).sum();
 
     local_pass p({1, 0, 1}, 0, 2, sends);

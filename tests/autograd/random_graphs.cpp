@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,23 +49,42 @@ class twin {
 
   void check(graph_retention last, int passes) {
     const worker_rank initiator = random_() % world_;
-    std::vector<at::Tensor> roots;
-    std::vector<at::Tensor> reference;
+    std::vector<at::Tensor> roots, reference, given;
     for (std::uint32_t i = 0; i <= random_() % 3; ++i) {
       const auto& p = pick(initiator);
-      roots.push_back(p.distributed.sum());
-      reference.push_back(p.single.sum());
+      if (!p.single.requires_grad()) continue;
+      if (random_() % 2 == 0) {
+        roots.push_back(p.distributed.sum());
+        reference.push_back(p.single.sum());
+        given.emplace_back();
+      } else {  // perhaps the same gradient for two roots, and in every pass
+        roots.push_back(p.distributed);
+        reference.push_back(p.single);
+        given.push_back(i % 2 == 0 || !given.back().defined() ||
+                                given.back().sizes() != p.single.sizes()
+                            ? at::full_like(p.single.detach(), 2.0)
+                            : given.back());
+      }
     }
+    if (roots.empty()) return;
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& g : given) before.push_back(g.defined() ? g.clone() : g);
     for (int i = 0; i < passes; ++i) {
       const bool retain = i + 1 < passes || last == graph_retention::retain;
       REQUIRE(!ws_.backward(initiator, roots,
-                            retain ? graph_retention::retain : graph_retention::release));
-      torch::autograd::backward(reference, {}, retain);
+                            retain ? graph_retention::retain : graph_retention::release, given));
+      for (std::size_t k = 0; k < given.size(); ++k) {
+        if (given[k].defined()) REQUIRE(at::equal(given[k], before[k]));
+      }
     }
+    // Once: libtorch lets leaves share a gradient's memory, and then counts a second pass twice.
+    torch::autograd::backward(reference, before);
+    check_memory(given);
     std::size_t keys = 0;
     for (const auto& [w, leaf] : leaves_) {
       const auto mine = ws_.gradients(w).find(leaf.distributed);
-      const auto theirs = leaf.single.grad();
+      auto theirs = leaf.single.grad();
+      if (theirs.defined()) theirs = theirs * passes;
       REQUIRE(mine.defined() == theirs.defined());
       if (!mine.defined()) continue;
       ++keys;
@@ -89,6 +109,23 @@ class twin {
     at::Tensor single;
   };
 
+  /// Nothing else lies where a gradient does.
+  void check_memory(const std::vector<at::Tensor>& given) {
+    std::set<const void*> seen;
+    const auto note = [&](const at::Tensor& t) {
+      if (t.defined()) seen.insert(t.storage().unsafeGetStorageImpl());
+    };
+    for (const at::Tensor& g : given) note(g);
+    for (const auto& all : here_) {
+      for (const pair& p : all) note(p.distributed);
+    }
+    for (worker_rank w = 0; w < world_; ++w) {
+      for (const auto& e : ws_.gradients(w).entries()) {
+        CHECK(seen.insert(e.gradient.storage().unsafeGetStorageImpl()).second);
+      }
+    }
+  }
+
   pair& pick(worker_rank w) {
     auto& all = here_[w];
     const auto size = static_cast<std::uint32_t>(all.size());
@@ -105,14 +142,19 @@ class twin {
       sent.push_back(p.distributed);
       single.push_back(p.single);
     }
-    const auto got = ws_.transfer(from, sent, to);
-    for (std::size_t i = 0; i < got.size(); ++i) here_[to].push_back({got[i], single[i]});
+    for (std::uint32_t again = 0; again <= random_() % 2; ++again) {  // to two workers
+      const worker_rank receiver = (to + again) % world_;
+      const auto got = ws_.transfer(from, sent, receiver);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        here_[receiver].push_back({got[i], single[i]});
+      }
+    }
   }
   void operate() {
     const worker_rank w = random_() % world_;
     const pair a = pick(w);
     const pair b = pick(w);
-    const auto op = random_() % 12;
+    const auto op = random_() % 15;
     const auto apply = [op](const at::Tensor& x, const at::Tensor& y) -> std::vector<at::Tensor> {
       switch (op) {
       case 0:
@@ -142,6 +184,12 @@ class twin {
         return {x.sum() - y};
       case 10:
         return {x + y.sum(0)};
+      case 11:
+        return {x.sum(0).expand({2, 2})};
+      case 12:
+        return {x.narrow(0, 0, 2)};
+      case 13:
+        return {at::stack({x, y}).sum(0)};  // one gradient for two inputs, as views
       default:
         return {x.detach() + y};
       }
@@ -172,7 +220,7 @@ void check_all(values kind, std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t seed = first; seed < first + count; ++seed) {
     CAPTURE(seed);
     twin t(seed, kind);
-    t.check(graph_retention::release, 1 + static_cast<int>(seed % 3));
+    t.check(graph_retention::release, 1 + static_cast<int>(seed % 4));
     compared += t.compared;
   }
   CHECK(compared > count);

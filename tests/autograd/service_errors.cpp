@@ -283,6 +283,58 @@ TEST_CASE("autograd errors: a worker that is lost in backward is named") {
   });
 }
 
+// Its own parameter only: in backward nobody waits for a gradient from here.
+at::Tensor fragile_parameter() { return fragile::apply(leaf(4, {3})); }
+asio::awaitable<at::Tensor> add_far_parameter(worker& me, at::Tensor x) {
+  co_return x + co_await me.peer(3).call<&fragile_parameter>();
+}
+struct far_loss {
+  static inline std::atomic<bool> ready{false};
+  static inline weft::ref<weft::autograd::detail::pass_waiter> waiter;
+};
+asio::awaitable<void> train_without_link(worker& me) {
+  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    const at::Tensor y = co_await me.peer(2).call<&add_far_parameter>(leaf(1, {3}));
+    CHECK(me.to(3).now() == weft::link::state::idle);
+    auto pass = me.spawn(thrown_by(ctx.backward(y.sum(), {.limit = 20s})));
+    CHECK(co_await eventually([&] {
+      const std::lock_guard lock(ctx.state()->mutex);
+      if (!ctx.state()->waiters.empty()) far_loss::waiter = ctx.state()->waiters.begin()->second;
+      return far_loss::waiter != nullptr;
+    }));
+    far_loss::ready = true;
+    static_cast<void>(co_await std::move(pass));  // the loss ends the run, and may end this first
+  });
+}
+
+TEST_CASE("autograd errors: an initiator hears of the loss of a worker that it has no link to") {
+  for (const over how : {over::tcp, over::inproc}) {
+    fragile_door door;
+    far_loss::ready = false;
+    far_loss::waiter = nullptr;
+    workers all(4, how, with_io_threads(1));
+    static_cast<void>(all.run([&](workers&, worker& me) -> asio::awaitable<void> {
+      auto training = me.peer(1).start<&train_without_link>();
+      // Worker 3 is in the midst of its node; worker 2 has done its part.
+      CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+      CHECK(co_await eventually([&] { return far_loss::ready.load(); }));
+      for (int i = 0; i < 5; ++i) co_await me.peer(2).call<&nothing>();
+      asio::post(all.at(3).context(), [&all] {
+        all.at(3).shutdown(weft::error(errc::worker_failed, "it was told to end"));
+      });
+      static_cast<void>(co_await thrown_by(std::move(training).get()));
+    }));
+    door.open();
+    REQUIRE(far_loss::waiter);
+    REQUIRE(far_loss::waiter->failure);
+    CHECK(far_loss::waiter->failure->reason == weft::autograd::abort_reason::lost);
+    CHECK(far_loss::waiter->failure->origin == 3);
+    CHECK(far_loss::waiter->over->is_set());
+    far_loss::waiter = nullptr;
+    CHECK(passes_everywhere(all) == 0);
+  }
+}
+
 TEST_CASE("autograd errors: participants forget the contexts of a lost creator") {
   workers all(3, over::tcp, with_io_threads(1));
   std::size_t before = 0;

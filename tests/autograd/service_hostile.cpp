@@ -45,6 +45,15 @@ bytes_t joined_of(context_id id, const std::vector<std::uint32_t>& ranks) {
   std::memcpy(out.data() + 13, ranks.data(), ranks.size() * 4);
   return out;
 }
+bytes_t section_of(context_id id, message_id message, const std::vector<std::uint32_t>& ranks) {
+  bytes_t out(20 + ranks.size() * 4);
+  const auto count = static_cast<std::uint32_t>(ranks.size());
+  std::memcpy(out.data(), &id, 8);
+  std::memcpy(out.data() + 8, &message, 8);
+  std::memcpy(out.data() + 16, &count, 4);
+  if (!ranks.empty()) std::memcpy(out.data() + 20, ranks.data(), ranks.size() * 4);
+  return out;
+}
 /// Hands a frame to worker `to` as if it came over the link from `from`.
 weft::expected<void> deliver(workers& all, std::uint32_t from, std::uint32_t to, weft::frame f) {
   weft::incoming_message m(std::move(f));
@@ -158,7 +167,7 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
             weft::future<weft::error> pass;
             if (at != stage::no_pass) {
               const at::Tensor y = at::ones({2});
-              record_receive(std::vector{y}, {1, 5});
+              record_receive(std::vector{y}, {1, 5, ctx.id()});
               pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
               CHECK(v.service().passes() == 1);
               if (at == stage::running) {
@@ -218,16 +227,58 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
     co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(leaf(1, {2}));
       // Passes that begin and never end: worker 1 asks for the message that it was sent.
-      std::uint32_t number = 1;
-      for (; number < 5000; ++number) {
+      for (std::uint32_t number = 1; number < 20000; number += 2) {
         const need_message need{0, graph_retention::release, {1}};
-        if (!v.deliver(1, frame_of(encode({{ctx.id(), 1, number}, need})))) break;
+        CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 1, number}, need}))));
       }
-      CHECK(number == autograd_service::most_passes + 1);
       CHECK(v.service().passes() == autograd_service::most_passes);
+      {
+        const std::lock_guard lock(ctx.state()->mutex);
+        CHECK(ctx.state()->ended.intervals(1) <= 4096);
+      }
+      // Gradients that came too early are kept once, whatever else comes in their name.
+      const auto held = std::make_shared<int>();
+      const auto gradient = [&] {
+        return at::from_blob(
+            std::make_unique<float[]>(2).release(), {2},
+            [held](void* p) { delete[] static_cast<float*>(p); }, at::TensorOptions());
+      };
+      for (int copy = 0; copy < 100; ++copy) {
+        for (std::uint32_t number = 1; number < 200; number += 2) {
+          CHECK(v.deliver(
+              1, frame_of(encode({{ctx.id(), 1, number}, grad_message{1, 1, {1}}}), {gradient()})));
+        }
+      }
+      CHECK(held.use_count() <= 1 + 100 + 1);
+      // One's own passes go on.
+      const at::Tensor a = leaf(3, {2});
+      CHECK(co_await thrown_by(ctx.backward((a * a).sum())) == errc::too_many_calls);
       co_return;
     });
     CHECK(v.service().passes() == 0);
+    // Contexts: the calls of too many are refused, and the link stays.
+    std::size_t served = 0, refused = 0;
+    for (std::uint32_t serial = 1; serial <= autograd_service::most_contexts + 100; ++serial) {
+      weft::message m;
+      m.section(weft::section_kind::autograd, section_of(make_context_id(1, 2 * serial), 0, {}));
+      weft::frame_header header;
+      header.kind = weft::frame_kind::request;
+      weft::incoming_message in(std::move(m).finish(header));
+      REQUIRE(in.check());
+      REQUIRE(v.service().arrive(me.to(1), in));
+      const auto& setup = in.record().get<weft::scope_setup>();
+      if (setup.refused) {
+        CHECK(setup.refused == errc::resource_exhausted);
+        CHECK_FALSE(setup.autograd);
+        ++refused;
+      } else {
+        ++served;
+      }
+    }
+    CHECK(served == autograd_service::most_contexts);
+    CHECK(refused == 100);
+    CHECK(v.service().contexts() == autograd_service::most_contexts);
+    CHECK(me.to(1).now() == weft::link::state::up);
   });
 }
 
@@ -293,12 +344,14 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
       CHECK(e == errc::autograd_pass_aborted);
       CHECK(e.detail().peer == "worker1");
       CHECK(e.message().find("was released") != std::string::npos);
-      // Nor is it made anew by calls, which are then served without it.
-      CHECK_FALSE((co_await me.peer(1).call<&twice>(a)).grad_fn());
+      // Nor is it made anew by calls, which are refused.
+      const auto refused = co_await thrown_by(me.peer(1).call<&twice>(a));
+      CHECK(refused == errc::autograd_context_gone);
+      CHECK(refused.ran() == weft::execution::not_executed);
       CHECK(service(all, 1).contexts() == 0);
       // A message that was never recorded:
       const at::Tensor invented = at::ones({2});
-      record_receive(std::vector{invented}, {2, 12345});
+      record_receive(std::vector{invented}, {2, 12345, ctx.id()});
       co_await me.peer(2).call<&nothing>();
       const auto unknown = co_await thrown_by(ctx.backward(invented.sum()));
       CHECK(unknown == errc::autograd_pass_aborted);
@@ -307,7 +360,7 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
     });
     co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor invented = at::ones({2});
-      record_receive(std::vector{invented}, {2, 1});
+      record_receive(std::vector{invented}, {2, 1, ctx.id()});
       const auto e = co_await thrown_by(ctx.backward(invented.sum()));
       CHECK(e.message().find("never heard of") != std::string::npos);
     });
@@ -401,14 +454,22 @@ weft::expected<void> arrive(workers& all, std::uint32_t from, std::uint32_t to,
   if (auto ok = in.check(); !ok) return ok;
   return service(all, to).arrive(all.at(to).to(from), in);
 }
-bytes_t section_of(context_id id, message_id message, const std::vector<std::uint32_t>& ranks) {
-  bytes_t out(20 + ranks.size() * 4);
-  const auto count = static_cast<std::uint32_t>(ranks.size());
-  std::memcpy(out.data(), &id, 8);
-  std::memcpy(out.data() + 8, &message, 8);
-  std::memcpy(out.data() + 16, &count, 4);
-  if (!ranks.empty()) std::memcpy(out.data() + 20, ranks.data(), ranks.size() * 4);
-  return out;
+TEST_CASE("autograd context: a reply that crosses the release tells who joined below its call") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    context_id id = 0;
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      id = ctx.id();
+      co_return;
+    });
+    // Worker 1 called worker 2 in it, and its reply was on the way when the scope ended.
+    co_await me.peer(2).call<&nothing>();
+    CHECK(arrive(all, 1, 2, weft::frame_kind::request, section_of(id, 0, {})));
+    CHECK(service(all, 2).contexts() == 1);
+    const auto before = service(all, 0).frames();
+    CHECK(arrive(all, 1, 0, weft::frame_kind::reply, section_of(id, 0, {2})));
+    CHECK(service(all, 0).frames() == before + 1);
+    CHECK(co_await all_forgotten(all));
+  });
 }
 
 TEST_CASE("autograd hostile: damaged sections are refused by a type") {

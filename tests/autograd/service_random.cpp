@@ -3,17 +3,34 @@
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
 
+#include <torch/csrc/autograd/autograd.h>
+
+#include <array>
 #include <random>
+#include <set>
 
 namespace autograd_tests {
 
 /// What a worker does with the leaves it is given: a straight-line program whose steps may call
 /// other workers, which run a program of their own.
 struct step_spec {
-  enum class kind : std::uint8_t { add, sub, mul, matmul, twice, narrow_sum, stack_sum, call };
+  enum class kind : std::uint8_t {
+    add,
+    sub,
+    mul,
+    matmul,
+    twice,
+    narrow_sum,
+    stack_sum,
+    expanded,
+    view,
+    call,      // elsewhere
+    two_calls  // the same tensors to two workers
+  };
+  static constexpr std::uint32_t local_kinds = 9;
   kind what = kind::add;
-  std::uint32_t left = 0, right = 0;  // earlier values
-  std::uint32_t worker = 0;           // of a call
+  std::uint32_t left = 0, right = 0;    // earlier values
+  std::uint32_t worker = 0, other = 0;  // of calls
   std::uint32_t program = 0;
 };
 struct program_spec {
@@ -94,9 +111,22 @@ asio::awaitable<std::vector<at::Tensor>> interpret(const graph_spec& graph, std:
     case kind::stack_sum:
       values.push_back(at::stack({a, b}).sum(0));
       break;
+    case kind::expanded:
+      values.push_back(a.sum(0).expand({3, 3}));
+      break;
+    case kind::view:
+      values.push_back(a.t());
+      break;
     case kind::call: {
       const auto results = co_await call(s.worker, s.program, std::vector{a, b, a});
       values.insert(values.end(), results.begin(), results.end());
+      break;
+    }
+    case kind::two_calls: {
+      const auto one = co_await call(s.worker, s.program, std::vector{a, b, a});
+      const auto two = co_await call(s.other, s.program, std::vector{a, b, a});
+      values.push_back(one[0] + two[1]);
+      values.push_back(one[1] + two[0]);
       break;
     }
     }
@@ -146,8 +176,10 @@ graph_spec random_graph(std::mt19937& random, std::uint32_t world) {
       s.right = up_to(values);
       // Programs call later ones only, so that they end.
       const bool calls = p + 1 < count && up_to(2) == 0;
-      s.what = calls ? step_spec::kind::call : static_cast<step_spec::kind>(up_to(7));
+      const std::uint32_t of_calls = step_spec::local_kinds + (up_to(3) == 0 ? 1 : 0);
+      s.what = static_cast<step_spec::kind>(calls ? of_calls : up_to(step_spec::local_kinds));
       s.worker = up_to(world);
+      s.other = up_to(world);
       if (calls) s.program = static_cast<std::uint32_t>(p + 1 + up_to(count - p - 1));
       program.steps.push_back(s);
       values += calls ? 2 : 1;
@@ -158,74 +190,158 @@ graph_spec random_graph(std::mt19937& random, std::uint32_t world) {
   return graph;
 }
 
-void check_random(std::uint32_t world, over how, unsigned io_threads, std::uint32_t seed,
-                  int graphs) {
-  run_workers(world, how, with_io_threads(io_threads),
-              [&](workers& all, worker& me) -> asio::awaitable<void> {
-                std::mt19937 random(seed);
-                for (int g = 0; g < graphs; ++g) {
-                  CAPTURE(g);
-                  const graph_spec graph = random_graph(random, world);
-                  const int kind = g % 2;  // small integers, floats
-                  for (std::uint32_t w = 0; w < 5; ++w) store_of(w) = parameter_store();
-                  std::vector<at::Tensor> here, there;
-                  for (std::uint32_t i = 0; i < arguments; ++i) {
-                    there.push_back(parameter_store::make(static_cast<int>(i) + 50, kind)
-                                        .set_requires_grad(i == 0 || random() % 3 != 0));
-                    here.push_back(twin(there.back()));
-                  }
-                  const bool both = random() % 2 == 0;
-                  const auto expected = co_await evaluate_here(graph, 0, 0, here, kind);
-                  at::Tensor loss = expected[0].sum();
-                  if (both) loss = loss + expected[1].sum();
-                  if (!loss.requires_grad()) continue;
-                  const int passes = 1 + static_cast<int>(random() % 2);
-                  for (int i = 0; i < passes; ++i) loss.backward({}, /*retain_graph=*/true);
-
-                  const auto agree = [&](const at::Tensor& got, const at::Tensor& wanted) {
-                    if (!wanted.defined() || !got.defined())
-                      return wanted.defined() == got.defined();
-                    return kind == 0 ? same(got, wanted) : at::allclose(got, wanted, 1e-5, 1e-5);
-                  };
-                  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                    const auto results = co_await evaluate(me, graph, 0, there, kind);
-                    CHECK(agree(results[0].detach(), expected[0].detach()));
-                    std::vector<at::Tensor> roots;
-                    if (results[0].requires_grad()) roots.push_back(results[0].sum());
-                    if (both && results[1].requires_grad()) roots.push_back(results[1].sum());
-                    for (int i = 0; i < passes; ++i) {
-                      co_await ctx.backward(roots, {.retention = i + 1 < passes
-                                                                     ? graph_retention::retain
-                                                                     : graph_retention::release});
-                    }
-                    const auto gradients = co_await ctx.gradients();
-                    for (std::uint32_t i = 0; i < arguments; ++i) {
-                      CHECK(agree(gradients.find(there[i]), here[i].grad()));
-                    }
-                    std::size_t compared = 0;
-                    for (std::uint32_t w = 0; w < world; ++w) {
-                      const auto used = store_of(w).all();
-                      for (const auto& [key, parameter] : used) {
-                        const at::Tensor got =
-                            co_await me.peer(w).call<&stored_gradient>(key.second, kind);
-                        CHECK(agree(got, store_of(4).of(w, key.second, kind).grad()));
-                        ++compared;
-                      }
-                    }
-                    CHECK(compared == store_of(4).all().size());
-                  });
-                }
-                CHECK(co_await all_forgotten(all));
-              });
-}
-
-TEST_CASE("autograd random: graphs over one to four workers") {
-  for (std::uint32_t world = 1; world <= 4; ++world) {
-    check_random(world, over::inproc, 0, 1000 + world, 60);
+/// Where the gradients of this worker's leaves lie, in the running context.
+asio::awaitable<std::vector<std::uint64_t>> gradient_places(worker& me) {
+  std::vector<std::uint64_t> out;
+  const auto gradients = co_await weft::autograd::this_context(me).gradients();
+  for (const auto& each : gradients.entries()) {
+    out.push_back(reinterpret_cast<std::uintptr_t>(each.gradient.storage().data()));
   }
+  co_return out;
 }
-TEST_CASE("autograd random: graphs over four workers and TCP, with an I/O thread") {
-  check_random(4, over::tcp, 1, 7, 60);
+
+/// One graph with its leaves, and what one process makes of it.
+struct sample {
+  graph_spec graph;
+  int kind = 0;  // 0: small integers, 1: floats
+  std::vector<at::Tensor> leaves, twins, expected;
+  bool both = false;  // results are roots
+  at::Tensor given;   // undefined: sums are the roots
+  int passes = 1;
+
+  /// Of the results that can be; each with the same given gradient, if there is one.
+  std::vector<at::Tensor> roots_of(const std::vector<at::Tensor>& results) const {
+    std::vector<at::Tensor> roots;
+    for (std::size_t i = 0; i < (both ? 2u : 1u); ++i) {
+      if (results[i].requires_grad()) {
+        roots.push_back(given.defined() ? results[i] : results[i].sum());
+      }
+    }
+    return roots;
+  }
+  std::vector<at::Tensor> gradients_for(const std::vector<at::Tensor>& roots) const {
+    return given.defined() ? std::vector<at::Tensor>(roots.size(), given)
+                           : std::vector<at::Tensor>();
+  }
+  [[nodiscard]] bool agree(const at::Tensor& got, const at::Tensor& one_pass) const {
+    if (!got.defined() || !one_pass.defined()) return got.defined() == one_pass.defined();
+    const at::Tensor wanted = one_pass * passes;
+    return kind == 0 ? same(got, wanted) : at::allclose(got, wanted, 1e-5, 1e-5);
+  }
+};
+
+asio::awaitable<sample> random_sample(std::mt19937& random, std::uint32_t world) {
+  sample s;
+  s.graph = random_graph(random, world);
+  s.kind = random() % 2 == 0 ? 0 : 1;
+  for (std::uint32_t w = 0; w < 5; ++w) store_of(w) = parameter_store();
+  for (std::uint32_t i = 0; i < arguments; ++i) {
+    s.leaves.push_back(parameter_store::make(static_cast<int>(i) + 50, s.kind)
+                           .set_requires_grad(i == 0 || random() % 3 != 0));
+    s.twins.push_back(twin(s.leaves.back()));
+  }
+  s.both = random() % 2 == 0;
+  s.passes = 1 + static_cast<int>(random() % 4);
+  if (random() % 2 == 0) s.given = at::full_like(s.leaves[0].detach(), 2.0);
+  s.expected = co_await evaluate_here(s.graph, 0, 0, s.twins, s.kind);
+  const auto roots = s.roots_of(s.expected);
+  if (!roots.empty()) torch::autograd::backward(roots, s.gradients_for(roots));
+  co_return s;
+}
+
+/// Contexts that are open at once wait here for each other.
+struct meeting {
+  std::size_t missing = 0;
+  weft::ref<weft::event> complete = weft::make_ref<weft::event>();
+  asio::awaitable<void> join() {
+    if (--missing == 0) complete->set();
+    co_await weft::event::async_wait(complete, asio::use_awaitable);
+  }
+};
+
+/// A context of its own over the graph; where its gradients lie goes into `places`.
+asio::awaitable<void> train_once(worker& me, const sample& s, std::vector<std::uint64_t>& places,
+                                 meeting& before_release) {
+  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    const auto results = co_await evaluate(me, s.graph, 0, s.leaves, s.kind);
+    const auto roots = s.roots_of(results);
+    for (int i = 0; i < s.passes; ++i) {
+      const auto kept = i + 1 < s.passes ? graph_retention::retain : graph_retention::release;
+      co_await ctx.backward(roots, {.retention = kept, .gradients = s.gradients_for(roots)});
+    }
+    const auto gradients = co_await ctx.gradients();
+    for (std::uint32_t i = 0; i < arguments; ++i) {
+      CHECK(s.agree(gradients.find(s.leaves[i]), s.twins[i].grad()));
+    }
+    std::size_t compared = 0;
+    for (std::uint32_t w = 0; w < me.world_size(); ++w) {
+      const auto used = store_of(w).all();
+      for (const auto& [key, parameter] : used) {
+        const at::Tensor got = co_await me.peer(w).call<&stored_gradient>(key.second, s.kind);
+        CHECK(s.agree(got, store_of(4).of(w, key.second, s.kind).grad()));
+        ++compared;
+      }
+      const auto there = co_await me.peer(w).call<&gradient_places>();
+      places.insert(places.end(), there.begin(), there.end());
+    }
+    CHECK(compared == store_of(4).all().size());
+    co_await before_release.join();
+  });
+}
+
+/// Several contexts at once over one graph: the gradients of one process, each in memory that is
+/// neither another's nor the user's. False: a graph without gradients.
+asio::awaitable<bool> check_sample(worker& me, std::mt19937& random) {
+  const sample s = co_await random_sample(random, me.world_size());
+  if (s.roots_of(s.expected).empty()) co_return false;
+  const std::size_t contexts = 1 + random() % 3;
+  meeting before_release{.missing = contexts};
+  std::vector<std::vector<std::uint64_t>> places(contexts);
+  std::vector<weft::future<void>> trainers;
+  for (auto& mine : places) trainers.push_back(me.spawn(train_once(me, s, mine, before_release)));
+  for (auto& t : trainers) co_await std::move(t);
+
+  std::set<std::uint64_t> seen;
+  const auto is_alone = [&](std::uint64_t place) { return seen.insert(place).second; };
+  const auto note = [&](const at::Tensor& t) {
+    if (t.defined()) seen.insert(reinterpret_cast<std::uintptr_t>(t.storage().data()));
+  };
+  note(s.given);
+  for (const at::Tensor& t : s.leaves) note(t);
+  for (std::uint32_t w = 0; w < me.world_size(); ++w) {
+    for (const auto& [key, parameter] : store_of(w).all()) note(parameter);
+  }
+  for (const auto& of_context : places) {
+    for (const std::uint64_t place : of_context) CHECK(is_alone(place));
+  }
+  if (s.given.defined()) CHECK(same(s.given, at::full_like(s.given, 2.0)));
+  co_return true;
+}
+
+TEST_CASE("autograd random: gradients of one process, in memory of their own") {
+  constexpr int least = 60, most = 3000;
+  const auto patience = std::chrono::steady_clock::now() + 55s;
+  int checked = 0;
+  std::mt19937 random(2026);
+  for (std::uint32_t round = 0; checked < most; ++round) {
+    if (checked >= least && std::chrono::steady_clock::now() > patience) break;
+    const over how = std::array{over::inproc, over::tcp, over::unix_socket}[round % 3];
+    const unsigned io_threads = round / 3 % 3;
+    const std::uint32_t world = 4 - round / 9 % 4;
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    CAPTURE(round);
+    run_workers(world, how, with_io_threads(io_threads),
+                [&](workers& all, worker& me) -> asio::awaitable<void> {
+                  for (int g = 0; g < 10; ++g) {
+                    CAPTURE(g);
+                    if (co_await check_sample(me, random)) ++checked;
+                  }
+                  CHECK(co_await all_forgotten(all));
+                });
+  }
+  MESSAGE(checked, " graphs");
+  CHECK(checked >= least);
 }
 
 }  // namespace autograd_tests

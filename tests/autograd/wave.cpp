@@ -24,6 +24,8 @@ namespace {
 
 using namespace weft::autograd;
 
+constexpr context_id the_context = 7;
+
 /// Numbers that are the same everywhere for a seed.
 class dice {
  public:
@@ -62,9 +64,10 @@ struct test_graph {
         sends.begin(), sends.end(), [&](const auto& s) { return s.second.peer != self; }));
   }
   template <class F>
-  void freeze(F&& meet) {
+  void each_send(F&& meet) {
     for (const auto& [id, point] : sends) meet(point);
   }
+  void freeze() {}
 };
 static_assert(graph<test_graph>);
 
@@ -78,7 +81,7 @@ struct history {
     const node_index s = workers[from].add(std::move(nodes));
     workers[from].sends[id] = {s, to};
     const node_index r = workers[to].add({});
-    workers[to].nodes[r].receive = peer_message{from, id};
+    workers[to].nodes[r].receive = peer_message{from, id, the_context};
     return r;
   }
   node_index op(worker_rank at, std::vector<node_index> inputs) {
@@ -120,7 +123,7 @@ class network {
   network(history h, worker_rank initiator, std::vector<node_index> roots, std::uint32_t seed,
           delivery mode = delivery::in_order)
       : history_(std::move(h)),
-        pass_{7, initiator, 1},
+        pass_{the_context, initiator, 1},
         roots_(std::move(roots)),
         mode_(mode),
         random_(seed),
@@ -152,9 +155,13 @@ class network {
       pick -= runners.size();
       const auto [who, gone] = notices_[pick];
       notices_.erase(notices_.begin() + static_cast<std::ptrdiff_t>(pick));
-      at_[who].told.insert(gone);
+      const bool news = at_[who].told.insert(gone).second;
       wires_[{gone, who}].clear();  // its link is closed
       if (!dead_.contains(who)) feed(who, lost{gone});
+      if (who != 0 || !news) return true;
+      for (worker_rank other = 1; other < world_; ++other) {
+        if (other != gone) notices_.emplace_back(other, gone);
+      }
     }
     return true;
   }
@@ -163,12 +170,15 @@ class network {
     while (advance()) {
     }
   }
+  /// As the real service tells it: whoever has a link to it notices by itself, as does rank 0; the
+  /// others hear it from rank 0, when that has noticed.
   void kill(worker_rank w) {
     dead_.insert(w);
     at_[w].ready.clear();
     for (worker_rank other = 0; other < world_; ++other) {
       wires_[{other, w}].clear();
-      if (other != w) notices_.emplace_back(other, w);
+      if (other == w) continue;
+      if (w == 0 || other == 0 || are_linked(other, w)) notices_.emplace_back(other, w);
     }
   }
   void fail_at(worker_rank w, std::string text) {
@@ -247,12 +257,23 @@ class network {
     std::vector<aborted> aborts;
   };
 
+  /// They have called each other, or met in the pass.
+  bool are_linked(worker_rank a, worker_rank b) const {
+    const auto sent = [&](worker_rank from, worker_rank to) {
+      const auto& sends = history_.workers[from].sends;
+      return spoke_.contains({from, to}) ||
+             std::any_of(sends.begin(), sends.end(),
+                         [&](const auto& s) { return s.second.peer == to; });
+    };
+    return sent(a, b) || sent(b, a);
+  }
   void make_wave(worker_rank w) { at_[w].plan.emplace(pass_, w, world_); }
 
   void transmit_to(worker_rank from, worker_rank to, control c) {
     REQUIRE(to != from);
     REQUIRE(to < world_);
     ++sent_to_[to];
+    spoke_.insert({from, to});
     if (dead_.contains(to)) {
       notices_.emplace_back(from, to);
       return;
@@ -295,7 +316,7 @@ class network {
     if (!s.plan) return;
     for (const output& out : s.plan->step(in, history_.workers[w])) act(w, out);
     if (s.plan && s.plan->over()) {
-      CHECK(s.ended.add(pass_));
+      s.ended.add(pass_);
       s.plan.reset();
       s.ready.clear();
       return;
@@ -395,6 +416,7 @@ class network {
   std::vector<std::pair<worker_rank, worker_rank>> notices_;  // (who hears, who is gone)
   std::set<worker_rank> dead_;
   std::map<worker_rank, std::size_t> sent_to_;
+  std::set<std::pair<worker_rank, worker_rank>> spoke_;
   std::vector<history::place> order_;
   std::optional<finished> finished_;
   std::vector<violation> violations_;
@@ -668,7 +690,7 @@ namespace {
 /// A wave on worker 1 of three that worker 0 has asked for message 1.
 struct asked {
   test_graph g;
-  wave w{{7, 0, 1}, 1, 3};
+  wave w{{the_context, 0, 1}, 1, 3};
   asked() {
     g.sends[1] = {g.add({g.add({})}), 0};
     g.sends[2] = {g.add({}), 2};
@@ -724,8 +746,8 @@ TEST_CASE("wave: what no correct worker sends is refused and changes nothing") {
 TEST_CASE("wave: an ack that was not asked for is refused") {
   test_graph g;
   const auto r = g.add({});
-  g.nodes[r].receive = peer_message{1, 5};
-  wave w({7, 0, 1}, 0, 3);
+  g.nodes[r].receive = peer_message{1, 5, the_context};
+  wave w({the_context, 0, 1}, 0, 3);
   const auto out = w.step(begin{{r}}, g);
   REQUIRE(out.size() == 2);
   CHECK(std::get<transmit>(out[0]).to == 1);
@@ -749,10 +771,10 @@ TEST_CASE("wave: an ack that overtakes the needs it counts does not end discover
   test_graph g;
   const auto r = g.add({});
   const auto leaf = g.add({});
-  g.nodes[r].receive = peer_message{1, 5};
+  g.nodes[r].receive = peer_message{1, 5, the_context};
   g.sends[9] = {g.add({leaf}), 1};
   g.sends[10] = {g.add({leaf}), 1};
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   w.step(begin{{r}}, g);
   CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());
   CHECK(w.step(arrived{1, ack_message{0, {1}, 1, {1}}}, g).empty());  // came twice
@@ -777,7 +799,7 @@ TEST_CASE("wave: nodes that no other message leads to run before discovery is ov
   const auto result = h.transfer(1, {h.op(1, {used})}, 0);
   const auto root = h.op(0, {result, shared});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   const auto begun = w.step(begin{{root}}, g);
   REQUIRE(begun.size() == 2);
   CHECK(std::holds_alternative<launch>(begun[1]));
@@ -808,7 +830,7 @@ TEST_CASE("wave: nodes that no other message leads to run before discovery is ov
 TEST_CASE("wave: a gradient whose need was lost with its sender keeps no pass") {
   test_graph g;
   g.sends[1] = {g.add({}), 1};
-  wave w({7, 0, 1}, 2, 3);
+  wave w({the_context, 0, 1}, 2, 3);
   CHECK(w.step(arrived{1, grad_message{1, 1, {1}}}, g).empty());
   CHECK(w.phase() == wave_phase::idle);
   const auto out = w.step(lost{1}, g);
@@ -821,7 +843,7 @@ TEST_CASE("wave: a done from a worker without part is refused once that is known
   history h(3);
   const auto root = h.op(0, {h.transfer(1, {h.op(1, {})}, 0)});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 3);
+  wave w({the_context, 0, 1}, 0, 3);
   w.step(begin{{root}}, g);
   CHECK(w.step(arrived{2, done_message{}}, g).empty());
   const auto out = w.step(arrived{1, ack_message{0, {1}}}, g);
@@ -837,7 +859,7 @@ TEST_CASE("wave: cancelled by the caller, the participants drop the pass") {
   const auto p = h.op(1, {});
   const auto loss = h.op(0, {h.transfer(1, {p}, 0)});
   test_graph& g = h.workers[0];
-  wave w({7, 0, 1}, 0, 2);
+  wave w({the_context, 0, 1}, 0, 2);
   w.step(begin{{loss}}, g);
   const auto out = w.step(failed{abort_reason::cancelled, "deadline"}, g);
   REQUIRE(out.size() == 2);
@@ -906,14 +928,98 @@ TEST_CASE("ended_passes: remembers exactly what was added, in merged intervals")
   ended_passes ended(3);
   std::set<std::uint32_t> model;
   for (const std::uint32_t n : {5U, 7U, 6U, 1U, 2U, 0U, 100U, 4U, 3U}) {
-    CHECK(ended.add({1, 0, n}));
+    ended.add({1, 0, n});
     model.insert(n);
     for (std::uint32_t i = 0; i < 110; ++i) CHECK(ended.contains({1, 0, i}) == model.contains(i));
   }
   CHECK(!ended.contains({1, 1, 5}));
-  CHECK(ended.add({1, 0, 0xFFFFFFFFU}));
-  CHECK(!ended.add({1, 0, 200}));  // a fourth interval
-  CHECK(ended.add({1, 0, 8}));
+  ended.add({1, 0, 0xFFFFFFFFU});
+  CHECK(ended.intervals(0) == 3);
+  CHECK(!ended.contains({1, 0, 50}));
+  ended.add({1, 0, 200});  // a fourth interval: the oldest gap counts as ended
+  CHECK(ended.intervals(0) == 3);
+  CHECK(ended.contains({1, 0, 50}));
+  CHECK(ended.contains({1, 0, 200}));
+  CHECK(!ended.contains({1, 0, 150}));
+}
+
+TEST_CASE("ended_passes: of very many passes every second comes here, and no link suffers") {
+  ended_passes ended;
+  for (std::uint32_t n = 1; n < 40000; n += 2) {
+    const pass_id pass{1, 0, n};
+    const control need{pass, need_message{0, graph_retention::release, {1}}};
+    REQUIRE(ended.admit(need, 1) == admission::fresh);
+    ended.add(pass);
+    REQUIRE(ended.contains(pass));
+    // An abort of a pass that was never heard of here, as it crosses.
+    REQUIRE(ended.admit({{1, 0, n + 1}, abort_message{}}, 1) == admission::stale);
+  }
+  for (std::uint32_t n = 100001; n < 140000; n += 2) ended.add({1, 0, n});
+  CHECK(ended.intervals(0) == 4096);
+}
+
+/// Counts how much of it is looked at.
+struct counting_graph : test_graph {
+  std::size_t visits = 0;
+  template <class F>
+  void next(node_index n, F&& visit) {
+    ++visits;
+    test_graph::next(n, std::forward<F>(visit));
+  }
+  template <class F>
+  void each_send(F&& meet) {
+    visits += sends.size();
+    test_graph::each_send(std::forward<F>(meet));
+  }
+};
+
+TEST_CASE("wave: a pass costs as much as its own graph, however much its context has recorded") {
+  // One worker's context with many messages, each behind a long chain, and a small pass.
+  const auto nodes_met = [](std::uint32_t messages, std::uint32_t chain) {
+    counting_graph g;
+    for (std::uint32_t m = 1; m <= messages; ++m) {
+      node_index at = g.add({});
+      for (std::uint32_t i = 0; i < chain; ++i) at = g.add({at});
+      g.sends[m] = {at, 1};
+    }
+    const auto received = g.add({});
+    g.nodes[received].receive = peer_message{1, 5, the_context};
+    const auto root = g.add({received});
+    wave w({the_context, 0, 1}, 0, 2);
+    const auto out = w.step(begin{{root}}, g);
+    CHECK(std::holds_alternative<transmit>(out.at(0)));
+    return g.visits;
+  };
+  CHECK(nodes_met(1, 10) <= 20);
+  CHECK(nodes_met(10000, 1) <= 1000);
+  CHECK(nodes_met(100, 10000) <= 1000);
+}
+
+TEST_CASE("wave: a tensor of another context, or of none, ends the pass where it is met") {
+  for (const peer_message from : {peer_message{1, 5, 8}, peer_message{1, 0, 0},
+                                  peer_message{0, 5, 8}, peer_message{0, 0, 0}}) {
+    test_graph g;
+    const auto received = g.add({});
+    g.nodes[received].receive = from;
+    const auto root = g.add({received});
+    g.sends[5] = {g.add({}), from.peer};
+    wave w({the_context, 0, 1}, 0, 2);
+    const auto out = w.step(begin{{root}}, g);
+    REQUIRE(out.size() == 1);
+    CHECK(std::get<aborted>(out[0]).reason == abort_reason::misused);
+    CHECK(w.over());
+  }
+  // Elsewhere than at the initiator: that one is told.
+  test_graph g;
+  const auto received = g.add({});
+  g.nodes[received].receive = peer_message{2, 5, 8};
+  g.sends[1] = {g.add({received}), 0};
+  wave w({the_context, 0, 1}, 1, 3);
+  const auto out = w.step(arrived{0, need_message{0, graph_retention::release, {1}}}, g);
+  REQUIRE(out.size() == 2);
+  const auto& told = std::get<transmit>(out[0]);
+  CHECK(told.to == 0);
+  CHECK(std::get<abort_message>(told.message.body).reason == abort_reason::misused);
 }
 
 TEST_CASE("ended_passes: a late message never revives a pass") {

@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace optim_tests {
+using namespace std::chrono_literals;
 using sgd = weft::optim::distributed<torch::optim::SGD>;
 
 /// Trains with an optimizer of its own, or with the one that it is given.
@@ -62,10 +63,8 @@ TEST_CASE("optim: trainers with an optimizer each train the same parameters") {
         auto shared = me.peer(0).make<layer>(1);
         const auto weight = shared.remote<&layer::weight>();
         co_await in_two(me, [=](weft::peer p) { return p.call<&train_alone>(shared, steps); });
-        // Without locks an update may be lost, but none is made up.
-        const at::Tensor moved = start_of(1) - co_await weight.to_here();
-        CHECK(moved.min().item<float>() >= 1);
-        CHECK(moved.max().item<float>() <= 2 * steps);
+        // Steps that write the same memory wait for each other, whoever made the optimizer.
+        CHECK(at::equal(co_await weight.to_here(), start_of(1) - 2 * steps));
       });
 }
 
@@ -96,6 +95,132 @@ TEST_CASE("optim: steps of one object wait for each other") {
     co_await std::move(second);
     CHECK(stubborn::door().arrived() == 2);
     CHECK(at::equal(co_await weight.to_here(), start_of(1) + 2));
+  });
+}
+
+/// Runs `count` contexts at once, each of which steps an optimizer that is stuck at its door, and
+/// opens it when they have all asked. Returns how many were inside together.
+asio::awaitable<int> together(workers& all, worker& me, weft::rref<layer> l,
+                              std::vector<weft::optim::distributed<stubborn>> optimizers) {
+  stubborn::door().close();
+  const auto step = [&](std::size_t i) -> asio::awaitable<void> {
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor out = co_await l.call<&layer::forward>(input());
+      co_await ctx.backward(out.sum());
+      co_await optimizers[i].step(ctx);
+    });
+  };
+  std::vector<weft::future<void>> steps;
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    const auto before = all.at(1).stats().served;
+    steps.push_back(me.spawn(step(i)));
+    CHECK(co_await eventually([&] { return all.at(1).stats().served >= before + 2; }));
+  }
+  // While they wait, the pool and the worker's thread do other things.
+  for (int i = 0; i < 10; ++i) {
+    const auto out =
+        co_await l.call<&layer::forward>(input(), weft::within(20s), weft::as_expected);
+    CHECK(out.has_value());
+  }
+  CHECK(co_await eventually([] { return stubborn::door().arrived() >= 1; }));
+  const int inside = stubborn::door().arrived();
+  stubborn::door().open();
+  for (auto& s : steps) co_await std::move(s);
+  co_return inside;
+}
+
+TEST_CASE("optim: steps that wait for each other leave the pool to others") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    run_workers(2, over::tcp, with_io_threads(io_threads),
+                [](workers& all, worker& me) -> asio::awaitable<void> {
+                  auto l = me.peer(1).make<layer>(1);
+                  const auto weight = l.remote<&layer::weight>();
+                  const auto one = co_await weft::optim::distributed<stubborn>::create(
+                      me, {weight}, stubborn_options());
+                  CHECK(co_await together(all, me, l, {one, one, one, one, one}) == 1);
+                  CHECK(at::equal(co_await weight.to_here(), start_of(1) + 5));
+                });
+  }
+}
+
+TEST_CASE("optim: several optimizers of one parameter never write it at once") {
+  run_workers(2, over::tcp, with_io_threads(1),
+              [](workers& all, worker& me) -> asio::awaitable<void> {
+                auto l = me.peer(1).make<layer>(1);
+                const auto weight = l.remote<&layer::weight>();
+                std::vector<weft::optim::distributed<stubborn>> each;
+                for (int i = 0; i < 3; ++i) {
+                  each.push_back(co_await weft::optim::distributed<stubborn>::create(
+                      me, {weight}, stubborn_options()));
+                }
+                CHECK(co_await together(all, me, l, each) == 1);
+                CHECK(at::equal(co_await weight.to_here(), start_of(1) + 3));
+              });
+}
+
+TEST_CASE("optim: a step given up while it waits lets the others go on") {
+  run_workers(2, over::tcp, with_io_threads(1), [](workers&, worker& me) -> asio::awaitable<void> {
+    auto l = me.peer(1).make<layer>(1);
+    const auto weight = l.remote<&layer::weight>();
+    const auto optimizer =
+        co_await weft::optim::distributed<stubborn>::create(me, {weight}, stubborn_options());
+    stubborn::door().close();
+    const auto step = [&](weft::within limit) -> asio::awaitable<weft::error> {
+      co_return co_await weft::autograd::scope(
+          me, [&](context ctx) -> asio::awaitable<weft::error> {
+            const at::Tensor out = co_await l.call<&layer::forward>(input());
+            co_await ctx.backward(out.sum());
+            co_return co_await thrown_by(optimizer.step(ctx, limit));
+          });
+    };
+    auto first = me.spawn(step(weft::within(60s)));
+    CHECK(co_await eventually([] { return stubborn::door().arrived() == 1; }));
+    CHECK(co_await step(weft::within(20ms)) == weft::errc::timed_out);
+    auto third = me.spawn(step(weft::within(60s)));
+    stubborn::door().open();
+    CHECK_FALSE(co_await std::move(first));
+    CHECK_FALSE(co_await std::move(third));
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) + 2));
+  });
+}
+
+TEST_CASE("optim: a parameter whose memory was replaced is trained where it is now") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    auto l = me.peer(1).make<layer>(1);
+    const auto weight = l.remote<&layer::weight>();
+    // With momentum: what the optimizer remembers stays with the parameter.
+    const auto optimizer =
+        co_await sgd::create(me, {weight}, torch::optim::SGDOptions(1.0).momentum(1.0));
+    co_await train_with(me, l, optimizer, 1);
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1));
+    co_await l.call<&layer::replace>(10.0);
+    co_await train_with(me, l, optimizer, 1);
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1 + 10 - 2));
+    co_await l.call<&layer::transpose_memory>();
+    co_await train_with(me, l, optimizer, 1);
+    CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1 + 10 - 2 - 3));
+  });
+}
+
+TEST_CASE("optim: a parameter that became another one is refused by a sentence") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    for (const bool type : {true, false}) {
+      auto l = me.peer(1).make<layer>(1);
+      const auto weight = l.remote<&layer::weight>();
+      const auto optimizer = co_await sgd::create(me, {weight}, torch::optim::SGDOptions(1.0));
+      if (type) {
+        co_await l.call<&layer::replace_by_double>();
+      } else {
+        co_await l.call<&layer::grow>();
+      }
+      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        const weft::error e = co_await thrown_by(optimizer.step(ctx));
+        INFO(e.message());
+        CHECK(e);
+        CHECK(e.message().find("parameter 0") != std::string::npos);
+        CHECK(e.message().find("make a new optimizer") != std::string::npos);
+      });
+    }
   });
 }
 

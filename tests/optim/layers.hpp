@@ -35,6 +35,11 @@ class layer {
   void set_grad(const at::Tensor& g) { weight_.mutable_grad() = g.clone(); }
   at::Tensor grad() { return weight_.grad(); }
   std::int64_t version() { return static_cast<std::int64_t>(weight_._version()); }
+  /// Other values in other memory, as torch::load and Module::to leave behind.
+  void replace(double by) { weight_.set_data(weight_.detach().add(by)); }
+  void replace_by_double() { weight_.set_data(weight_.detach().to(at::kDouble)); }
+  void grow() { weight_.set_data(at::zeros({3, 4})); }
+  void transpose_memory() { weight_.set_data(weight_.detach().t().contiguous().t()); }
   /// Changes the weight itself, as an optimizer without aliases would.
   void change_in_place() {
     const at::NoGradGuard off;

@@ -8,6 +8,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <rref/workers.hpp>
 #include <stdexcept>
@@ -39,6 +40,7 @@ class stubborn : public torch::optim::Optimizer {
 
   at::Tensor step(LossClosure = nullptr) override {
     door().pass();
+    if (fault) fault();
     const auto& refuses = static_cast<const stubborn_options&>(defaults()).refuses;
     for (at::Tensor& p : param_groups().front().params()) {
       if (std::find(refuses.begin(), refuses.end(), p.flatten()[0].item<float>()) !=
@@ -49,6 +51,9 @@ class stubborn : public torch::optim::Optimizer {
     }
     return {};
   }
+
+  /// Called at the beginning of a step, if set. To be changed while none runs.
+  static inline std::function<void()> fault;
 
   /// Open until a test closes it.
   static weft::testing::gate& door() {

@@ -224,6 +224,22 @@ TEST_CASE("tensor: storage lives as long as the receiver's tensor") {
   CHECK(kept[999].item<std::int64_t>() == 7);
 }
 
+TEST_CASE("tensor: dtypes of the wire are those of this libtorch, of the same size") {
+  int known = 0;
+  for (int dtype = 0; dtype < 256; ++dtype) {
+    const auto number = static_cast<std::uint8_t>(dtype);
+    if (weft::item_size(number) == 0) continue;
+    const auto type = static_cast<c10::ScalarType>(dtype);
+    const bool here = dtype < static_cast<int>(c10::ScalarType::Undefined);
+    CHECK(weft::detail::known_here(number) == here);
+    if (here) CHECK(weft::item_size(number) == c10::elementSize(type));
+    known += here ? 1 : 0;
+  }
+  CHECK(known >= 20);
+  CHECK_FALSE(weft::detail::known_here(static_cast<std::uint8_t>(c10::ScalarType::Undefined)));
+  CHECK_FALSE(weft::detail::known_here(255));
+}
+
 TEST_CASE("tensor: requires_grad arrives, data is detached") {
   const at::Tensor leaf = at::rand({3}).requires_grad_(true);
   const at::Tensor inner = leaf * 2;
@@ -236,7 +252,7 @@ TEST_CASE("tensor: requires_grad arrives, data is detached") {
 TEST_CASE("tensor: a service sees which require grad on both sides, in one order") {
   const at::Tensor plain = at::rand({1});
   const at::Tensor first = at::rand({2}).requires_grad_(true);
-  const at::Tensor second = at::rand({3}).requires_grad_(true);
+  const at::Tensor second = at::rand({3}).requires_grad_(true) * 2;
   weft::message m;
   weft::encode_all(m.payload(), second, plain, first, second);
   const auto* table = m.record().find<weft::tensor_table>();
@@ -248,7 +264,10 @@ TEST_CASE("tensor: a service sees which require grad on both sides, in one order
   weft::incoming_message in(std::move(*copy));
   REQUIRE(in.check());
   std::vector<std::int64_t> seen;
-  in.record().get<weft::tensor_table>().on_received = [&](std::span<at::Tensor> tensors) {
+  std::vector<bool> were_computed;
+  in.record().get<weft::tensor_table>().on_received = [&](std::span<at::Tensor> tensors,
+                                                          const std::vector<bool>& computed) {
+    were_computed = computed;
     for (at::Tensor& t : tensors) {
       CHECK_FALSE(t.requires_grad());
       seen.push_back(t.numel());
@@ -258,6 +277,7 @@ TEST_CASE("tensor: a service sees which require grad on both sides, in one order
   weft::reader r = in.payload();
   const auto [a, b, c, d] = weft::decode_all<at::Tensor, at::Tensor, at::Tensor, at::Tensor>(r);
   CHECK(seen == std::vector<std::int64_t>{3, 2});
+  CHECK(were_computed == std::vector<bool>{true, false});
   CHECK(at::allclose(a, second.detach() + 1));
   CHECK(same_bytes(b, plain));
   CHECK(at::allclose(c, first.detach() + 1));

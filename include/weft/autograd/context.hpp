@@ -44,9 +44,10 @@ class context {
   /// become visible everywhere when all of it succeeded; those of several passes add up, and
   /// several may run at once over a retained graph. Cancelling gives the pass up everywhere.
   /// Values of parameters may be newer than in forward if others train them meanwhile (Hogwild).
-  /// Throws rpc_error: invalid_argument (a root without grad, not a scalar, ...),
-  /// autograd_pass_aborted (names the worker and its error; nothing is visible), peer_died (a
-  /// worker that takes part was lost), timed_out, cancelled, autograd_context_gone.
+  /// Throws rpc_error: invalid_argument (a root without grad, not a real scalar, a tensor of
+  /// another context, ...), autograd_pass_aborted (names the worker and its error; nothing is
+  /// visible), peer_died (a worker that takes part was lost), timed_out, cancelled,
+  /// autograd_context_gone.
   [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
                                                backward_options how = {}) const {
     return me_->use<autograd_service>().backward(state_, std::move(roots), std::move(how.gradients),
@@ -57,8 +58,10 @@ class context {
   }
 
   /// The gradients of this worker's leaves so far: `find(variable)` is undefined where there is
-  /// none. A later pass may add to the same tensors in place. Waits for passes of other workers
-  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out.
+  /// none. Nothing else lies in a gradient's memory, so it may be changed in place (clipped, say);
+  /// a later pass may add to the same tensors in place. Waits for passes of other workers
+  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out,
+  /// autograd_pass_aborted (a pass succeeded and could not be added up here, for lack of memory).
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return me_->use<autograd_service>().gradients(state_);
   }
@@ -109,7 +112,13 @@ class release_guard {
 /// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
 /// the body throws or is cancelled. Contexts do not nest: a second one throws invalid_argument.
 /// What the body returns must be default constructible, or void. One-way calls (`post`) are not
-/// recorded; nor are calls that are still made in here after the scope has ended.
+/// recorded. What was spawned in here and still calls after the scope has ended gets
+/// autograd_context_gone.
+///
+/// Tensors belong to the context that recorded them: `backward` of another one throws
+/// invalid_argument, here or where they were kept, until they are detached. Outside of any context
+/// nothing is recorded: what was computed elsewhere arrives with a history that only throws, with
+/// the remedy in words; what was a leaf there arrives as a leaf.
 template <class Body>
 [[nodiscard]] auto scope(worker& me, Body body) -> decltype(body(std::declval<context>())) {
   if (const auto outer = this_scope(); outer && outer->autograd) {

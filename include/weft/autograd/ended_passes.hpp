@@ -19,14 +19,16 @@ namespace weft::autograd {
 enum class admission : std::uint8_t {
   fresh,   ///< a new pass: make its wave and step it; then, if the initiator was lost before, step
            ///< `lost` too, for nobody else will
-  stale,   ///< of a pass that is over, or harmless: ignore it
+  stale,   ///< of a pass that is over, or harmless: ignore it, but answer a need
   refuse,  ///< no correct worker sends it: answer `abort_message` and close the link
 };
 
-/// The ended passes of one context, as intervals per initiator. Not thread-safe.
+/// The ended passes of one context, as intervals per initiator. Passes count up, so gaps are passes
+/// that are under way or never came here; beyond the limit the oldest gap counts as ended too, and
+/// whoever still needs something in such a pass must be told so. Not thread-safe.
 class ended_passes {
  public:
-  /// `limit` bounds the intervals kept for one initiator.
+  /// `limit` >= 1 bounds the intervals kept for one initiator.
   explicit ended_passes(std::size_t limit = 4096) : limit_(limit) {}
 
   bool contains(const pass_id& pass) const {
@@ -36,10 +38,9 @@ class ended_passes {
     return after != of->second.begin() && std::prev(after)->second >= pass.number;
   }
 
-  /// Call when a wave is over and forgotten. False if there would be more gaps than the limit
-  /// allows; then nothing is recorded.
-  bool add(const pass_id& pass) {
-    if (contains(pass)) return true;
+  /// Call when a wave is over and forgotten, or is not to begin.
+  void add(const pass_id& pass) {
+    if (contains(pass)) return;
     auto& intervals = ended_[pass.initiator];
     const std::uint32_t n = pass.number;
     auto after = intervals.upper_bound(n);
@@ -51,17 +52,26 @@ class ended_passes {
           before->second = after->second;
           intervals.erase(after);
         }
-        return true;
+        return;
       }
     }
     if (after != intervals.end() && n + 1 == after->first) {
       const std::uint32_t last = after->second;
       intervals.emplace_hint(intervals.erase(after), n, last);
-      return true;
+      return;
     }
-    if (intervals.size() >= limit_) return false;
     intervals.emplace_hint(after, n, n);
-    return true;
+    if (intervals.size() > limit_) {
+      const auto second = std::next(intervals.begin());
+      intervals.begin()->second = second->second;
+      intervals.erase(second);
+    }
+  }
+
+  /// Intervals kept for one initiator.
+  std::size_t intervals(worker_rank initiator) const {
+    const auto of = ended_.find(initiator);
+    return of == ended_.end() ? 0 : of->second.size();
   }
 
   /// Judges a message of a pass that has no wave here, and remembers a pass that was aborted
@@ -74,7 +84,8 @@ class ended_passes {
       return message.pass.initiator == self ? admission::refuse : admission::fresh;
     }
     if (std::holds_alternative<abort_message>(message.body)) {
-      return add(message.pass) ? admission::stale : admission::refuse;
+      add(message.pass);
+      return admission::stale;
     }
     return admission::refuse;
   }

@@ -10,7 +10,9 @@
 //
 // Per node, in libtorch's order: tensor hooks, retained gradients, pre hooks, the function, shape
 // and dtype checks of what it returns, post hooks, release, the anomaly mode's search for NaN.
-// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it.
+// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it. There
+// is no graph task of libtorch's: hooks that call Engine::queue_callback (DistributedDataParallel)
+// throw, which fails the pass.
 
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/autograd/input_buffer.hpp>
@@ -127,7 +129,7 @@ class local_executor {
   std::vector<std::int64_t> dependencies_;  // still to come; of open nodes: minus those that came
   std::vector<bool> open_;  // what `wave::may_grow` said at launch; empty once complete
   std::vector<input_buffer> buffers_;
-  std::vector<node_index> roots_;
+  std::vector<bool> is_root_;
   std::priority_queue<task> ready_;
   std::size_t needed_ = 0;  // once complete
   std::size_t nodes_run_ = 0;

@@ -45,7 +45,8 @@ class fixed_grad_mode final : public thread_mode {
 
 /// Awaits `work` with gradient recording on or off, here: `work` and what it awaits or spawns on
 /// this worker. Functions that it calls elsewhere (and on the pool) record as they always do; with
-/// recording off, their results arrive here without history. T must be default constructible, or
+/// recording off, their results arrive here without history and do not require grad, inside and
+/// outside of an autograd context. T must be default constructible, or
 /// void.
 template <class T>
 [[nodiscard]] asio::awaitable<T> with_grad_mode(worker& me, grad_mode mode,

@@ -3,10 +3,12 @@
 
 // Gradients by variable, kept outside the variables: `.grad` is never touched.
 
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <unordered_map>
@@ -15,7 +17,22 @@
 
 namespace weft::autograd {
 
-/// In the order in which variables were first met. Not thread-safe.
+/// Whether the tensor's memory is reached through this tensor only: no other tensor, here or in
+/// another context or worker of this process, is a view of it. (One may own a tensor alone and yet
+/// share its storage: detach(), views, messages inside one process.)
+inline bool owns_its_memory(const at::Tensor& t) {
+  if (t.layout() == at::kSparse) {
+    const auto& parts = static_cast<const at::SparseTensorImpl&>(*t.unsafeGetTensorImpl());
+    const at::Tensor indices = parts.indices(), values = parts.values();
+    constexpr std::size_t mine = 2;  // the sparse tensor's own, and the one right here
+    return indices.use_count() <= mine && values.use_count() <= mine &&
+           indices.storage().use_count() == 1 && values.storage().use_count() == 1;
+  }
+  return t.layout() == at::kStrided && t.has_storage() && t.storage().use_count() == 1;
+}
+
+/// In the order in which variables were first met. Every gradient has memory of its own. Not
+/// thread-safe.
 class gradient_map {
  public:
   struct entry {
@@ -24,12 +41,17 @@ class gradient_map {
   };
 
   /// Adds `gradient` to the variable's, as libtorch does for `.grad`: the first is taken over if
-  /// nobody else holds it and its strides suit, else copied; later ones are added in place where
-  /// that is possible. `expected_references`: how many the caller itself holds.
-  void accumulate(const at::Tensor& variable, const at::Tensor& gradient,
-                  std::size_t expected_references = 1);
+  /// nobody but the caller holds it, it owns its memory and its strides suit, else copied; later
+  /// ones are added in place where that is possible.
+  void accumulate(const at::Tensor& variable, const at::Tensor& gradient);
 
-  /// Adds all of `pass`, which is left empty.
+  /// Some of `pass` are of variables that have a gradient here: to merge it computes.
+  bool overlaps(const gradient_map& pass) const {
+    return std::any_of(pass.entries_.begin(), pass.entries_.end(), [this](const entry& e) {
+      return index_.contains(e.variable.unsafeGetTensorImpl());
+    });
+  }
+  /// Adds all of `pass`, which is left empty. If it throws, some may have been added.
   void merge(gradient_map&& pass);
 
   /// Undefined if there is none. Valid until the map changes; later passes may add to it in place.
@@ -57,13 +79,13 @@ class gradient_map {
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_;
 };
 
-inline void gradient_map::accumulate(const at::Tensor& variable, const at::Tensor& gradient,
-                                     std::size_t expected_references) {
+inline void gradient_map::accumulate(const at::Tensor& variable, const at::Tensor& gradient) {
   if (!gradient.defined()) return;
   at::Tensor& sum = at(variable).gradient;
   const at::AutoGradMode off(false);
+  const std::size_t references_of_an_owner = owns_its_memory(gradient) ? 1 : 0;
   torch::autograd::AccumulateGrad::accumulateGrad(
-      variable, sum, gradient, expected_references,
+      variable, sum, gradient, references_of_an_owner,
       [&sum](at::Tensor&& updated) { sum = std::move(updated); });
 }
 

@@ -33,7 +33,8 @@ struct root {
 };
 
 /// The roots of `tensors`. `gradients` is empty, or one per tensor; an undefined one, or none,
-/// stands for 1 and needs a tensor of one element. Throws `std::invalid_argument` with a sentence.
+/// stands for 1 and needs a real tensor of one element. Throws `std::invalid_argument` with a
+/// sentence.
 std::vector<root> roots_of(std::span<const at::Tensor> tensors,
                            std::span<const at::Tensor> gradients = {});
 
@@ -62,14 +63,13 @@ class local_graph {
   std::optional<send_point> send(message_id id);
   std::size_t messages(worker_rank self) const { return sends_->size_without(self); }
   template <class F>
-  void freeze(F&& visit) {
+  void each_send(F&& visit) {
     sends_->for_each([&](message_id id) {
       if (const auto point = send(id)) visit(*point);
     });
-    close();
   }
-  /// `send` finds no others from now on.
-  void close() { frozen_ = true; }
+  /// `send` finds only those that were met from now on.
+  void freeze() { frozen_ = true; }
 
   std::size_t size() const { return nodes_.size(); }
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }
@@ -137,14 +137,14 @@ inline std::vector<root> roots_of(std::span<const at::Tensor> tensors,
     at::Tensor gradient = gradients.empty() ? at::Tensor() : gradients[i];
     if (!gradient.defined()) {
       if (t.numel() != 1) refuse(i, "is not a scalar and has no gradient given");
+      if (t.is_complex()) refuse(i, "is complex and has no gradient given");
       gradient = at::ones_like(t.detach());
     } else if (gradient.sizes() != t.sizes()) {
       refuse(i, "and its gradient differ in shape");
     } else if (gradient.scalar_type() != t.scalar_type()) {
       refuse(i, "and its gradient differ in dtype");
-    } else {
-      gradient = gradient.detach();
     }
+    // The user's handle as it is: whoever would take its memory over sees that it is not alone.
     roots.push_back({torch::autograd::impl::gradient_edge(t), std::move(gradient)});
   }
   return roots;

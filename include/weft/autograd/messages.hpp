@@ -6,9 +6,10 @@
 // Wire form, little-endian, fixed width:
 //   kind u8 | context u64 | initiator u32 | number u32 | body
 //   need  0: sequence u32 | retention u8 | reply u8 | count u32 | count x message u64
-//   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32 | count u32 | count x worker
-//   u32 go    2: nothing grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits;
-//   the gradients that
+//   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32
+//                                     | count u32 | count x worker u32
+//   go    2: nothing
+//   grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits; the gradients that
 //            are present follow as tensors of the same frame, in slot order
 //   done  4: nothing
 //   abort 5: origin u32 | reason u8 | length u32 | length bytes of text
@@ -52,6 +53,7 @@ enum class abort_reason : std::uint8_t {
   refused,    ///< a message or context that the asked worker does not know
   lost,       ///< a worker that takes part died
   cancelled,  ///< the caller cancelled, or its deadline passed
+  misused,    ///< the graph leads out of the context: a mistake of the user's
 };
 
 /// How a need is acknowledged.
@@ -267,7 +269,7 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
   case 5: {
     abort_message m;
     m.origin = from.get<worker_rank>();
-    m.reason = from.get_enum(abort_reason::cancelled);
+    m.reason = from.get_enum(abort_reason::misused);
     const auto length = from.get<std::uint32_t>();
     if (length > max_abort_text) return from.fail(), m;
     const auto raw = from.get_raw(length);

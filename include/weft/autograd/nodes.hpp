@@ -55,7 +55,8 @@ class send_node final : public torch::autograd::Node {
 };
 
 /// Where the graph of a received message ends: the grad_fn of its tensors. Our executor takes its
-/// inputs and sends them; libtorch's engine cannot, and is told so.
+/// inputs and sends them; libtorch's engine cannot, and is told so. Of a message that was not
+/// recorded (number 0) nobody can: its backward says what to do instead.
 class recv_node final : public torch::autograd::Node {
  public:
   explicit recv_node(peer_message where) : where_(where) {}
@@ -64,12 +65,19 @@ class recv_node final : public torch::autograd::Node {
   const peer_message& where() const { return where_; }
 
   std::string name() const override {
+    if (where_.message == 0) return "unrecorded message from worker " + std::to_string(where_.peer);
     return "message " + std::to_string(where_.message) + " from worker " +
            std::to_string(where_.peer);
   }
 
  protected:
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
+    if (where_.message == 0) {
+      throw std::logic_error(
+          "weft: this tensor was computed on worker " + std::to_string(where_.peer) +
+          " and came without its history, so gradients would be lost: make the call inside "
+          "weft::autograd::scope and use backward of its context, or detach() the result");
+    }
     throw std::logic_error("weft: this tensor came in " + name() +
                            "; its graph continues there, use backward of the autograd context");
   }
@@ -88,12 +96,25 @@ std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors, peer
 /// (its dtype, or it has history already), as it may come from a hostile peer.
 std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> tensors, peer_message where);
 
+/// What a message's tensors that required grad at their sender become here. Recorded: ends of its
+/// graph. Not recorded: leaves, those that were `computed` there ends that lead nowhere and say so.
+/// Throws as `record_receive` does.
+inline void receive(std::span<at::Tensor> tensors, const std::vector<bool>& computed,
+                    peer_message where);
+
 /// The send nodes of one context, by message. Not thread-safe: guard it by the context's lock.
 class send_table {
  public:
   void add(std::shared_ptr<send_node> node) {
     const peer_message to = node->where();
     if (nodes_.insert_or_assign(to.message, std::move(node)).second) ++to_[to.peer];
+  }
+  /// The node, to be destroyed without the lock; null if there is none.
+  std::shared_ptr<send_node> remove(message_id id) {
+    auto found = nodes_.extract(id);
+    if (!found) return nullptr;
+    --to_[found.mapped()->where().peer];
+    return std::move(found.mapped());
   }
   std::shared_ptr<send_node> find(message_id id) const {
     const auto found = nodes_.find(id);
@@ -161,6 +182,23 @@ inline std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> ten
   std::shared_ptr<recv_node> node(new recv_node(where), torch::autograd::deleteNode);
   for (const at::Tensor& t : tensors) torch::autograd::set_history(t, node);
   return node;
+}
+
+inline void receive(std::span<at::Tensor> tensors, const std::vector<bool>& computed,
+                    peer_message where) {
+  if (where.message != 0) {
+    record_receive(tensors, where);
+    return;
+  }
+  std::vector<at::Tensor> without_history;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (computed[i]) {
+      without_history.push_back(tensors[i]);
+    } else {
+      tensors[i].set_requires_grad(true);
+    }
+  }
+  if (!without_history.empty()) record_receive(without_history, where);
 }
 
 }  // namespace weft::autograd

@@ -165,7 +165,7 @@ inline outputs local_pass::absorb(outputs from_wave) {
   outputs rest;
   for (output& out : from_wave) {
     if (std::holds_alternative<launch>(out)) {
-      graph_.close();
+      graph_.freeze();
       executor_.emplace(graph_, wave_, state_);
     } else if (std::holds_alternative<autograd::complete>(out)) {
       if (activity_ == activity::resting) executor_->complete(wave_);  // else when it rests

@@ -12,19 +12,24 @@
 
 namespace weft::autograd {
 
-/// A context's id: its creator in the upper half, a serial number counted from one in the lower.
-[[nodiscard]] constexpr context_id make_context_id(worker_rank creator, std::uint32_t serial) {
-  return std::uint64_t{creator} << 32 | serial;
+/// Of a context that its creator counts from one. A million contexts a second last for half a year,
+/// ten thousand for fifty.
+using context_serial = std::uint64_t;
+inline constexpr int serial_bits = 44;
+inline constexpr context_serial last_serial = (context_serial{1} << serial_bits) - 1;
+
+/// A context's id: its creator in the upper 20 bits, a serial number counted from one in the lower.
+[[nodiscard]] constexpr context_id make_context_id(worker_rank creator, context_serial serial) {
+  return context_id{creator} << serial_bits | serial;
 }
 [[nodiscard]] constexpr worker_rank creator_of(context_id id) {
-  return static_cast<worker_rank>(id >> 32);
+  return static_cast<worker_rank>(id >> serial_bits);
 }
-[[nodiscard]] constexpr std::uint32_t serial_of(context_id id) {
-  return static_cast<std::uint32_t>(id);
-}
+[[nodiscard]] constexpr context_serial serial_of(context_id id) { return id & last_serial; }
 
 /// Intervals of serial numbers per creator. Creators count up, so gaps are contexts that are open
-/// or that never came here; beyond the limit the oldest gap counts as released. Not thread-safe.
+/// or that never came here; beyond the limit the oldest gap counts as released (the first call of a
+/// context that is older than thousands of others is then refused). Not thread-safe.
 class released_contexts {
  public:
   /// `limit` >= 1 bounds the intervals kept for one creator.
@@ -40,10 +45,10 @@ class released_contexts {
   void add(context_id id) {
     if (contains(id)) return;
     auto& intervals = released_[creator_of(id)];
-    const std::uint32_t n = serial_of(id);
+    const context_serial n = serial_of(id);
     const auto after = intervals.upper_bound(n);
     const bool joins_after = after != intervals.end() && after->first - 1 == n;
-    const std::uint32_t last = joins_after ? after->second : n;
+    const context_serial last = joins_after ? after->second : n;
     if (joins_after) intervals.erase(after);
     const auto above = intervals.upper_bound(n);
     if (above != intervals.begin() && std::prev(above)->second + 1 == n) {
@@ -66,7 +71,7 @@ class released_contexts {
 
  private:
   std::size_t limit_;
-  std::map<worker_rank, std::map<std::uint32_t, std::uint32_t>> released_;  // first -> last
+  std::map<worker_rank, std::map<context_serial, context_serial>> released_;  // first -> last
 };
 
 }  // namespace weft::autograd

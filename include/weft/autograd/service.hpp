@@ -17,11 +17,15 @@
 //     release ────────────────────────────────────────────────────► forgets
 //
 // A context is created where `scope` runs and joined by whoever serves a call inside it; one-way
-// calls (`post`) are neither recorded nor in the context. Lock order: the service's, then one
+// calls (`post`) are neither recorded nor in the context. Message numbers count per context and
+// sender, so a message is named by context, sender and number; receive nodes keep all three, and
+// the section brings them. A call in a context that the callee knows to be over is answered with
+// autograd_context_gone. Lock order: the service's, then one
 // context's, then a link's. No user code and no destructor of the user's nodes runs under them.
 #pragma once
 
 #include <weft/autograd/ended_passes.hpp>
+#include <weft/autograd/frame.hpp>
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/autograd/nodes.hpp>
 #include <weft/autograd/pass.hpp>
@@ -62,7 +66,8 @@ struct context_state final : ref_counted {
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
-  error gone;  ///< autograd_context_gone and why, once it is released
+  error gone;     ///< autograd_context_gone and why, once it is released
+  error spoiled;  ///< why a pass that succeeded could not be added to the gradients
   message_id last_message = 0;
   std::uint32_t last_pass = 0;
   send_table sends;
@@ -82,11 +87,23 @@ struct context_state final : ref_counted {
     }
     return false;
   }
+  /// Throws if there are no gradients to be had. Under the lock.
+  void check() const {
+    if (released) throw rpc_error(gone);
+    if (spoiled) throw rpc_error(spoiled);
+  }
   /// The gradients as they are; `autograd_service::gradients` waits for what is on its way.
   [[nodiscard]] gradient_map snapshot() const {
     const std::lock_guard lock(mutex);
     return gradients;
   }
+};
+
+/// In the record of a message: what `dropped` takes back.
+struct recorded_send final : part {
+  ref<context_state> context;
+  message_id message = 0;    ///< 0: no tensor with grad
+  bool told_joined = false;  ///< the section says who joined
 };
 
 }  // namespace autograd::detail
@@ -161,6 +178,7 @@ class live_autograd_service final : public autograd_service {
     return kind == frame_kind::autograd;
   }
   void attach(link& to, const frame_header& header, message& m) override;
+  void dropped(link& to, parts& record) override;
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
@@ -176,11 +194,16 @@ class live_autograd_service final : public autograd_service {
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
     std::vector<ref<event>> wake;
     std::optional<autograd::violation> violation;
+    std::string refusal;  ///< of the pass that a message was about: its sender is told
   };
 
   // contexts
+  struct joining {
+    ref<context_state> context;
+    error refused;  ///< set: the call is, and its link stays
+  };
   [[nodiscard]] ref<context_state> find(autograd::context_id id) const;
-  [[nodiscard]] expected<ref<context_state>> join(autograd::context_id id);
+  [[nodiscard]] expected<joining> join(autograd::context_id id);
   void forget(const ref<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
@@ -198,10 +221,15 @@ class live_autograd_service final : public autograd_service {
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors);
+  [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
+                                                 const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
   admit(context_state& c, const autograd::control& what, after& todo);
 
   // passes
+  template <class Make>
+  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, after& todo,
+            Make&& make);
   void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
            autograd::outputs out, after& todo);
   void finish(const ref<context_state>& c, after todo);
@@ -211,7 +239,7 @@ class live_autograd_service final : public autograd_service {
 
   worker& me_;
   mutable std::mutex mutex_;  // guards the next group
-  std::uint32_t last_context_ = 0;
+  autograd::context_serial last_context_ = 0;
   std::map<autograd::context_id, ref<context_state>> contexts_;
   autograd::released_contexts released_;  // those of other creators
   std::atomic<std::uint64_t> frames_{0};

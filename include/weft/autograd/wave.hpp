@@ -24,7 +24,8 @@
 // Nobody waits for discovery longer than it must. Whatever the roots reach was recorded before the
 // pass began, so a worker knows all of its send nodes that may still be needed: once all of them
 // are, its counts are final. And the initiator runs at once those nodes that no other send node
-// leads to. A graph without such nodes waits until discovery is over.
+// leads to. A graph without such nodes waits until discovery is over; so does one in a context of
+// which this pass is a small part, for looking for them must not cost more than the pass itself.
 //
 // Message order between two workers is not assumed, so a gradient may come before the need that
 // announces it; and a message may arrive twice. Messages to oneself are edges of the local walk:
@@ -53,8 +54,9 @@ using node_index = std::uint32_t;
 
 /// A forward message, seen from one of its ends.
 struct peer_message {
-  worker_rank peer = 0;  ///< the worker at the other end
-  message_id message = 0;
+  worker_rank peer = 0;    ///< the worker at the other end
+  message_id message = 0;  ///< 0: it was not recorded, in no context
+  context_id context = 0;
   friend auto operator<=>(const peer_message&, const peer_message&) = default;
 };
 
@@ -76,8 +78,10 @@ concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_in
   { g.send(m) } -> std::same_as<std::optional<send_point>>;
   /// How many messages to others than worker `m` are recorded here.
   { g.messages(worker_rank()) } -> std::same_as<std::size_t>;
-  /// Calls `meet` for all send nodes recorded here; `send` finds no others from now on.
-  { g.freeze(meet) };
+  /// Calls `meet` for all send nodes recorded here.
+  { g.each_send(meet) };
+  /// `send` finds only those that were met from now on.
+  { g.freeze() };
 };
 
 // ── inputs ──────────────────────────────────────────────────────────────────────────────────────
@@ -230,6 +234,8 @@ class wave {
   /// leads to is not here.
   template <graph G, class F>
   std::optional<peer_message> follow(G& g, node_index n, F&& visit) const;
+  /// Why gradients of this pass cannot flow into a message that came here; empty: they can.
+  std::string misuse_of(const peer_message& m) const;
   /// Runs if all that can be needed here is.
   template <graph G>
   void maybe_run(G& g, outputs& out);

@@ -100,7 +100,12 @@ inline void throw_together(const std::vector<error>& failures) {
 /// the last copy. Thread safety: one thread at a time for each copy.
 ///
 /// Several optimizers may work on the same parameters at once, and several trainers may step one
-/// optimizer (its steps wait for each other): without locks over the parameters, as in Hogwild.
+/// optimizer: steps that write the same memory wait for each other, without holding a thread, and
+/// none is lost. Forward and backward do not wait for steps, as in Hogwild.
+///
+/// A parameter whose memory is replaced (torch::load, Module::to, set_data) is followed; if it gets
+/// another shape, dtype or device, the next step throws and asks for a new optimizer. Memory is
+/// replaced between steps, not during one.
 template <class Optimizer>
 class distributed {
   static_assert(detail::check_optimizer<Optimizer>());

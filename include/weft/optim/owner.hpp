@@ -10,8 +10,14 @@
 #pragma once
 
 #include <weft/autograd/service.hpp>
+#include <weft/core/event.hpp>
 #include <weft/optim/options.hpp>
+#include <weft/optim/write_turns.hpp>
 #include <weft/rref/peer.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/post.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -19,6 +25,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,45 +47,84 @@ auto in_words(Work&& work) -> decltype(work()) {
   }
 }
 
+/// The right to write some memory of this process, in turn with all other steps, until the last
+/// copy of the `ref` is gone. Waits without a thread: await `granted`.
+class write_turn final : public ref_counted {
+ public:
+  explicit write_turn(std::vector<const void*> memory) {
+    const std::lock_guard lock(all().mutex);
+    place_ = all().queue.enter(std::move(memory), granted);
+    if (turns::is_granted(place_)) granted->set();
+  }
+  write_turn(const write_turn&) = delete;
+  write_turn& operator=(const write_turn&) = delete;
+  ~write_turn() override {
+    std::vector<ref<event>> now;
+    {
+      const std::lock_guard lock(all().mutex);
+      now = all().queue.leave(place_);
+    }
+    for (const ref<event>& next : now) next->set();
+  }
+
+  const ref<event> granted = make_ref<event>();
+
+ private:
+  using turns = write_turns<ref<event>>;
+  /// Of the process, for inside one process workers can share memory.
+  struct everybody {
+    std::mutex mutex;
+    turns queue;
+  };
+  static everybody& all() {
+    static everybody& one = *new everybody;  // outlives whatever still computes at exit
+    return one;
+  }
+
+  turns::place place_;
+};
+
+/// A libtorch optimizer over aliases of parameters, which it follows when their memory is replaced.
+/// One thread at a time.
 template <class Optimizer>
-class owner_optimizer {
+class aliased_optimizer {
  public:
   using options_type = typename optimizer_traits<Optimizer>::options;
 
-  /// Throws what the optimizer's constructor throws, and std::invalid_argument for parameters that
-  /// are undefined, not leaves, or given twice.
-  owner_optimizer(std::vector<at::Tensor> parameters, const options_type& options)
-      : parameters_(checked(std::move(parameters))), optimizer_(in_words([&] {
+  aliased_optimizer(std::vector<at::Tensor> parameters, const options_type& options)
+      : parameters_(std::move(parameters)), optimizer_(in_words([&] {
           return std::make_unique<Optimizer>(aliases_of(parameters_), options);
         })) {}
 
-  /// Applies the gradients that the running call's autograd context has for the parameters here.
-  /// On the compute pool. Steps of one object wait for each other. False, and nothing was done, if
-  /// a pass that ran here may have succeeded without this worker knowing yet: await `settled`.
-  bool step() {
-    const auto context = context_of_call();
-    const std::lock_guard one_at_a_time(*mutex_);
-    const auto gradients = gradients_of(*context);
-    if (!gradients) return false;
-    const given_gradients given(*optimizer_, parameters_, *gradients);
-    if (given.count() == 0) return true;
-    const at::AutoGradMode off(false);
-    in_words([&] { optimizer_->step(); });
-    return true;
+  /// What a step may write, by storage.
+  [[nodiscard]] std::vector<const void*> memory() const {
+    std::vector<const void*> out;
+    out.reserve(parameters_.size());
+    for (const at::Tensor& p : parameters_) {
+      if (p.has_storage()) {
+        out.push_back(p.storage().unsafeGetStorageImpl());
+      } else {
+        out.push_back(p.unsafeGetTensorImpl());
+      }
+    }
+    return out;
   }
 
-  /// Returns when `step` knows what became of every pass that has run here.
-  asio::awaitable<void> settled(worker& me) {
-    co_await me.use<autograd_service>().gradients(context_of_call());
+  void step(const autograd::gradient_map& gradients) {
+    follow();
+    const given_gradients given(aliases(), parameters_, gradients);
+    if (given.count() == 0) return;
+    const at::AutoGradMode off(false);
+    in_words([&] { optimizer_->step(); });
   }
 
  private:
   /// Gives the aliases their gradients and takes them away again.
   class given_gradients {
    public:
-    given_gradients(Optimizer& o, const std::vector<at::Tensor>& parameters,
+    given_gradients(std::vector<at::Tensor>& aliases, const std::vector<at::Tensor>& parameters,
                     const autograd::gradient_map& gradients)
-        : aliases_(o.param_groups().front().params()) {
+        : aliases_(aliases) {
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         at::Tensor gradient = gradients.find(parameters[i]);
         if (!gradient.defined()) continue;
@@ -97,6 +144,121 @@ class owner_optimizer {
     std::size_t count_ = 0;
   };
 
+  [[nodiscard]] std::vector<at::Tensor>& aliases() {
+    return optimizer_->param_groups().front().params();
+  }
+
+  /// torch::load, Module::to and set_data give a parameter other memory. Its alias goes there too
+  /// and stays the same tensor, so that the optimizer's state stays with it.
+  void follow() {
+    std::vector<at::Tensor>& all = aliases();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const at::Tensor& p = parameters_[i];
+      at::Tensor& alias = all[i];
+      if (p.scalar_type() != alias.scalar_type() || p.sizes() != alias.sizes() ||
+          p.layout() != alias.layout() || p.device() != alias.device()) {
+        throw rpc_error(errc::invalid_argument,
+                        "parameter " + std::to_string(i) + " was " + described(alias) +
+                            " when the optimizer was made and is " + described(p) +
+                            " now: make a new optimizer",
+                        execution::not_executed);
+      }
+      const bool same = !p.has_storage() ||
+                        (alias.is_alias_of(p) && alias.storage_offset() == p.storage_offset() &&
+                         alias.strides() == p.strides());
+      if (!same) alias.set_data(p.variable_data());
+    }
+  }
+
+  static std::string described(const at::Tensor& t) {
+    std::string out = t.toString() + " [";
+    for (std::int64_t i = 0; i < t.dim(); ++i) {
+      out += (i == 0 ? "" : ", ") + std::to_string(t.size(i));
+    }
+    return out + "]";
+  }
+
+  static std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& parameters) {
+    std::vector<at::Tensor> aliases;
+    aliases.reserve(parameters.size());
+    for (const at::Tensor& p : parameters) {
+      aliases.push_back(p.variable_data());
+      aliases.back().set_requires_grad(p.requires_grad());
+    }
+    return aliases;
+  }
+
+  std::vector<at::Tensor> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+/// One step on the pool. Owns all that it uses: the call and the optimizer may be gone meanwhile.
+template <class Optimizer>
+class step_job final : public ref_counted {
+ public:
+  step_job(std::shared_ptr<aliased_optimizer<Optimizer>> optimizer,
+           autograd::gradient_map gradients, ref<write_turn> turn)
+      : optimizer_(std::move(optimizer)),
+        gradients_(std::move(gradients)),
+        turn_(std::move(turn)) {}
+
+  void run() {
+    try {
+      optimizer_->step(gradients_);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    gradients_.clear();
+    turn_ = nullptr;
+    done->set();
+  }
+
+  const ref<event> done = make_ref<event>();
+  std::exception_ptr failure;  ///< written before `done` is set
+
+ private:
+  std::shared_ptr<aliased_optimizer<Optimizer>> optimizer_;
+  autograd::gradient_map gradients_;
+  ref<write_turn> turn_;
+};
+
+template <class Optimizer>
+class owner_optimizer {
+ public:
+  using options_type = typename optimizer_traits<Optimizer>::options;
+
+  /// Throws what the optimizer's constructor throws, and std::invalid_argument for parameters that
+  /// are undefined, not leaves, or given twice.
+  owner_optimizer(std::vector<at::Tensor> parameters, const options_type& options)
+      : here_(std::make_shared<aliased_optimizer<Optimizer>>(checked(std::move(parameters)),
+                                                             options)) {}
+
+  /// Applies the gradients that the running call's autograd context has for the parameters here,
+  /// on the compute pool. Steps that write the same memory, of whatever optimizer, wait for each
+  /// other without a thread. False, and nothing was done, if a pass that ran here may have
+  /// succeeded without this worker knowing yet: await `settled`. Given up while it waits it does
+  /// nothing; once it computes it is done to its end.
+  asio::awaitable<bool> step(worker& me) {
+    const auto context = context_of_call();
+    if (!gradients_of(*context)) co_return false;
+    auto turn = make_ref<write_turn>(here_->memory());
+    co_await event::async_wait(turn->granted, asio::use_awaitable);
+    auto gradients = gradients_of(*context);
+    if (!gradients) co_return false;
+
+    const auto job = make_ref<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
+    asio::post(me.pool(), [job] { job->run(); });
+    co_await event::async_wait(job->done, asio::use_awaitable);
+    if (job->failure) std::rethrow_exception(job->failure);
+    co_return true;
+  }
+
+  /// Returns when `step` knows what became of every pass that has run here.
+  asio::awaitable<void> settled(worker& me) {
+    co_await me.use<autograd_service>().gradients(context_of_call());
+  }
+
+ private:
   static ref<autograd_service::context_state> context_of_call() {
     auto context = autograd_service::current();
     if (!context) {
@@ -110,10 +272,7 @@ class owner_optimizer {
   static std::optional<autograd::gradient_map>
   gradients_of(const autograd_service::context_state& context) {
     const std::lock_guard lock(context.mutex);
-    if (context.released) {
-      throw rpc_error(errc::autograd_context_gone, "the autograd context was released",
-                      execution::not_executed);
-    }
+    context.check();
     if (context.settling()) return std::nullopt;
     return context.gradients;
   }
@@ -135,19 +294,7 @@ class owner_optimizer {
     return parameters;
   }
 
-  static std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& parameters) {
-    std::vector<at::Tensor> aliases;
-    aliases.reserve(parameters.size());
-    for (const at::Tensor& p : parameters) {
-      aliases.push_back(p.variable_data());
-      aliases.back().set_requires_grad(p.requires_grad());
-    }
-    return aliases;
-  }
-
-  std::vector<at::Tensor> parameters_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();
+  std::shared_ptr<aliased_optimizer<Optimizer>> here_;
 };
 
 /// Called on a reference: returns when its object is made, or throws why it was not.

@@ -59,10 +59,12 @@ class caller {
   std::string_view name_;
 };
 
-/// Part that a service adds to a request: what the function's scope shall contain.
+/// Part that a service adds to a request: what the function's scope shall contain, or why the
+/// function must not run.
 struct scope_setup : part {
   ref<const ref_counted> autograd;
   ref<const thread_mode> mode;
+  error refused;
 };
 
 /// What serves an invocation and can be told to stop.

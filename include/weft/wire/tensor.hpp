@@ -5,8 +5,15 @@
 //              storage, none copied unless a view has gaps
 //   receiver   first tensor decoded -> section and blobs checked -> storages over the blobs
 //
-// Inside one process the receiver's tensor is a new one, with its own version counter, over the
-// sender's storage. Tensors whose bytes overlap in one message arrive sharing storage.
+// Inside one process (inproc, and calls to oneself) the receiver's tensor is a new one, with its
+// own version counter, over the sender's storage: neither side may change it in place while the
+// other uses it. What the sender changes after the call has returned, the receiver's saved tensors
+// show in backward, and libtorch cannot notice; send a clone() of what will be changed. Between
+// processes the bytes are copied. Tensors whose bytes overlap in one message arrive sharing
+// storage.
+//
+// Memory that a tensor does not own (at::from_blob) is not copied either: it must live until the
+// bytes are sent, inside one process until the receiver has dropped its tensor.
 #pragma once
 
 #include <weft/wire/codec.hpp>
@@ -23,6 +30,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -75,14 +83,16 @@ class tensor_table : public part {
 
   // ---- receiver
   /// Called once, before any tensor is handed out, with those that require grad on the sender's
-  /// side, in the order of their indices; it may replace them. Without it they are leaves that
-  /// require grad.
-  std::function<void(std::span<at::Tensor>)> on_received;
+  /// side, in the order of their indices, and which of them were computed there, so have a history;
+  /// it may replace them. Without it they are leaves that require grad.
+  std::function<void(std::span<at::Tensor>, const std::vector<bool>& computed)> on_received;
   /// The tensor with that index in the message that `r` reads. Checks and builds all of them at
   /// the first call.
   [[nodiscard]] virtual const at::Tensor& received(reader& r, std::uint32_t index) = 0;
   /// The same, without waiting for a codec to ask.
   virtual void open(reader& r) = 0;
+  /// All of them after `open`; the table keeps none.
+  [[nodiscard]] std::vector<at::Tensor> take() noexcept { return std::exchange(tensors_, {}); }
 
   /// What a receiver charges for a tensor beside its bytes.
   static constexpr std::uint64_t cost = 448;

@@ -7,7 +7,8 @@
 //     offset size field
 //          0    1 dtype    c10::ScalarType's number, one of those in `item_size`
 //          1    1 layout   0 undefined, 1 strided, 2 sparse COO
-//          2    1 flags    bit 0: requires grad; bit 1: sparse and coalesced; others zero
+//          2    1 flags    bit 0: requires grad; bit 1: sparse and coalesced; bit 2: requires grad
+//                          and was computed, is no leaf; others zero
 //          3    1 ndim     at most 64
 //          4    2 device   type and index, 0 0: CPU
 //          6    2 zero
@@ -39,6 +40,7 @@ enum class tensor_layout : std::uint8_t { undefined = 0, strided = 1, sparse_coo
 
 inline constexpr std::uint8_t tensor_requires_grad = 1;
 inline constexpr std::uint8_t tensor_coalesced = 2;
+inline constexpr std::uint8_t tensor_computed = 4;
 inline constexpr std::uint32_t no_buffer = 0xFFFF'FFFF;
 inline constexpr std::size_t max_tensor_dims = 64;
 inline constexpr std::int64_t max_tensor_size = std::int64_t{1} << 48;

@@ -23,6 +23,7 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
       dependencies_(graph.size()),
       open_(plan.phase() == wave_phase::discover ? graph.size() : 0),
       buffers_(graph.size()),
+      is_root_(graph.size()),
       needed_(plan.needed_nodes()),
       retention_(plan.retention()),
       self_(plan.self()),
@@ -45,7 +46,7 @@ inline void local_executor::complete(const wave& plan) {
   for (node_index n = 0; n < counts.size(); ++n) {
     if (!open[n]) continue;
     dependencies_[n] += counts[n];
-    const bool entered = counts[n] != 0 || std::count(roots_.begin(), roots_.end(), n) != 0;
+    const bool entered = counts[n] != 0 || is_root_[n];
     if (dependencies_[n] == 0 && entered) make_ready(n);
   }
 }
@@ -58,10 +59,8 @@ inline void local_executor::seed(root r) {
   const node_index n = graph_->index_of(r.edge.function.get());
   const at::AutoGradMode off(false);
   add(n, r.edge.input_nr, std::move(r.gradient));
-  for (node_index seen : roots_) {
-    if (seen == n) return;
-  }
-  roots_.push_back(n);
+  if (is_root_[n]) return;
+  is_root_[n] = true;
   if (dependencies_[n] == 0 && !is_open(n)) make_ready(n);
 }
 
@@ -141,7 +140,11 @@ inline auto local_executor::call(node_index n, variable_list inputs) -> variable
   if (has_post_hooks) for_hooks = inputs;
   variable_list results;
   if (auto* leaf = graph_->leaf(n)) {
+    // Hooks first, so that it shows whether they kept the gradient.
+    for (const auto& hook : node.post_hooks()) results = (*hook)(results, for_hooks);
+    for_hooks.clear();
     accumulate(*leaf, inputs);
+    return results;
   } else if (graph_->receive(n)) {
     // The gradients leave; post hooks see that there are no outputs.
     for (const auto& hook : node.post_hooks()) (*hook)({}, for_hooks);
@@ -165,8 +168,7 @@ inline void local_executor::accumulate(torch::autograd::AccumulateGrad& leaf,
     throw std::logic_error("a leaf variable became the result of an operation");
   }
   if (!leaf.variable.requires_grad()) return;
-  // One reference is held here, and one for the post hooks if there are any.
-  gradients_.accumulate(leaf.variable, gradient, leaf.post_hooks().empty() ? 1 : 2);
+  gradients_.accumulate(leaf.variable, gradient);
 }
 
 inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {

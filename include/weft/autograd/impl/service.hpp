@@ -63,28 +63,37 @@ ref<autograd_service::context_state> live_autograd_service<T>::find(autograd::co
   return at == contexts_.end() ? nullptr : at->second;
 }
 
-/// The context, made if it is new; null if it was released or its creator is lost.
+/// The context, made if it is new; or why a call in it cannot be served.
 template <class T>
-expected<ref<autograd_service::context_state>>
-live_autograd_service<T>::join(autograd::context_id id) {
+auto live_autograd_service<T>::join(autograd::context_id id) -> expected<joining> {
   const auto creator = autograd::creator_of(id);
+  const auto refuse = [](errc code, std::string text) {
+    return joining{nullptr,
+                   error(code, std::move(text), execution::not_executed, origin::remote_runtime)};
+  };
   const std::lock_guard lock(mutex_);
-  if (const auto at = contexts_.find(id); at != contexts_.end()) return at->second;
+  if (const auto at = contexts_.find(id); at != contexts_.end()) return joining{at->second, {}};
   const bool possible = creator < me_.world_size() && autograd::serial_of(id) != 0 &&
                         (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
   if (!possible) {
     return autograd::detail::broken_protocol("an autograd context that cannot be");
   }
-  if (creator == me_.rank() || released_.contains(id)) return ref<context_state>();
+  if (creator == me_.rank() || released_.contains(id)) {
+    return refuse(errc::autograd_context_gone, "the autograd context of the call was released");
+  }
   if (contexts_.size() >= most_contexts) {
-    return autograd::detail::broken_protocol(std::to_string(most_contexts) +
-                                             " autograd contexts are open here");
+    return refuse(errc::resource_exhausted,
+                  std::to_string(most_contexts) + " autograd contexts are open at the callee");
   }
   // Lost after this: `down` finds the context, for it takes the same lock later.
-  if (me_.to(creator).now() == link::state::down) return ref<context_state>();
+  if (me_.to(creator).now() == link::state::down) {
+    return refuse(errc::autograd_context_gone,
+                  "the autograd context of the call ended with its creator '" + name_of(creator) +
+                      "'");
+  }
   auto state = make_ref<context_state>(id, creator);
   contexts_.emplace(id, state);
-  return state;
+  return joining{std::move(state), {}};
 }
 
 /// Why there is no such context here, as the rest of a sentence.
@@ -230,21 +239,38 @@ void live_autograd_service<T>::attach(link& to, const frame_header& header, mess
   {
     std::shared_ptr<autograd::send_node> node;
     const std::lock_guard lock(context->mutex);
-    if (context->released) return;
+    if (context->released) {
+      if (!request) return;  // the caller hears what it is told, and that it has no history
+      throw rpc_error(context->gone.with([](error_detail& d) { d.ran = execution::not_sent; }));
+    }
     if (table && header.kind != frame_kind::failure) {
       try {
-        node = autograd::record_send(table->tensors(), {to.rank(), context->last_message + 1});
+        node = autograd::record_send(table->tensors(),
+                                     {to.rank(), context->last_message + 1, context->id});
       } catch (const c10::Error& e) {
         throw rpc_error(errc::not_encodable, e.what_without_backtrace());
       }
     }
+    // Its gradients come in one frame, of one buffer each.
+    if (const auto most = me_.settings().bounds.tensors; node && node->num_inputs() > most) {
+      throw rpc_error(errc::not_encodable, std::to_string(node->num_inputs()) +
+                                               " tensors that require grad in one message of an "
+                                               "autograd context, the most are " +
+                                               std::to_string(most));
+    }
+    autograd::detail::recorded_send* record = nullptr;
+    if (node || (!request && context->unreported)) {
+      record = &m.record().get<autograd::detail::recorded_send>();
+      record->context = context;
+    }
     if (node) {
       message = ++context->last_message;
       context->sends.add(std::move(node));
+      record->message = message;
     }
     if (!request) {
       joined.assign(context->joined.begin(), context->joined.end());
-      context->unreported = false;
+      if (std::exchange(context->unreported, false)) record->told_joined = true;
     } else if (to.rank() != me_.rank() && context->joined.insert(to.rank()).second) {
       context->unreported = true;
     }
@@ -258,10 +284,37 @@ void live_autograd_service<T>::attach(link& to, const frame_header& header, mess
   m.section(section_kind::autograd, section.view());
 }
 
+/// What was not sent leads nowhere, and told nobody.
+template <class T>
+void live_autograd_service<T>::dropped(link&, parts& record) {
+  const auto* sent = record.find<autograd::detail::recorded_send>();
+  if (!sent || !sent->context) return;
+  std::shared_ptr<autograd::send_node> node;  // destroyed without the lock
+  const std::lock_guard lock(sent->context->mutex);
+  if (sent->message != 0) node = sent->context->sends.remove(sent->message);
+  if (sent->told_joined && !sent->context->released) sent->context->unreported = true;
+}
+
 template <class T>
 expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m) {
+  // What the tensors that required grad at their sender are here.
+  const auto receive_as = [&m](autograd::peer_message where) {
+    if (!m.section(section_kind::tensors)) return;
+    m.record().get<tensor_table>().on_received = [where](std::span<at::Tensor> tensors,
+                                                         const std::vector<bool>& computed) {
+      if (detail::recording_is_off()) return;
+      try {
+        autograd::receive(tensors, computed, where);
+      } catch (const std::exception& e) {
+        throw rpc_error(errc::bad_arguments, words_of(e), execution::not_executed);
+      }
+    };
+  };
   const auto section = m.section(section_kind::autograd);
-  if (!section) return {};
+  if (!section) {
+    receive_as({.peer = from.rank()});
+    return {};
+  }
   using autograd::detail::broken_protocol;
   if (section->size() < 20) return broken_protocol("an autograd section that is too short");
   const std::byte* p = section->data();
@@ -271,30 +324,20 @@ expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m)
   const auto joined = autograd::detail::read_ranks(section->subspan(20), count, me_.world_size());
   if (!joined) return broken_protocol("an autograd section that names no workers");
   const bool request = m.header().kind == frame_kind::request;
-  ref<context_state> context;
   if (request) {
     if (count != 0) return broken_protocol("an autograd section of a request that names workers");
     auto found = join(id);
-    if (!found) return tl::unexpected(found.error());
-    context = std::move(*found);
-    if (context) m.record().get<scope_setup>().autograd = context;
+    if (!found) return tl::unexpected(std::move(found).error());
+    auto& setup = m.record().get<scope_setup>();
+    setup.autograd = std::move(found->context);
+    setup.refused = std::move(found->refused);
   } else {
     if (autograd::creator_of(id) >= me_.world_size()) {
       return broken_protocol("an autograd context that cannot be");
     }
-    context = find(id);
     add_joined(id, *joined);
   }
-  if (!context || message == 0) return {};
-  const autograd::peer_message where{from.rank(), message};
-  m.record().get<tensor_table>().on_received = [where](std::span<at::Tensor> tensors) {
-    if (detail::recording_is_off()) return;
-    try {
-      autograd::record_receive(tensors, where);
-    } catch (const std::exception& e) {
-      throw rpc_error(errc::bad_arguments, words_of(e), execution::not_executed);
-    }
-  };
+  receive_as({from.rank(), message, id});  // also if it is released here by now
   return {};
 }
 

@@ -37,22 +37,7 @@ template <class T>
 error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byte> what,
                                       const std::vector<at::Tensor>& tensors) {
   try {
-    message m(me_.settings().bounds);
-    m.payload().count(what.size());
-    m.payload().raw(what.data(), what.size());
-    if (!tensors.empty()) {
-      auto& table = m.record().get<tensor_table>();
-      std::uint32_t place = 0;
-      for (const at::Tensor& t : tensors) {
-        // Each has a place of its own, also if two of them are one tensor.
-        const auto first = table.add(t);
-        if (first != place) table.add(t.detach());
-        ++place;
-      }
-    }
-    frame_header header;
-    header.kind = frame_kind::autograd;
-    if (!me_.to(to).append(std::move(m).finish(header))) {
+    if (!me_.to(to).append(autograd::seal(what, me_.settings().bounds, tensors))) {
       return error(errc::peer_died, "worker '" + name_of(to) + "' was lost");
     }
   } catch (const rpc_error& e) {
@@ -101,7 +86,14 @@ void live_autograd_service<T>::act(context_state& c,
               : pass->give_up(autograd::abort_reason::failed, failed.message());
       std::move(more.begin(), more.end(), std::back_inserter(out));
     } else if (std::holds_alternative<autograd::commit>(out[i])) {
-      c.gradients.merge(std::move(pass->gradients()));
+      try {
+        c.gradients.merge(std::move(pass->gradients()));
+      } catch (const std::exception& e) {
+        // The pass has succeeded elsewhere: what is known is that these sums are not right.
+        c.spoiled = error(errc::autograd_pass_aborted,
+                          "the gradients of a pass could not be added up: " + words_of(e),
+                          execution::executed);
+      }
     } else if (auto* a = std::get_if<autograd::aborted>(&out[i])) {
       wake(std::move(*a));
     } else if (std::holds_alternative<autograd::finished>(out[i])) {
@@ -118,6 +110,23 @@ void live_autograd_service<T>::act(context_state& c,
   } else if (pass->claim()) {
     todo.run.push_back(pass);
   }
+}
+
+/// Steps the pass by `make` and carries that out. If memory lacks for it, or the like, the pass is
+/// given up instead: nobody who waits for it is forgotten. Under the context's lock.
+template <class T>
+template <class Make>
+void live_autograd_service<T>::step(context_state& c,
+                                    const std::shared_ptr<autograd::local_pass>& pass, after& todo,
+                                    Make&& make) {
+  std::string why;
+  try {
+    return act(c, pass, make(), todo);
+  } catch (const std::exception& e) {
+    why = words_of(e);
+  }
+  // Those who were asked are told twice, at most.
+  act(c, pass, pass->give_up(autograd::abort_reason::failed, why), todo);
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
@@ -162,13 +171,17 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
     });
   } catch (const std::exception& e) {
     broken = words_of(e);
+  } catch (...) {
+    broken = "something that is not a std::exception was thrown";
   }
   {
     const std::lock_guard lock(c->mutex);
-    act(*c, pass, pass->completed(), todo);
-    for (const auto rank : unreachable) act(*c, pass, pass->lost(rank), todo);
+    step(*c, pass, todo, [&] { return pass->completed(); });
+    for (const auto rank : unreachable) {
+      step(*c, pass, todo, [&] { return pass->lost(rank); });
+    }
     if (!broken.empty()) {
-      act(*c, pass, pass->give_up(autograd::abort_reason::failed, broken), todo);
+      step(*c, pass, todo, [&] { return pass->give_up(autograd::abort_reason::failed, broken); });
     }
   }
   finish(c, std::move(todo));
@@ -192,10 +205,13 @@ rpc_error live_autograd_service<T>::failure_of(const context_state& c,
     const std::lock_guard lock(c.mutex);
     if (c.released) return rpc_error(c.gone);
   }
-  if (why.reason == autograd::abort_reason::lost)
+  errc code = errc::autograd_pass_aborted;
+  if (why.reason == autograd::abort_reason::lost) {
     text = "worker '" + who + "' was lost in backward";
-  const errc code =
-      why.reason == autograd::abort_reason::lost ? errc::peer_died : errc::autograd_pass_aborted;
+    code = errc::peer_died;
+  } else if (why.reason == autograd::abort_reason::misused) {
+    code = errc::invalid_argument;
+  }
   return rpc_error(error(code, std::move(text), execution::executed).with([&](error_detail& d) {
     d.peer = who;
   }));
@@ -227,9 +243,9 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);
-    act(*state, pass, pass->begin(std::move(from)), todo);
+    state->passes.emplace(id, pass);
+    step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
   }
   finish(state, std::move(todo));
 
@@ -240,7 +256,10 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     {
       const std::lock_guard lock(state->mutex);
       open = !pass->over();
-      if (open) act(*state, pass, pass->give_up(autograd::abort_reason::cancelled, why), more);
+      if (open) {
+        step(*state, pass, more,
+             [&] { return pass->give_up(autograd::abort_reason::cancelled, why); });
+      }
     }
     finish(state, std::move(more));
     return open;
@@ -265,6 +284,8 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
                     execution::maybe_executed);
   }
   if (waiter->failure) throw failure_of(*state, *waiter->failure);
+  const std::lock_guard lock(state->mutex);
+  if (state->spoiled) throw rpc_error(state->spoiled);
 }
 
 template <class T>
@@ -276,7 +297,7 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
     ref<event> over;
     {
       const std::lock_guard lock(state->mutex);
-      if (state->released) throw rpc_error(state->gone);
+      state->check();
       if (!state->settling()) co_return state->gradients;
       if (!state->pass_over) state->pass_over = make_ref<event>();
       over = state->pass_over;
@@ -301,27 +322,19 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
 template <class T>
 expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) {
   using autograd::detail::broken_protocol;
-  std::span<const std::byte> what;
-  std::vector<at::Tensor> tensors;
+  autograd::unsealed came;
   try {
-    reader r = m.payload();
-    what = r.raw(r.count(1));
-    if (m.section(section_kind::tensors)) {
-      auto& table = m.record().get<tensor_table>();
-      table.on_received = [](std::span<at::Tensor>) {};  // gradients are no leaves
-      table.open(r);
-      tensors.assign(table.tensors().begin(), table.tensors().end());
-    }
-    r.finish();
+    came = autograd::unseal(m);
   } catch (const std::exception& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!what.empty() && tensors.empty()) {
-    const auto kind = static_cast<std::uint8_t>(what.front());
-    if (kind == autograd::detail::release_frame) return release_arrived(from, what.subspan(1));
-    if (kind == autograd::detail::joined_frame) return joined_arrived(from, what.subspan(1));
+  if (!came.what.empty() && came.tensors.empty()) {
+    const auto kind = static_cast<std::uint8_t>(came.what.front());
+    const auto body = came.what.subspan(1);
+    if (kind == autograd::detail::release_frame) return release_arrived(from, body);
+    if (kind == autograd::detail::joined_frame) return joined_arrived(from, body);
   }
-  auto message = autograd::decode(what);
+  auto message = autograd::decode(came.what);
   if (!message) return broken_protocol("an autograd frame that is no message");
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
@@ -335,7 +348,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(tensors));
+  return control_arrived(from, *message, std::move(came.tensors));
 }
 
 template <class T>
@@ -386,7 +399,21 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     known = !context->released;
     if (known) pass = admit(*context, what, todo);
     if (pass && *pass) {
-      act(*context, *pass, (*pass)->arrive(from.rank(), what.body, std::move(tensors)), todo);
+      if (commits_by_computing(*context, **pass, what.body)) {
+        // Not on the thread that reads links. Until then gradients() waits.
+        asio::post(me_.pool(),
+                   [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
+                     after more;
+                     {
+                       const std::lock_guard again(context->mutex);
+                       step(*context, p, more, [&] { return p->arrive(rank, body); });
+                     }
+                     finish(context, std::move(more));
+                   });
+        return {};
+      }
+      step(*context, *pass, todo,
+           [&] { return (*pass)->arrive(from.rank(), what.body, std::move(tensors)); });
     }
   }
   if (!known) {
@@ -399,6 +426,10 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     return {};
   }
   const auto violation = std::exchange(todo.violation, std::nullopt);
+  if (!todo.refusal.empty()) {
+    refuse(from.rank(), what.pass, todo.refusal);
+    if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, todo.refusal);
+  }
   finish(context, std::move(todo));
   if (!pass) {
     refuse(from.rank(), what.pass, pass.error().detail().text);
@@ -408,6 +439,17 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
   }
   return {};
+}
+
+/// This message is the last that a pass waits for, and what it adds must be summed up.
+template <class T>
+bool live_autograd_service<T>::commits_by_computing(const context_state& c,
+                                                    autograd::local_pass& pass,
+                                                    const autograd::control_body& body) {
+  const bool last = std::holds_alternative<autograd::end_message>(body) ||
+                    std::holds_alternative<autograd::done_message>(body);
+  return last && pass.plan().phase() == autograd::wave_phase::settled &&
+         c.gradients.overlaps(pass.gradients());
 }
 
 /// The pass that a message is about, made if it is new; null if there is nothing to do. Under the
@@ -424,13 +466,18 @@ live_autograd_service<T>::admit(context_state& c, const autograd::control& what,
   case autograd::admission::fresh:
     break;
   case autograd::admission::stale:
+    if (std::holds_alternative<autograd::need_message>(what.body)) {
+      todo.refusal = "the pass is over on worker '" + me_.name() + "'";
+    }
     return nullptr;
   case autograd::admission::refuse:
     return broken_protocol("an autograd frame of an unknown pass");
   }
   if (c.passes.size() >= most_passes) {
-    return broken_protocol(std::to_string(most_passes) +
-                           " passes are under way in one autograd context");
+    c.ended.add(what.pass);
+    todo.refusal = std::to_string(most_passes) +
+                   " passes are under way in this autograd context on worker '" + me_.name() + "'";
+    return nullptr;
   }
   auto pass =
       std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
@@ -456,7 +503,9 @@ void live_autograd_service<T>::down(link& peer, const error&) {
       const std::lock_guard lock(context->mutex);
       context->joined.erase(peer.rank());
       const auto passes = context->passes;
-      for (const auto& [which, pass] : passes) act(*context, pass, pass->lost(peer.rank()), todo);
+      for (const auto& [which, pass] : passes) {
+        step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
+      }
     }
     finish(context, std::move(todo));
     if (context->creator == peer.rank()) {

@@ -225,6 +225,9 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
     stack.pop_back();
     const auto elsewhere = follow(g, n, edge_to);
     if (!elsewhere) continue;
+    if (std::string why = misuse_of(*elsewhere); !why.empty()) {
+      return give_up({self_, abort_reason::misused, std::move(why)}, self_, out);
+    }
     if (elsewhere->peer == self_) {
       return give_up({self_, abort_reason::refused,
                       "worker " + std::to_string(self_) + " has lost its message " +
@@ -252,11 +255,24 @@ std::optional<peer_message> wave::follow(G& g, node_index n, F&& visit) const {
     g.next(n, visit);
     return std::nullopt;
   }
-  if (received->peer != self_) return received;
+  if (received->peer != self_ || !misuse_of(*received).empty()) return received;
   const auto point = g.send(received->message);
   if (!point || point->peer != self_) return received;
   visit(point->node);
   return std::nullopt;
+}
+
+inline std::string wave::misuse_of(const peer_message& m) const {
+  if (m.message != 0 && m.context == pass_.context) return {};
+  const std::string tensor = "a tensor that came from worker " + std::to_string(m.peer);
+  if (m.message == 0) {
+    return tensor +
+           " was not recorded, so its history there is lost: make the call inside autograd::scope, "
+           "or detach() its result";
+  }
+  return tensor +
+         " belongs to another autograd context, and gradients do not flow from one context into "
+         "another: detach() what is carried over, or compute it anew inside this scope";
 }
 
 inline bool wave::visit(node_index n) {
@@ -277,23 +293,28 @@ void wave::maybe_run(G& g, outputs& out) {
 
 template <graph G>
 void wave::run_early(G& g, std::span<const node_index> roots, outputs& out) {
+  const std::size_t affordable = 256 + 4 * needed_nodes_;
+  if (g.messages(self_) > affordable) return;
   std::vector<node_index> stack;
+  std::size_t met = 0;
   const auto meet = [&](node_index n) {
     if (n >= open_.size()) open_.resize(n + std::size_t{1});
-    if (!open_[n]) stack.push_back(n);
+    if (open_[n]) return;
+    stack.push_back(n);
     open_[n] = true;
+    ++met;
   };
-  g.freeze([&](const send_point& p) {
+  g.each_send([&](const send_point& p) {
     if (p.peer != self_) meet(p.node);
   });
-  while (!stack.empty()) {
+  while (!stack.empty() && met <= affordable) {
     const node_index n = stack.back();
     stack.pop_back();
     follow(g, n, meet);
   }
-  if (std::all_of(roots.begin(), roots.end(), [&](node_index n) { return may_grow(n); })) {
-    return open_.clear();
-  }
+  const auto grows = [&](node_index n) { return may_grow(n); };
+  if (!stack.empty() || std::all_of(roots.begin(), roots.end(), grows)) return open_.clear();
+  g.freeze();
   out.emplace_back(launch{});
 }
 

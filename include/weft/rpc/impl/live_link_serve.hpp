@@ -48,6 +48,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     if (auto* setup = call->in.record().find<scope_setup>()) {
       call->autograd = std::move(setup->autograd);
       call->mode = std::move(setup->mode);
+      call->failure = std::move(setup->refused);
     }
     {
       const std::lock_guard lock(mutex_);
@@ -92,7 +93,7 @@ void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
 
 template <class T>
 void live_link<T>::dispatch(const ref<invocation>& call) {
-  if (!call->function) return run_here(call);
+  if (call->failure) return run_here(call);
   if (const auto* target = call->in.record().find<call_target>()) {
     if (target->unmade) return wait_for_object(call);
     if (target->failure) return fail_with_object(call, *target);

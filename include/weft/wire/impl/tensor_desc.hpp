@@ -24,9 +24,10 @@ inline constexpr std::size_t tensor_section_head = 8;
   }
   const std::size_t item = item_size(d.dtype);
   if (item == 0) return "an unknown dtype";
-  const int known = d.layout == tensor_layout::sparse_coo ? tensor_requires_grad | tensor_coalesced
-                                                          : tensor_requires_grad;
+  const int any = tensor_requires_grad | tensor_computed;
+  const int known = d.layout == tensor_layout::sparse_coo ? any | tensor_coalesced : any;
   if ((d.flags & ~known) != 0) return "unknown flags";
+  if ((d.flags & any) == tensor_computed) return "a history of a tensor that requires no grad";
   if ((d.flags & tensor_requires_grad) != 0 && !is_differentiable(d.dtype)) {
     return "a tensor that requires grad but is not floating point";
   }

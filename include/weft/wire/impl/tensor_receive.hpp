@@ -90,8 +90,15 @@ auto tensor_unpacker<T>::of(std::uint32_t buffer) -> const memory& {
   return m;
 }
 
+/// Whether the libtorch of this program has that dtype; an older one lacks the latest.
+[[nodiscard]] inline bool known_here(std::uint8_t dtype) {
+  return dtype < static_cast<std::uint8_t>(c10::ScalarType::Undefined) &&
+         c10::elementSize(static_cast<c10::ScalarType>(dtype)) == item_size(dtype);
+}
+
 template <class T>
 at::Tensor tensor_unpacker<T>::strided(const tensor_desc& d) {
+  if (!known_here(d.dtype)) reader_.fail("a tensor of a dtype that this program's libtorch lacks");
   const auto type = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(d.dtype));
   const c10::DispatchKeySet keys(c10::DispatchKey::CPU);
   c10::Storage storage;
@@ -199,11 +206,15 @@ void live_tensor_table<T>::open(reader& r) {
   tensor_unpacker<T> unpack(r, blobs);
   std::vector<at::Tensor> all(total);
   std::vector<std::uint32_t> with_grad;
+  std::vector<bool> computed;  // of those
   tensor_desc d;
   for (std::uint32_t i = 0; i < total; ++i) {
     (void)descs.next(d, blobs);
     if (d.layout == tensor_layout::strided) all[i] = unpack.strided(d);
-    if ((d.flags & tensor_requires_grad) != 0) with_grad.push_back(i);
+    if ((d.flags & tensor_requires_grad) != 0) {
+      with_grad.push_back(i);
+      computed.push_back((d.flags & tensor_computed) != 0);
+    }
     unpack.note_bools(d);
   }
   unpack.check_bools();
@@ -218,7 +229,7 @@ void live_tensor_table<T>::open(reader& r) {
   if (on_received && !with_grad.empty()) {
     std::vector<at::Tensor> chosen;
     for (const std::uint32_t i : with_grad) chosen.push_back(all[i]);
-    on_received(chosen);
+    on_received(chosen, computed);
     for (std::size_t k = 0; k < chosen.size(); ++k) all[with_grad[k]] = std::move(chosen[k]);
   } else {
     for (const std::uint32_t i : with_grad) all[i].set_requires_grad(true);

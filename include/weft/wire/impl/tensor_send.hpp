@@ -54,7 +54,12 @@ template <class>
 class tensor_packer {
  public:
   void add(const at::Tensor& t) {
-    add(t, t.defined() && t.requires_grad() ? tensor_requires_grad : std::uint8_t{0});
+    std::uint8_t flags = 0;
+    if (t.defined() && t.requires_grad()) {
+      flags = tensor_requires_grad;
+      if (!t.is_leaf()) flags |= tensor_computed;
+    }
+    add(t, flags);
   }
   // The sparse tensors' indices and values, after all that the payload names.
   void add_parts();

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSL-1.0
+// Frames of kind autograd: a message's bytes, and gradients as the tensors of the frame.
+#pragma once
+
+#include <weft/wire/frame.hpp>
+#include <weft/wire/limits.hpp>
+#include <weft/wire/message.hpp>
+#include <weft/wire/tensor.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weft::autograd {
+
+/// Throws `rpc_error` for gradients that cannot travel or are too large.
+[[nodiscard]] inline frame seal(std::span<const std::byte> what, const limits& bounds,
+                                std::span<const at::Tensor> tensors = {}) {
+  message m(bounds);
+  m.payload().count(what.size());
+  m.payload().raw(what.data(), what.size());
+  if (!tensors.empty()) {
+    auto& table = m.record().get<tensor_table>();
+    std::uint32_t place = 0;
+    for (const at::Tensor& t : tensors) {
+      // Each has a place of its own, also if two of them are one tensor.
+      if (table.add(t) != place) table.add(t.detach());
+      ++place;
+    }
+  }
+  frame_header header;
+  header.kind = frame_kind::autograd;
+  return std::move(m).finish(header);
+}
+
+/// What came: `what` points into the message; nobody else holds the tensors, which may share
+/// memory with each other and, inside one process, with the sender's.
+struct unsealed {
+  std::span<const std::byte> what;
+  std::vector<at::Tensor> tensors;
+};
+/// Of a message that was checked. Throws if its bytes are no such frame.
+[[nodiscard]] inline unsealed unseal(incoming_message& m) {
+  unsealed out;
+  reader r = m.payload();
+  out.what = r.raw(r.count(1));
+  if (m.section(section_kind::tensors)) {
+    auto& table = m.record().get<tensor_table>();
+    table.on_received = [](std::span<at::Tensor>, const auto&) {};  // gradients are no leaves
+    table.open(r);
+    out.tensors = table.take();
+  }
+  r.finish();
+  return out;
+}
+
+}  // namespace weft::autograd
