@@ -269,9 +269,9 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
   again_.reset();
   over_.reset();
   // What was cut still has to be told, and what failed still has to end.
-  const time_point now = env_.time.now();
-  if (!ends_by_) ends_by_ = now + options_.shutdown_deadline;
-  const time_point deadline = std::max(*ends_by_, now + std::chrono::seconds(1));
+  const time_point over = env_.time.now();
+  if (!ends_by_) ends_by_ = over + options_.shutdown_deadline;
+  const time_point deadline = std::max(*ends_by_, over + std::chrono::seconds(1));
   error result;
   if (const auto& failure = run_.failure()) {
     const auto& [who, why] = *failure;
