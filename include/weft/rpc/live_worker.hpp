@@ -41,6 +41,8 @@ class live_worker final : public worker {
   /// What a handler of a user's threw out of the io_context: it ends the run as if main had. On the
   /// worker's thread.
   void handler_threw(const std::exception_ptr& what);
+  /// The run is over: links that end from now on are no losses. Worker's thread.
+  [[nodiscard]] bool leaving() const noexcept { return leaving_; }
   /// Until when the run, or what is left of it, must have ended; nothing before its end has begun.
   [[nodiscard]] std::optional<time_point> ends_by() const noexcept { return ends_by_; }
   /// The sentence about each plain function that still runs.
@@ -57,6 +59,11 @@ class live_worker final : public worker {
     for (const auto& s : services_) {
       if (s) s->detach();
     }
+  }
+  /// Destroys the coroutines that wait for replies: each holds its link, which holds it. Asio does
+  /// so by the contexts, so their work is dropped after this.
+  void drop_calls() noexcept {
+    for (const ref<live_link<T>>& l : links_) l->drop_calls();
   }
   void add_service(service_slot slot, std::unique_ptr<service> s) {
     services_[static_cast<std::size_t>(slot)] = std::move(s);
@@ -139,6 +146,7 @@ class live_worker final : public worker {
   std::vector<ref<live_link<T>>> links_;
   run_state run_;
   ref<event> ended_ = make_ref<event>();
+  bool leaving_ = false;
   std::optional<time_point> ends_by_;
   std::optional<std::string> thrown_;  // by a handler
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named

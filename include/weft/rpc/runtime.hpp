@@ -125,7 +125,10 @@ class runtime {
       // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do
       // the transports' listeners: drop the work then, after that those, then the contexts.
       stop_threads();
-      if (me) me->detach();
+      if (me) {
+        me->detach();
+        me->drop_calls();
+      }
       context.drop_work();
       for (auto& c : io) c->drop_work();
       me.reset();

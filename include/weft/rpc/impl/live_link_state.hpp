@@ -200,7 +200,7 @@ void live_link<T>::finish_loss() noexcept {
   line_.wake_all();
   try {
     close_waiting();
-    me_.each_service([&](service& s) { s.down(*this, why); });
+    if (!me_.leaving()) me_.each_service([&](service& s) { s.down(*this, why); });
     me_.lost(*this, why);
   } catch (...) {
     me_.shutdown(caught(me_, execution::maybe_executed));

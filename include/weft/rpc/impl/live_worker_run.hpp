@@ -93,7 +93,10 @@ void live_worker<T>::act(const run_state::actions& todo) {
     const auto& [rank, why] = *todo.lose;
     links_[rank]->lose(error(errc::peer_died, why, execution::maybe_executed, origin::transport));
   }
-  if (todo.end) ended_->set();
+  if (todo.end) {
+    ended_->set();
+    leaving_ = true;
+  }
   if (todo.count) {
     bound_the_end();
     act(run_.counted(*todo.count, report()));
@@ -277,8 +280,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     const auto& [who, why] = *failure;
     result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
                  .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
-    // The one to blame first: whatever waits for several peers then names it, and nobody waits to
-    // tell it what it will not hear.
+    // Nobody waits to tell it what it will not hear.
     if (who != rank() && rank() != 0) links_[who]->lose(result);
     auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
     if (rank() == 0) {
@@ -293,14 +295,9 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     }
     const error ending(errc::peer_died,
                        "the run ended: worker '" + members_.members[who].name + "': " + why);
+    // The others are well: calls to them end, but no service may think that they are gone.
     for (const ref<live_link<T>>& l : links_) {
-      if (l->rank() == rank()) continue;
-      const error& reason = l->rank() == who ? result : ending;
-      if (rank() == 0) {
-        l->fail_calls(reason);
-      } else {
-        l->lose(reason);
-      }
+      if (l->rank() != rank()) l->fail_calls(l->rank() == who ? result : ending);
     }
     // Whoever waits for a call hears why it failed before it hears that all is over.
     co_await until(soon(), [this] {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+// What services hear of links when a run ends.
+#include <weft/core/event.hpp>
+
+#include <map>
+#include <mutex>
+#include <rpc/cluster_bodies.hpp>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+namespace ending_services {
+
+using namespace weft::testing;
+using weft::worker;
+
+/// Remembers whose links were lost, by the worker that lost them.
+struct witness final : weft::service {
+  static constexpr weft::service_slot slot = weft::service_slot::reserved2;
+  explicit witness(worker&) {}
+  void down(weft::link& peer, const weft::error&) override {
+    const std::lock_guard lock(mutex());
+    lost()[peer.self().rank()].insert(peer.rank());
+  }
+  static std::mutex& mutex() {
+    static std::mutex it;
+    return it;
+  }
+  static std::map<std::uint32_t, std::set<std::uint32_t>>& lost() {
+    static std::map<std::uint32_t, std::set<std::uint32_t>> it;
+    return it;
+  }
+};
+
+int add(int a, int b) { return a + b; }
+asio::awaitable<void> wait_for_ever() {
+  const auto never = weft::make_ref<weft::event>();
+  co_await weft::event::async_wait(never, asio::use_awaitable);
+}
+
+TEST_CASE("ending: services hear of the loss of whoever failed, and of nobody else's") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    for (const std::uint32_t who : {0u, 2u}) {
+      CAPTURE(io_threads);
+      CAPTURE(who);
+      witness::lost().clear();
+      {
+        cluster_with<witness> workers(4, over::tcp, with_io_threads(io_threads));
+        const auto ends = workers.run([who](worker& me) -> asio::awaitable<void> {
+          for (std::uint32_t r = 0; r < 4; ++r) co_await me.peer(r).call<&add>(1, 1);
+          if (me.rank() == who) throw std::runtime_error("over");
+          co_await me.peer(who).call<&wait_for_ever>(weft::within(std::chrono::hours(1)));
+        });
+        for (const auto& e : ends) CHECK(e);
+      }
+      for (const auto& [by, lost] : witness::lost()) {
+        CAPTURE(by);
+        if (by == who) continue;  // it leaves, and hears no more
+        for (const std::uint32_t peer : lost) CHECK(peer == who);
+      }
+    }
+  }
+}
+
+}  // namespace ending_services
