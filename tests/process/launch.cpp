@@ -157,13 +157,15 @@ TEST_CASE("launch: the main that threw is named, whoever exits first") {
 }
 
 TEST_CASE("launch: one that dies before it meets the others ends the run, by name") {
-  for (const std::string rank : {"0", "1"}) {
-    child run({party, "absent-" + rank, "20"});
-    CHECK(run.wait() == 1);
-    INFO(run.output());
-    CHECK(verdict(run) == "weft: worker 'worker" + rank + "' (rank " + rank +
-                              ") was killed by signal 9 (Killed); the run ends");
-    CHECK(all_gone(run.pids()));
+  child first({party, "absent-0", "20"});
+  child second({party, "absent-1", "20"});
+  for (child* run : {&first, &second}) {
+    const std::string rank = run == &first ? "0" : "1";
+    CHECK(run->wait() == 1);
+    INFO(run->output());
+    CHECK(verdict(*run) == "weft: worker 'worker" + rank + "' (rank " + rank +
+                               ") was killed by signal 9 (Killed); the run ends");
+    CHECK(all_gone(run->pids()));
   }
 }
 

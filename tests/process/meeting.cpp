@@ -230,17 +230,25 @@ TEST_CASE("meeting: at a store, who is missing is named to all") {
 }
 
 TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds the store") {
-  for (const int signal : {SIGKILL, SIGSTOP}) {
-    const place p;
-    store_at at;
-    children run;
-    for (const int r : {0, 1}) run.push_back(start(p, "greet", r, 3, at.environment(), "15"));
+  const place p;
+  store_at stores[2];
+  children runs[2];
+  for (const int which : {0, 1}) {
+    for (const int r : {0, 1}) {
+      runs[which].push_back(start(p, "greet", r, 3, stores[which].environment(), "15"));
+    }
+  }
+  for (const int which : {0, 1}) {
+    store_at& at = stores[which];
     REQUIRE(eventually([&] { return at.has("worker/0") && at.has("worker/1"); }));
-    run[0]->kill(signal);
-    CHECK(run[1]->wait() == 1);
-    INFO(run[1]->output());
-    CHECK(run[1]->said("the store at 127.0.0.1:" + at.port + ", which rank 0 holds,"));
-    run[0]->kill(SIGKILL);
+    runs[which][0]->kill(which == 0 ? SIGKILL : SIGSTOP);
+  }
+  for (const int which : {0, 1}) {
+    child& survivor = *runs[which][1];
+    CHECK(survivor.wait() == 1);
+    INFO(survivor.output());
+    CHECK(survivor.said("the store at 127.0.0.1:" + stores[which].port + ", which rank 0 holds,"));
+    runs[which][0]->kill(SIGKILL);
   }
 }
 
@@ -257,8 +265,12 @@ TEST_CASE("meeting: nobody behind MASTER_ADDR, or somebody who is no store, with
   REQUIRE(::getsockname(mute, reinterpret_cast<sockaddr*>(&address), &length) == 0);
   store_at silent;
   silent.port = std::to_string(ntohs(address.sin_port));
+  children both;
   for (store_at* at : {&nobody, &silent}) {
-    const auto c = start(p, "greet", 1, 2, at->environment(), "4");
+    both.push_back(start(p, "greet", 1, 2, at->environment(), "4"));
+  }
+  for (store_at* at : {&nobody, &silent}) {
+    const auto& c = both[at == &nobody ? 0 : 1];
     CHECK(c->wait() == 1);
     INFO(c->output());
     CHECK(c->said("the store at 127.0.0.1:" + at->port + ", which rank 0 holds,"));

@@ -121,7 +121,7 @@ TEST_CASE("meeting file: what dead runs left is no run, and is removed") {
 
 TEST_CASE("meeting file: one who came and died ends the meeting at once, for all, by name") {
   const place p;
-  const weft::detail::time_left patience(60s);
+  const weft::detail::countdown patience(60s);
   std::optional<weft::detail::meeting_file> seat;
   seat.emplace(weft::detail::find_seat(p.folder, "run", 1, 4, "b", patience));
   auto waiting = come(p, "run", 0, 4, "a");

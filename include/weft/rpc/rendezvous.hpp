@@ -86,7 +86,7 @@ namespace detail {
 /// The keys of one meeting, and who says what in them.
 class store_meeting {
  public:
-  store_meeting(c10d::Store& store, std::uint32_t rank, std::uint32_t size, const time_left& left)
+  store_meeting(c10d::Store& store, std::uint32_t rank, std::uint32_t size, const countdown& left)
       : store_(store), rank_(rank), size_(size), left_(left) {
     for (std::uint32_t r = 0; r < size; ++r) keys_.push_back("worker/" + std::to_string(r));
   }
@@ -143,7 +143,7 @@ class store_meeting {
       verdict = {{"failed", e.error().detail().text}, {"code", e.error().code().value()}};
       store_.set("verdict", to_store(verdict.dump()));
       // With this process the store may go: those who wait are told before.
-      const time_left patience(std::chrono::seconds(1));
+      const countdown patience(std::chrono::seconds(1));
       const auto there = registered();
       const auto others = std::count(there.begin(), there.end(), true) - 1;
       while (store_.add("heard", 0) < others && !patience.over()) {
@@ -210,7 +210,7 @@ class store_meeting {
   c10d::Store& store_;
   std::uint32_t rank_;
   std::uint32_t size_;
-  const time_left& left_;
+  const countdown& left_;
   std::vector<std::string> keys_;
 };
 
@@ -321,7 +321,7 @@ inline store_ptr open_store(const placement& where, duration deadline) {
 
 inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32_t size,
                              member self, duration deadline, random_source& random) {
-  const detail::time_left left(deadline);
+  const detail::countdown left(deadline);
   return detail::store_meeting(store, rank, size, left).run(std::move(self), random);
 }
 
@@ -330,7 +330,7 @@ inline meeting meet(const placement& where, member self, duration deadline, rand
     return {detail::meet_on_this_host(where, std::move(self), deadline, random), nullptr};
   }
   auto work = [=]() mutable {
-    const detail::time_left left(deadline);
+    const detail::countdown left(deadline);
     store_ptr store = open_store(where, deadline);
     membership all =
         detail::store_meeting(*store, where.rank, where.size, left).run(std::move(self), random);

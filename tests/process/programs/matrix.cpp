@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
   matrix::victim = static_cast<std::uint32_t>(std::stoul(argv[3]));
   weft::options o;
   o.pool_threads = 4;  // of which two sleep
-  o.rendezvous_deadline = std::chrono::seconds(matrix::stage == "rendezvous" ? 10 : 60);
+  o.rendezvous_deadline = std::chrono::seconds(matrix::stage == "rendezvous" ? 8 : 60);
   o.shutdown_deadline = std::chrono::seconds(5);
   o.stall_limit = std::chrono::seconds(5);
   o.lost_after = std::chrono::seconds(4);

@@ -79,9 +79,9 @@ inline std::string run_key(const placement& where) {
 namespace detail {
 
 /// How long an operation may still take.
-class time_left {
+class countdown {
  public:
-  explicit time_left(duration all) : all_(all), until_(time_.now() + all) {}
+  explicit countdown(duration all) : all_(all), until_(time_.now() + all) {}
   [[nodiscard]] std::chrono::milliseconds now() const {
     return std::max(std::chrono::milliseconds(0),
                     std::chrono::ceil<std::chrono::milliseconds>(until_ - time_.now()));
@@ -107,7 +107,7 @@ class time_left {
 /// The folder, locked: nobody else takes a seat or removes a file meanwhile.
 class locked_folder {
  public:
-  locked_folder(std::filesystem::path path, const time_left& left) : path_(std::move(path)) {
+  locked_folder(std::filesystem::path path, const countdown& left) : path_(std::move(path)) {
     for (;;) {
       if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
         meeting_failed("cannot make the folder", path_, errno);
@@ -235,7 +235,7 @@ class meeting_file {
 [[nodiscard]] inline meeting_file find_seat(const std::filesystem::path& folder,
                                             const std::string& key, std::uint32_t rank,
                                             std::uint32_t size, const std::string& line,
-                                            const time_left& left) {
+                                            const countdown& left) {
   const locked_folder locked(folder, left);
   std::vector<std::string> names;
   std::error_code ec;
@@ -278,7 +278,7 @@ inline std::vector<std::string> meet_in_file(const std::filesystem::path& folder
                                              const std::string& key, std::uint32_t rank,
                                              std::uint32_t size, const std::string& line,
                                              duration deadline) {
-  const detail::time_left left(deadline);
+  const detail::countdown left(deadline);
   const detail::meeting_file file = detail::find_seat(folder, key, rank, size, line, left);
   auto texts = [](detail::meeting_file::content& all) {
     std::vector<std::string> out;
@@ -290,7 +290,7 @@ inline std::vector<std::string> meet_in_file(const std::filesystem::path& folder
     auto now = file.read(size);
     if (now.complete()) {
       try {
-        const detail::locked_folder locked(folder, detail::time_left(moment));
+        const detail::locked_folder locked(folder, detail::countdown(moment));
         file.remove();
       } catch (const rpc_error&) {
         // Somebody who was stopped keeps the lock. Whoever comes next removes the file.
@@ -304,7 +304,7 @@ inline std::vector<std::string> meet_in_file(const std::filesystem::path& folder
     }
     // Under the lock nobody comes any more: either all are there by now, or this is the end for
     // all. Who leaves after all have come is not mistaken for dead.
-    const detail::locked_folder locked(folder, detail::time_left(moment));
+    const detail::locked_folder locked(folder, detail::countdown(moment));
     now = file.read(size);
     const auto dead = file.died(now, rank);
     if (!now.complete() && !now.given_up && !dead && !over) continue;
