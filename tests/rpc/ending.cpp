@@ -277,7 +277,7 @@ TEST_CASE("ending: a worker whose greeting rank 0 refused for another one ends b
   workers.start([](worker&) -> asio::awaitable<void> { co_return; });
   raw_peer zero = there.accept();
   CHECK(zero.read());
-  CHECK(zero.send(weft::refusal_frame(weft::error(errc::closed, "another one stays"))));
+  CHECK(zero.send(weft::detail::refusal_frame_of(weft::error(errc::closed, "another one stays"))));
   const auto ends = workers.join();
   CHECK(says(ends[0], "'worker1'"));
   CHECK(says(ends[0], "not greeted"));

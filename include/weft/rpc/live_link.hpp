@@ -175,6 +175,7 @@ class live_link final : public link, public frame_sink {
   bool dialing_ = false;
   bool wanted_ = false;  // to be connected though nothing waits to be sent
   unsigned tries_ = 0;
+  bool told_ = true;               // services hear of its loss
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
   send_window window_;
   receive_window granted_;

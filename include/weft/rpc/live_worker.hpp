@@ -63,7 +63,10 @@ class live_worker final : public worker {
   /// Destroys the coroutines that wait for replies: each holds its link, which holds it. Asio does
   /// so by the contexts, so their work is dropped after this.
   void drop_calls() noexcept {
-    for (const ref<live_link<T>>& l : links_) l->drop_calls();
+    for (const ref<live_link<T>>& l : links_) {
+      l->drop_calls();
+      l->drop_waiting();
+    }
   }
   void add_service(service_slot slot, std::unique_ptr<service> s) {
     services_[static_cast<std::size_t>(slot)] = std::move(s);
@@ -146,7 +149,7 @@ class live_worker final : public worker {
   std::vector<ref<live_link<T>>> links_;
   run_state run_;
   ref<event> ended_ = make_ref<event>();
-  bool leaving_ = false;
+  std::atomic<bool> leaving_{false};
   std::optional<time_point> ends_by_;
   std::optional<std::string> thrown_;  // by a handler
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named

@@ -175,6 +175,7 @@ void live_link<T>::lose(error reason) noexcept {
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
     home = io_;
+    told_ = !me_.leaving();
   }
   // Behind what is being read, then behind what was handed over: the loss comes last.
   try {
@@ -200,7 +201,7 @@ void live_link<T>::finish_loss() noexcept {
   line_.wake_all();
   try {
     close_waiting();
-    if (!me_.leaving()) me_.each_service([&](service& s) { s.down(*this, why); });
+    if (told_) me_.each_service([&](service& s) { s.down(*this, why); });
     me_.lost(*this, why);
   } catch (...) {
     me_.shutdown(caught(me_, execution::maybe_executed));
