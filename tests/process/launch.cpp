@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Real processes, started by weft, by torchrun and by mpirun; killed, interrupted, orphaned.
+#include <weft/wire/header.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -174,6 +176,15 @@ TEST_CASE("launch: a worker that is stopped after the run does not hold up its e
   CHECK(run.wait() == 1);  // shutdown deadline 1 s, grace 10 s; a child's patience is 120 s
   INFO(run.output());
   CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) did not end with the run; it is killed");
+  CHECK(all_gone(run.pids()));
+}
+
+TEST_CASE("launch: a worker that is stopped during the run is named by those who miss it") {
+  if (weft::wire_version < 2) return;  // which has no pings: nobody would notice
+  child run({party, "freeze"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(verdict(run).starts_with("weft: worker 'worker1' (rank 1) was lost: "));
   CHECK(all_gone(run.pids()));
 }
 

@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   weft::options o;
   o.workers = 3;
   o.rendezvous_deadline = std::chrono::seconds(argc > 2 ? std::stoi(argv[2]) : 60);
+  if (party::deed == "freeze") o.lost_after = std::chrono::seconds(4);
   if (party::deed == "stop") o.shutdown_deadline = std::chrono::seconds(1);
   if (const std::string rank = weft::detail::environment_text("RANK").value_or("");
       party::deed.starts_with("absent-") && party::deed.substr(7) == rank) {
