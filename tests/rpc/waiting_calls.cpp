@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 namespace {
 
 using call = std::unique_ptr<int>;
-using table = waiting_calls<call>;
+using table = waiting_calls<call, std::chrono::steady_clock::time_point>;
 const table::time_point t0{};
 
 call make(int n) { return std::make_unique<int>(n); }

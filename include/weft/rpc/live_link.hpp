@@ -185,7 +185,7 @@ class live_link final : public link, public frame_sink {
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
   std::mutex waiting_mutex_;  // guards the next two; nothing is called under it
-  waiting_calls<ref<waiting_call>> waiting_{most_waiting_calls};
+  waiting_calls<ref<waiting_call>, time_point> waiting_{most_waiting_calls};
   std::optional<time_point> waiting_watched_;  // the alarm rings then
   waiting_alarm waiting_alarm_{*this};         // worker's thread
 

@@ -10,7 +10,6 @@
 // Whoever gets a call from one of the four has it alone: it ends in exactly one way.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,11 +20,11 @@
 
 namespace weft::detail {
 
-/// `Call` is a movable handle, empty by default. Not thread-safe.
-template <class Call>
+/// `Call` is a movable handle, empty by default; `Time` is ordered. Not thread-safe.
+template <class Call, class Time>
 class waiting_calls {
  public:
-  using time_point = std::chrono::steady_clock::time_point;
+  using time_point = Time;
   using number = std::uint64_t;  ///< from 1, never used twice
 
   /// At most `most` wait at once.
