@@ -250,3 +250,4 @@ class live_autograd_service final : public autograd_service {
 
 #include <weft/autograd/impl/service.hpp>
 #include <weft/autograd/impl/service_backward.hpp>
+#include <weft/autograd/impl/service_receive.hpp>

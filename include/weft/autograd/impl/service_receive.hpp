@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/autograd/service.hpp: what comes from other workers, and their loss.
+#pragma once
+
+#include <weft/autograd/impl/service_backward.hpp>
+
+#include <utility>
+#include <variant>
+
+namespace weft {
+namespace detail {
+
+template <class T>
+expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) {
+  using autograd::detail::broken_protocol;
+  autograd::unsealed came;
+  try {
+    came = autograd::unseal(m);
+  } catch (const std::exception& e) {
+    return broken_protocol("an autograd frame: " + words_of(e));
+  }
+  if (!came.what.empty() && came.tensors.empty()) {
+    const auto kind = static_cast<std::uint8_t>(came.what.front());
+    const auto body = came.what.subspan(1);
+    if (kind == autograd::detail::release_frame) return release_arrived(from, body);
+    if (kind == autograd::detail::joined_frame) return joined_arrived(from, body);
+  }
+  auto message = autograd::decode(came.what);
+  if (!message) return broken_protocol("an autograd frame that is no message");
+  if (message->pass.initiator >= me_.world_size() ||
+      autograd::creator_of(message->pass.context) >= me_.world_size()) {
+    return broken_protocol("an autograd frame of a pass that cannot be");
+  }
+  if (auto* no = std::get_if<autograd::abort_message>(&message->body)) {
+    // Who takes the initiator for lost while it can be reached from here is cut off itself.
+    const auto first = message->pass.initiator;
+    const bool here = first == me_.rank() || me_.to(first).now() != link::state::down;
+    if (no->reason == autograd::abort_reason::lost && no->origin == first && here) {
+      no->origin = from.rank();
+    }
+  }
+  return control_arrived(from, *message, std::move(came.tensors));
+}
+
+template <class T>
+expected<void> live_autograd_service<T>::release_arrived(link& from,
+                                                         std::span<const std::byte> body) {
+  using autograd::detail::broken_protocol;
+  if (body.size() != 8) return broken_protocol("an autograd release of another length");
+  const auto id = detail::load<autograd::context_id>(body.data());
+  if (autograd::creator_of(id) != from.rank() || from.rank() == me_.rank()) {
+    return broken_protocol("an autograd release by another worker than the creator");
+  }
+  if (const auto context = find(id)) {
+    forget(context, "was released by its creator '" + from.name() + "'");
+  } else {
+    const std::lock_guard lock(mutex_);
+    released_.add(id);
+  }
+  return {};
+}
+
+template <class T>
+expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const std::byte> body) {
+  using autograd::detail::broken_protocol;
+  if (body.size() < 12) return broken_protocol("an autograd frame that is too short");
+  const auto id = detail::load<autograd::context_id>(body.data());
+  const auto ranks = autograd::detail::read_ranks(
+      body.subspan(12), detail::load<std::uint32_t>(body.data() + 8), me_.world_size());
+  const auto known = [&] {
+    const std::lock_guard lock(mutex_);
+    return autograd::serial_of(id) != 0 && autograd::serial_of(id) <= last_context_;
+  };
+  if (!ranks || autograd::creator_of(id) != me_.rank() || !known()) {
+    return broken_protocol("an autograd frame about a context that is not of this worker");
+  }
+  add_joined(id, *ranks);
+  return {};
+}
+
+template <class T>
+expected<void> live_autograd_service<T>::control_arrived(link& from, const autograd::control& what,
+                                                         std::vector<at::Tensor> tensors) {
+  const auto context = find(what.pass.context);
+  after todo;
+  expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
+  bool known = false;
+  if (context) {
+    const std::lock_guard lock(context->mutex);
+    known = !context->released;
+    if (known) pass = admit(*context, what, todo);
+    if (pass && *pass) {
+      if (commits_by_computing(*context, **pass, what.body)) {
+        // Not on the thread that reads links. Until then gradients() waits.
+        asio::post(me_.pool(),
+                   [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
+                     after more;
+                     {
+                       const std::lock_guard again(context->mutex);
+                       step(*context, p, more, [&] { return p->arrive(rank, body); });
+                     }
+                     finish(context, std::move(more));
+                   });
+        return {};
+      }
+      step(*context, *pass, todo,
+           [&] { return (*pass)->arrive(from.rank(), what.body, std::move(tensors)); });
+    }
+  }
+  if (!known) {
+    // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
+    if (std::holds_alternative<autograd::need_message>(what.body)) {
+      const std::string text = "the context " + absence(what.pass.context);
+      refuse(from.rank(), what.pass, text);
+      if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, text);
+    }
+    return {};
+  }
+  const auto violation = std::exchange(todo.violation, std::nullopt);
+  if (!todo.refusal.empty()) {
+    refuse(from.rank(), what.pass, todo.refusal);
+    if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, todo.refusal);
+  }
+  finish(context, std::move(todo));
+  if (!pass) {
+    refuse(from.rank(), what.pass, pass.error().detail().text);
+    return tl::unexpected(pass.error());
+  }
+  if (violation) {
+    return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
+  }
+  return {};
+}
+
+/// This message is the last that a pass waits for, and what it adds must be summed up.
+template <class T>
+bool live_autograd_service<T>::commits_by_computing(const context_state& c,
+                                                    autograd::local_pass& pass,
+                                                    const autograd::control_body& body) {
+  const bool last = std::holds_alternative<autograd::end_message>(body) ||
+                    std::holds_alternative<autograd::done_message>(body);
+  return last && pass.plan().phase() == autograd::wave_phase::settled &&
+         c.gradients.overlaps(pass.gradients());
+}
+
+/// The pass that a message is about, made if it is new; null if there is nothing to do. Under the
+/// context's lock.
+template <class T>
+expected<std::shared_ptr<autograd::local_pass>>
+live_autograd_service<T>::admit(context_state& c, const autograd::control& what, after& todo) {
+  using autograd::detail::broken_protocol;
+  if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
+  if (what.pass.initiator == me_.rank() && what.pass.number > c.last_pass) {
+    return broken_protocol("an autograd frame of a pass that was not begun");
+  }
+  switch (c.ended.admit(what, me_.rank())) {
+  case autograd::admission::fresh:
+    break;
+  case autograd::admission::stale:
+    if (std::holds_alternative<autograd::need_message>(what.body)) {
+      todo.refusal = "the pass is over on worker '" + me_.name() + "'";
+    }
+    return nullptr;
+  case autograd::admission::refuse:
+    return broken_protocol("an autograd frame of an unknown pass");
+  }
+  if (c.passes.size() >= most_passes) {
+    c.ended.add(what.pass);
+    todo.refusal = std::to_string(most_passes) +
+                   " passes are under way in this autograd context on worker '" + me_.name() + "'";
+    return nullptr;
+  }
+  auto pass =
+      std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
+  c.passes.emplace(what.pass, pass);
+  // Lost after this: `down` finds the pass, for it takes the same lock later.
+  if (me_.to(what.pass.initiator).now() == link::state::down) {
+    act(c, pass, pass->lost(what.pass.initiator), todo);
+    return nullptr;
+  }
+  return pass;
+}
+
+template <class T>
+void live_autograd_service<T>::down(link& peer, const error&) {
+  std::map<autograd::context_id, ref<context_state>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = contexts_;
+  }
+  for (const auto& [id, context] : all) {
+    after todo;
+    {
+      const std::lock_guard lock(context->mutex);
+      context->joined.erase(peer.rank());
+      const auto passes = context->passes;
+      for (const auto& [which, pass] : passes) {
+        step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
+      }
+    }
+    finish(context, std::move(todo));
+    if (context->creator == peer.rank()) {
+      forget(context, "ended with its creator '" + peer.name() + "'");
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace weft
