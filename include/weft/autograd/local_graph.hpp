@@ -109,8 +109,8 @@ inline node_index local_graph::index(const std::shared_ptr<torch::autograd::Node
 }
 
 inline std::optional<send_point> local_graph::send(message_id id) {
-  if (const auto met = known_send(id)) {
-    return send_point{*met, static_cast<const send_node&>(node(*met)).where().peer};
+  if (const auto known = known_send(id)) {
+    return send_point{*known, static_cast<const send_node&>(node(*known)).where().peer};
   }
   const auto node = frozen_ ? nullptr : sends_->find(id);
   if (!node) return std::nullopt;
