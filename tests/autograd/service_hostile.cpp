@@ -3,14 +3,10 @@
 // never a gradient that changed, and others are served on.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
-#include <weft/rpc/session.hpp>
-
-#include <asio/ip/tcp.hpp>
-#include <asio/write.hpp>
-
 #include <core/bounded_wait.hpp>
 #include <cstring>
 #include <map>
+#include <rpc/raw_peer.hpp>
 
 #include <poll.h>
 
@@ -84,23 +80,9 @@ class victim {
     for (const std::uint32_t r : {1u, 2u}) {
       strangers.emplace_back([this, r] {
         const std::string& endpoint = life_->members().members[0].addresses[0].endpoint;
-        const auto colon = endpoint.rfind(':');
-        asio::io_context io;
-        asio::ip::tcp::socket socket(io);
-        socket.connect({asio::ip::make_address(endpoint.substr(0, colon)),
-                        static_cast<std::uint16_t>(std::stoi(endpoint.substr(colon + 1)))});
-        weft::membership mine = life_->members();
-        mine.rank = r;
-        const auto hello = weft::greeting_frame(weft::frame_kind::hello, weft::introduce(mine, 0));
-        const auto head = hello.head.view();
-        asio::write(socket, asio::buffer(head.data(), head.size()));
-        asio::error_code closed;
-        std::vector<char> heard(64 * 1024);
-        for (weft::testing::bounded_wait until("the victim closes the link");
-             until.not_yet(!!closed);) {
-          pollfd wait{socket.native_handle(), POLLIN, 0};
-          if (::poll(&wait, 1, 1000) > 0) socket.read_some(asio::buffer(heard), closed);
-        }
+        weft::testing::raw_peer stranger(endpoint);
+        CHECK(stranger.greet(life_->members(), r, 0));
+        stranger.hear_out();
       });
     }
     static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {
@@ -123,7 +105,13 @@ class victim {
 
  private:
   std::unique_ptr<workers::life> life_ =
-      std::make_unique<workers::life>(1, over::tcp, with_pool(with_io_threads(1)), 2);
+      std::make_unique<workers::life>(1, over::tcp, with_pool(for_the_mute()), 2);
+  /// The strangers give no sign of life.
+  static weft::options for_the_mute() {
+    weft::options o = with_io_threads(1);
+    o.lost_after = {};
+    return o;
+  }
 };
 
 /// A frame and everything that is one step away from it.

@@ -109,6 +109,11 @@ class raw_peer {
     return out;
   }
 
+  /// Reads whatever comes, tensors too, until the other side closes.
+  void hear_out() {
+    while (more()) pending_.clear();  // bounded: `more` waits so long at most
+  }
+
   /// As the member `rank` of `all`, speaks to `to`; true if welcomed.
   bool greet(membership all, std::uint32_t rank, std::uint32_t to) {
     all.rank = rank;

@@ -84,7 +84,7 @@ class invocation final : public scope, public timed {
       : in(std::move(f), bounds), out(bounds), who(me, rank, name), from_(std::move(from)) {}
   ~invocation() override {
     done();
-    if (served_link) from_->forget(*this);
+    if (served_link || listed()) from_->forget(*this);  // it was dropped
   }
 
   incoming_message in;

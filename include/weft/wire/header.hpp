@@ -89,8 +89,9 @@
 //    2 rref      flags 1 (bit 0: a target, bit 1: a creation; both in requests only), then the
 //                target's rref_id 16, the creation 24, and count 4, count transfers of 24 bytes:
 //                the references of the payload, where they are numbers (rref/ledger_wire.hpp)
-//    3 autograd  context 8, message 8 (0: no tensor has a history), count 4, count ranks of 4
-//                bytes: who joined the context through this call (nobody in requests)
+//    3 autograd  context 8 (serial in the low 44 bits, creator in the high 20), message 8 (0: no
+//                tensor has a history), count 4, count ranks of 4 bytes: who joined the context
+//                through this call (nobody in requests)
 //    4 trace     not sent yet
 #pragma once
 

@@ -162,7 +162,6 @@ void live_link<T>::serve(const ref<invocation>& call) noexcept {
 
 template <class T>
 void live_link<T>::coroutine_ended(invocation& done) {
-  me_.deadlines().remove(done);
   forget(done);
 }
 
@@ -231,6 +230,7 @@ void live_link<T>::release_gated() noexcept {
 
 template <class T>
 void live_link<T>::forget(invocation& call) noexcept {
+  if (call.listed()) me_.deadlines().remove(call);  // only of a coroutine, so on its thread
   const std::lock_guard lock(mutex_);
   served_.remove(call);
   if (call.cost > 0) granted_.begun(std::exchange(call.cost, 0));

@@ -49,7 +49,7 @@ class frame_pipe : public ref_counted {
     }
     writer_waits_ = !batch.empty();
     const auto result = writer_waits_ ? written::blocked : written::everything;
-    wake(hold, std::exchange(reader_waits_, false) ? reader_.get() : nullptr);
+    wake(hold, std::exchange(reader_waits_, false) ? reader_ : nullptr);
     return result;
   }
   /// Moves all frames to the empty queue `out`. After `nothing` the reader is woken by the next.
@@ -61,7 +61,7 @@ class frame_pipe : public ref_counted {
     }
     queue_.swap(out);
     bytes_ = 0;
-    wake(hold, std::exchange(writer_waits_, false) ? writer_.get() : nullptr);
+    wake(hold, std::exchange(writer_waits_, false) ? writer_ : nullptr);
     return taken::frames;
   }
   /// True if `put` may take more; else the writer is woken when it may.
@@ -78,8 +78,8 @@ class frame_pipe : public ref_counted {
   void end() noexcept {
     std::unique_lock hold(lock_);
     ended_ = true;
-    parking* const reader = std::exchange(reader_waits_, false) ? reader_.get() : nullptr;
-    parking* const writer = std::exchange(writer_waits_, false) ? writer_.get() : nullptr;
+    const ref<parking> reader = std::exchange(reader_waits_, false) ? reader_ : nullptr;
+    const ref<parking> writer = std::exchange(writer_waits_, false) ? writer_ : nullptr;
     wake(hold, reader);
     wake(hold, writer);
   }
@@ -89,7 +89,8 @@ class frame_pipe : public ref_counted {
     return queue_.empty() || (queue_.size() < most_frames && bytes_ < most_bytes);
   }
 
-  static void wake(std::unique_lock<std::mutex>& hold, parking* waiter) noexcept {
+  /// Held: an end that moves to another io_context waits elsewhere from then on.
+  static void wake(std::unique_lock<std::mutex>& hold, const ref<parking>& waiter) noexcept {
     if (hold.owns_lock()) hold.unlock();
     if (waiter) waiter->wake();
   }
