@@ -81,6 +81,30 @@ asio::awaitable<void> flight(weft::worker& me, figures& out) {
   if (state.failure) std::rethrow_exception(state.failure);
 }
 
+/// One coroutine that always has so many calls started, and takes them in turn.
+asio::awaitable<void> window(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  std::vector<weft::future<std::string>> started;
+  for (std::size_t i = 0; i < in_flight; ++i) started.push_back(callee.start<&served::echo>(text));
+  throughput count;
+  const auto run = [&](std::chrono::milliseconds limit) -> asio::awaitable<void> {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (std::chrono::steady_clock::now() < until) {
+      for (auto& next : started) {
+        static_cast<void>(co_await std::move(next));
+        count.count();
+        next = callee.start<&served::echo>(text);
+      }
+    }
+  };
+  co_await run(std::chrono::milliseconds(300));
+  count.start();
+  co_await run(std::chrono::milliseconds(1000));
+  out = count.result();
+  for (auto& last : started) static_cast<void>(co_await std::move(last));
+}
+
 /// The peers that there are for a medium; each is run once a round for all rows that show it.
 struct peer_runs {
   run_ptr raw;
@@ -142,6 +166,9 @@ void add_call_rows(std::vector<row>& rows) {
     add(rows, "call.pool." + x + ".p50", "µs", pool, "p50", peers.one_by_one("p50"));
     add(rows, "call.flight64." + x + ".rate", "calls/s", many, "rate", peers.many("rate"));
     add(rows, "call.flight64." + x + ".cpu", "µs", many, "cpu", peers.many("cpu"));
+    const auto started = weft_run("call.window64." + x, over, one, 0, window);
+    add(rows, "call.window64.start." + x + ".rate", "calls/s", started, "rate",
+        {{"call", many, "rate"}});
     if (over != link_kind::tcp) continue;
 
     const auto empty_io = weft_run("call.empty.tcp io1", over, one, 1, one_by_one<&served::echo>);
@@ -151,6 +178,9 @@ void add_call_rows(std::vector<row>& rows) {
           peers.one_by_one(figure));
     }
     add(rows, "call.flight64.tcp.rate.io1", "calls/s", many_io, "rate", peers.many("rate"));
+    add(rows, "call.window64.start.tcp.rate.io1", "calls/s",
+        weft_run("call.window64.tcp io1", over, one, 1, window), "rate",
+        {{"call", many_io, "rate"}});
     add(rows, "call.flight64.tcp.cpu.io1", "µs", many_io, "cpu", peers.many("cpu"));
 
     constexpr auto each = placement::core_each;

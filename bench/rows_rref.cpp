@@ -9,12 +9,23 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
 namespace served {
 
 asio::awaitable<std::string> keep(std::string text) { co_return text; }
+asio::awaitable<std::string> echo(std::string text) { co_return text; }
+
+class holder {
+ public:
+  explicit holder(std::string text) : text_(std::move(text)) {}
+  asio::awaitable<std::string> get() { co_return text_; }
+
+ private:
+  std::string text_;
+};
 
 }  // namespace served
 
@@ -30,6 +41,34 @@ asio::awaitable<void> remote_to_here(weft::worker& me, figures& out) {
     times.begin();
     const auto kept = callee.remote<&served::keep>(text);
     const auto back = co_await kept.to_here();
+    times.end();
+    if (back.size() != text.size()) throw std::runtime_error("the value has another size");
+  }
+  out = times.latency();
+}
+
+/// An object made, used once and dropped.
+asio::awaitable<void> make_call_drop(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  pace times(std::chrono::milliseconds(500));
+  while (times.more()) {
+    times.begin();
+    const auto made = callee.make<served::holder>(text);
+    const auto back = co_await made.call<&served::holder::get>();
+    times.end();
+    if (back.size() != text.size()) throw std::runtime_error("the value has another size");
+  }
+  out = times.latency();
+}
+
+asio::awaitable<void> one_call(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  pace times(std::chrono::milliseconds(500));
+  while (times.more()) {
+    times.begin();
+    const auto back = co_await callee.call<&served::echo>(text);
     times.end();
     if (back.size() != text.size()) throw std::runtime_error("the value has another size");
   }
@@ -54,6 +93,11 @@ void add_rref_rows(std::vector<row>& rows) {
            "p50"});
     }
     rows.push_back(std::move(one));
+    const auto made = "rref.make_call_drop." + name_of(over);
+    rows.push_back({made + ".p50",
+                    "µs",
+                    {{"weft", weft_run(made, over, where, 0, make_call_drop), "p50"},
+                     {"call", weft_run("call beside " + made, over, where, 0, one_call), "p50"}}});
   }
 }
 

@@ -3,6 +3,7 @@
 // never a gradient that changed, and others are served on.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
+
 #include <core/bounded_wait.hpp>
 #include <cstring>
 #include <map>

@@ -147,6 +147,7 @@ void play_all(std::vector<cell>& cells) {
   std::vector<std::future<void>> players;
   for (int i = 0; i < 5; ++i) {
     players.push_back(std::async(std::launch::async, [&] {
+      // bounded: by the number of cells
       for (std::size_t at = next++; at < cells.size(); at = next++) play(cells[at]);
     }));
   }

@@ -306,7 +306,9 @@ asio::awaitable<void> note_begun() {
 }
 /// Keeps the worker's thread, as a computation does.
 asio::awaitable<void> hold_thread() {
-  while (!let_go) std::this_thread::yield();
+  for (bounded_wait until("the thread is let go"); until.not_yet(let_go);) {
+    std::this_thread::yield();
+  }
   co_return;
 }
 

@@ -55,7 +55,8 @@ asio::awaitable<int> many(weft::peer p, int calls, asio::any_io_executor home,
   co_return right;
 }
 
-TEST_CASE("elsewhere: calls awaited on a pool, on strands and on the worker at once are all right") {
+TEST_CASE(
+    "elsewhere: calls awaited on a pool, on strands and on the worker at once are all right") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     asio::thread_pool others(3);
@@ -85,7 +86,8 @@ TEST_CASE("elsewhere: calls awaited on a pool, on strands and on the worker at o
   });
 }
 
-TEST_CASE("elsewhere: nothing is inherited, errors and deadlines arrive, cancelling reaches the callee") {
+TEST_CASE(
+    "elsewhere: nothing is inherited, errors and deadlines arrive, cancelling reaches the callee") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     waiting = ended = 0;
@@ -116,10 +118,9 @@ TEST_CASE("elsewhere: nothing is inherited, errors and deadlines arrive, cancell
       CHECK(e == errc::cancelled);
     };
     auto strand = asio::make_strand(others.get_executor());
-    asio::co_spawn(strand, waits(p, ending),
-                   asio::bind_cancellation_slot(stop.slot(), [gone](std::exception_ptr) {
-                     gone->set();
-                   }));
+    asio::co_spawn(
+        strand, waits(p, ending),
+        asio::bind_cancellation_slot(stop.slot(), [gone](std::exception_ptr) { gone->set(); }));
     const auto deadline = std::chrono::steady_clock::now() + 60s;
     while (waiting < 2 && std::chrono::steady_clock::now() < deadline) {
       co_await p.call<&add>(1, 1);

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <stdexcept>
@@ -221,7 +222,9 @@ TEST_CASE("ending: a function that does not return is named after a failure, too
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     me.peer(0).post<&stuck>();
-    while (stuck_now == 0) co_await asio::post(asio::use_awaitable);  // the watchdog is the bound
+    for (bounded_wait until("it is stuck"); until.not_yet(stuck_now > 0);) {
+      co_await asio::post(asio::use_awaitable);
+    }
     throw std::runtime_error("the data are gone");
   });
   check_all_say(ends, "the data are gone");
@@ -345,6 +348,7 @@ struct counted {
 };
 asio::awaitable<void> try_for_ever(worker& me, std::atomic<int>& alive) {
   const counted here(alive);
+  // bounded: by the run that it outlives
   for (;;) {
     static_cast<void>(co_await me.peer(0).call<&add>(1, 1, weft::as_expected));
     co_await asio::post(asio::use_awaitable);

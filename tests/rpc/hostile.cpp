@@ -554,6 +554,7 @@ weft::error call_and_answer(const std::function<void(raw_peer&, weft::membership
   std::atomic<bool> over = false;
   std::thread other([&, all = s.members()]() mutable {
     all.rank = 2;
+    // bounded: by `over`, and by the patience of `accept_before`
     while (auto p = there.accept_before(over)) answer(*p, all);
   });
   auto call = [](worker& me, weft::error& out) -> asio::awaitable<bool> {
@@ -571,11 +572,11 @@ weft::error call_and_answer(const std::function<void(raw_peer&, weft::membership
 TEST_CASE("hostile: answers to our hello") {
   using weft::detail::json_frame;
   // What may pass is tried again until the deadline.
-  for (const auto& error : {call_and_answer([](raw_peer&, auto&) {}),
-                            call_and_answer([](raw_peer& p, auto&) {
-                              static_cast<void>(p.read());
-                              static_cast<void>(p.read());  // nothing is said
-                            })}) {
+  for (const auto& error :
+       {call_and_answer([](raw_peer&, auto&) {}), call_and_answer([](raw_peer& p, auto&) {
+          static_cast<void>(p.read());
+          static_cast<void>(p.read());  // nothing is said
+        })}) {
     INFO(error.message());
     CHECK(error == errc::timed_out);
     CHECK(error.ran() == weft::execution::not_sent);

@@ -4,6 +4,7 @@
 #include <weft/rpc/peer.hpp>
 
 #include <atomic>
+#include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <stdexcept>
@@ -17,8 +18,8 @@ using namespace weft::testing;
 using weft::as_expected;
 using weft::errc;
 using weft::execution;
-using weft::options;
 using weft::frame_kind;
+using weft::options;
 using weft::within;
 using weft::worker;
 
@@ -125,7 +126,9 @@ weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std:
     auto peer = there.accept();
     CHECK(peer.answer(all, 2));
     other(peer);
-    while (!over) std::this_thread::sleep_for(10ms);
+    for (bounded_wait until("the call has ended"); until.not_yet(over);) {
+      std::this_thread::sleep_for(10ms);
+    }
   });
   weft::error out;
   const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
@@ -162,7 +165,8 @@ TEST_CASE("life: a peer from which nothing comes is lost, unless that was switch
   CHECK(call_to([](raw_peer&) {}, patient, 10) == errc::timed_out);
 }
 
-TEST_CASE("life: a peer that takes nothing of what is written is lost, unless it says that it is busy") {
+TEST_CASE(
+    "life: a peer that takes nothing of what is written is lost, unless it says that it is busy") {
   auto pings = [](std::uint64_t busy) {
     return [busy](raw_peer& p) {
       for (int i = 0; i < 30; ++i) {

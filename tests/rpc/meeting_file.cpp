@@ -127,6 +127,7 @@ TEST_CASE("meeting file: one who came and died ends the meeting at once, for all
   auto waiting = come(p, "run", 0, 4, "a");
   auto other = come(p, "run", 2, 4, "c");
   const auto there = [&] { return seat->read(4).lines[0] && seat->read(4).lines[2]; };
+  // bounded: by `patience`
   while (!there() && !patience.over()) std::this_thread::yield();
   REQUIRE(there());
   seat.reset();

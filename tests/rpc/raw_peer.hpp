@@ -139,6 +139,7 @@ class raw_peer {
 
  private:
   bool converse(handshake& h) {
+    // bounded: by the patience of `read`
     while (h.now() == handshake::state::waiting) {
       auto f = read();
       if (!f) return false;

@@ -99,7 +99,8 @@ void check_words(const weft::error& e, how h) {
 
 constexpr how ways[] = {how::std_exception, how::no_memory, how::own_type, how::rpc_error};
 
-TEST_CASE("sender: what a codec throws is the caller's error, nothing was sent, the next call works") {
+TEST_CASE(
+    "sender: what a codec throws is the caller's error, nothing was sent, the next call works") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     for (const std::uint32_t rank : {1u, 0u}) {  // another worker, and oneself
@@ -107,9 +108,8 @@ TEST_CASE("sender: what a codec throws is the caller's error, nothing was sent, 
       for (const how h : ways) {
         CAPTURE(static_cast<int>(h));
         received = 0;
-        for (const auto& e :
-             {co_await failure_of(p.call<&take>(fragile{h}, as_expected)),
-              co_await failure_of(p.call<&take_later>(fragile{h}, as_expected))}) {
+        for (const auto& e : {co_await failure_of(p.call<&take>(fragile{h}, as_expected)),
+                              co_await failure_of(p.call<&take_later>(fragile{h}, as_expected))}) {
           check_words(e, h);
           CHECK(e.ran() == execution::not_sent);
           CHECK(e.detail().peer == "worker" + std::to_string(rank));

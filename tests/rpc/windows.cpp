@@ -74,7 +74,8 @@ void over_all(std::uint32_t size, std::uint64_t window, Main main_) {
   }
 }
 
-TEST_CASE("window: full, start and post are refused, calls wait in line; with room all are served") {
+TEST_CASE(
+    "window: full, start and post are refused, calls wait in line; with room all are served") {
   over_all(2, 4 * kib, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     begun = 0;

@@ -195,7 +195,7 @@ TEST_CASE("rref: what a message's references cause to be sent goes in few frames
 TEST_CASE("rref: more references than a message can hold are refused before it is sent") {
   run_pure(2, over::inproc, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     std::vector<rref<thing>> many;
-    while (many.size() <= weft::rref_protocol::references_per_message) {
+    for (std::size_t i = 0; i <= weft::rref_protocol::references_per_message; ++i) {
       many.push_back(me.share(thing(1)));
     }
     const auto e = co_await me.peer(1).call<&count>(many, weft::as_expected);

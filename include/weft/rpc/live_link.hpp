@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The link itself: outbox, writing, reading. A template only so that its bodies are compiled where
 // a worker is made and nowhere else. Bodies: impl/live_link.hpp (sending), impl/live_link_state.hpp
-// (connections, loss, life), impl/live_link_read.hpp (reading), impl/live_link_serve.hpp (requests).
+// (connections, loss, life), live_link_read.hpp (reading), live_link_serve.hpp (requests) and
+// live_link_wait.hpp (those whose object is being made).
 #pragma once
 
 #include <weft/core/event.hpp>
@@ -189,7 +190,7 @@ class live_link final : public link, public frame_sink {
   std::optional<time_point> waiting_watched_;  // the alarm rings then
   waiting_alarm waiting_alarm_{*this};         // worker's thread
 
-  std::atomic<bool> dead_{false};          // nothing more is read
+  std::atomic<bool> dead_{false};           // nothing more is read
   std::atomic<bool> loss_pending_{false};   // finish_loss could not be posted
   std::atomic<bool> retry_pending_{false};  // nor the next try to connect
   std::atomic<std::uint64_t> received_{0};
@@ -202,7 +203,7 @@ class live_link final : public link, public frame_sink {
   std::vector<frame> arrived_;
   time_point arrived_at_{};               // the batch under way
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
-  bool partial_ = false;  // a frame has begun
+  bool partial_ = false;                  // a frame has begun
   std::uint64_t progress_ = 0;
   std::unique_ptr<timer> stall_;
   std::uint64_t judged_received_ = 0;

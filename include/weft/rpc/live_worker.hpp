@@ -155,7 +155,7 @@ class live_worker final : public worker {
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
   std::unique_ptr<timer> again_;       // the next count
   std::unique_ptr<timer> over_;        // at ends_by_
-  std::size_t next_io_ = 0;  // front thread
+  std::size_t next_io_ = 0;            // front thread
   std::mutex random_mutex_;
   random_source front_random_ = [this] {
     const std::lock_guard lock(random_mutex_);

@@ -59,13 +59,13 @@ struct options {
   /// A peer of which nothing comes for so long is lost; 0: never, for debuggers. Quiet links ping
   /// every fifth of it, at most every 2 s. The same in all workers.
   duration lost_after = std::chrono::seconds(10);
-  /// What each peer may make this worker hold: bytes of requests that have not begun, and of replies
-  /// that it does not take. An empty request counts 1 KiB.
+  /// What each peer may make this worker hold: bytes of requests that have not begun, and of
+  /// replies that it does not take. An empty request counts 1 KiB.
   std::uint64_t window_bytes = 256u << 20;
-  std::size_t outbox_frames = 64 * 1024;            ///< per link
-  std::uint64_t outbox_bytes = 256u << 20;          ///< per link
-  std::size_t pool_bytes = std::size_t{1} << 30;    ///< receive buffers kept for reuse
-  duration pool_idle = std::chrono::seconds(10);    ///< ... until idle for about so long
+  std::size_t outbox_frames = 64 * 1024;          ///< per link
+  std::uint64_t outbox_bytes = 256u << 20;        ///< per link
+  std::size_t pool_bytes = std::size_t{1} << 30;  ///< receive buffers kept for reuse
+  duration pool_idle = std::chrono::seconds(10);  ///< ... until idle for about so long
   limits bounds{};
 };
 

@@ -34,18 +34,27 @@ class peer {
   /// held before `call` returns; tensors are sent from where they are, so do not write to them
   /// in place before the call completes. Options (`within`, `as_expected`) come last.
   ///
+  /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
+  /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
+  /// waits in line until its deadline.
+  ///
   /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
-  /// awaiting coroutine cancels the call, here and there.
+  /// awaiting coroutine cancels the call, here and there. What a codec throws is not_encodable,
+  /// with its words; a lack of memory is resource_exhausted.
   template <auto F, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;
 
-  /// As `call`, but it is on its way when `start` returns. Errors: also too_many_calls.
+  /// As `call`, but it is on its way when `start` returns, or about 50 µs later if this turn of
+  /// the worker's loop sent others before it. Any thread. Throws rpc_error too_many_calls while
+  /// the peer's window or the outbox is full; all other errors are the future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
-  /// One way: no reply. Errors there are counted (`worker_stats::posts_failed`); an error here
-  /// (too_many_calls, peer_died, not_encodable) is thrown.
+  /// One way: no reply. Leaves as `start` does. Any thread. It has a deadline only if it is given
+  /// one (`within`), and is served before the run ends. Errors there are counted
+  /// (`worker_stats::posts_failed`); an error here (too_many_calls, peer_died, not_encodable) is
+  /// thrown.
   template <auto F, class... Args>
   void post(Args&&... args) const;
 

@@ -151,9 +151,7 @@ class reply_slots {
       }
     }
     void drop() noexcept { std::exchange(waiting, nullptr)->destroy(); }
-    void expired() override {
-      owner.give_up(id(), errc::timed_out, "no reply by the deadline");
-    }
+    void expired() override { owner.give_up(id(), errc::timed_out, "no reply by the deadline"); }
 
     reply_slots& owner;
     std::uint32_t index;

@@ -64,7 +64,7 @@ class rref {
   /// As call, but the result stays there.
   template <auto M, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<M>::result>;
-  /// As call, but it is on its way when `start` returns.
+  /// As call, but it is on its way when `start` returns. See peer::start.
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
 

@@ -6,8 +6,8 @@
 //
 // Large pieces are received where they stay; only what shares a read with a frame's beginning is
 // copied once. Memory grows with the bytes that arrived, not with the lengths that were announced,
-// except tensors, whose lengths are checked against the sink's bounds first. A frame for which there
-// is no memory goes by: its length is known, so the stream goes on behind it.
+// except tensors, whose lengths are checked against the sink's bounds first. A frame for which
+// there is no memory goes by: its length is known, so the stream goes on behind it.
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>

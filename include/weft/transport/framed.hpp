@@ -75,7 +75,7 @@ class framed {
     std::vector<asio::const_buffer> buffers;
   };
 
-  written hand_over(cursor& batch);
+  written hand_over(cursor& batch) noexcept;
   asio::awaitable<void> read_into(frame_sink* sink);
   void end(status how) noexcept;
   void check() const;
@@ -108,13 +108,23 @@ written framed<Stream>::try_write(cursor& batch) noexcept {
 }
 
 template <class Stream>
-written framed<Stream>::hand_over(cursor& batch) {
+written framed<Stream>::hand_over(cursor& batch) noexcept {
   state& s = *state_;
   if (s.busy.load(std::memory_order_acquire)) return written::blocked;
   if (batch.empty()) return written::everything;
-  for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
-    s.handed_over.push_back(batch.take());
-    bytes += s.handed_over.back().wire_size();
+  try {
+    for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
+      if (s.handed_over.size() == s.handed_over.capacity()) {  // before a frame leaves the batch
+        s.handed_over.reserve(2 * s.handed_over.capacity() + 16);
+      }
+      s.handed_over.push_back(batch.take());
+      bytes += s.handed_over.back().wire_size();
+    }
+  } catch (const std::bad_alloc&) {
+    if (s.handed_over.empty()) {
+      end(status::broken);
+      return written::closed;
+    }
   }
   s.unsent.store(s.handed_over.size(), std::memory_order_release);
   s.busy.store(true, std::memory_order_release);

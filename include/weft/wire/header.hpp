@@ -78,7 +78,7 @@
 //    7 cancel             nothing; the `call` that its caller no longer waits for
 //    8 control            what 1, rank 4, then a string: the end of a run (rpc/run_state.hpp)
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
-//   10 window             nothing; `function`: credit, 0: the sender waits for some (rpc/window.hpp)
+//   10 window             nothing; `function`: credit, 0: the sender wants some (rpc/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
 //                         gradients are the tensors of the frame, in order. Two messages belong to
@@ -227,9 +227,9 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
     return refuse(errc::protocol_error, "the bytes are not a weft frame (wrong magic)");
   }
   if (const auto version = load<std::uint8_t>(p + 4); version != wire_version) {
-    return refuse(errc::version_mismatch,
-                  "the peer speaks wire version " + std::to_string(version) + ", this worker " +
-                      std::to_string(wire_version));
+    return refuse(errc::version_mismatch, "the peer speaks wire version " +
+                                              std::to_string(version) + ", this worker " +
+                                              std::to_string(wire_version));
   }
   frame_header h;
   h.kind = load<frame_kind>(p + 5);

@@ -37,6 +37,7 @@ void chain(worker& me, int left) {
   me.peer((me.rank() + 1) % me.world_size()).post<&chain>(left - 1);
 }
 void stuck() {
+  // bounded: whoever started this process ends it
   for (;;) std::this_thread::sleep_for(1s);
 }
 void note_and_throw() {

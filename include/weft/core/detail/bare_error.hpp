@@ -42,7 +42,7 @@ inline bare_details bare_error_details;
 
 /// As the constructor of `error`, but without its words if there is no memory for them.
 [[nodiscard]] inline error sure_error(errc code, const char* text, execution ran,
-                               origin from = origin::local) noexcept {
+                                      origin from = origin::local) noexcept {
   try {
     return error(code, text, ran, from);
   } catch (...) {  // only for want of memory; the code tells enough

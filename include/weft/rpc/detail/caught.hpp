@@ -43,8 +43,7 @@ namespace weft::detail {
 
 /// Call it in a handler. rpc_error: its error; bad_alloc: resource_exhausted; anything else:
 /// not_encodable, with the exception's type and words.
-[[nodiscard]] inline error caught(const worker& me,
-                                  execution ran = execution::not_sent) noexcept {
+[[nodiscard]] inline error caught(const worker& me, execution ran = execution::not_sent) noexcept {
   try {
     throw;
   } catch (const rpc_error& e) {

@@ -44,8 +44,7 @@ class waiting_line {
     /// Until something may have changed. False: the wait was cancelled.
     [[nodiscard]] asio::awaitable<bool> changed() {
       wake_ = make_ref<event>();
-      const auto [ec] =
-          co_await event::async_wait(wake_, asio::as_tuple(asio::use_awaitable));
+      const auto [ec] = co_await event::async_wait(wake_, asio::as_tuple(asio::use_awaitable));
       co_return !ec;
     }
 

@@ -270,8 +270,8 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
       result.reply = make_ref<held_reply>(std::move(m));
     }
   } catch (const std::bad_alloc&) {
-    result = {nullptr, sure_error(errc::resource_exhausted, "no memory for the reply",
-                                  execution::executed)};
+    result = {nullptr,
+              sure_error(errc::resource_exhausted, "no memory for the reply", execution::executed)};
   } catch (const rpc_error& e) {
     result.failure = e.error();
   }

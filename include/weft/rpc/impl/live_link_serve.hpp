@@ -244,9 +244,9 @@ void live_link<T>::cancel_served(std::uint64_t id) {
     waiter = waiting_.take_call(id);
   }
   if (waiter) {
-    return give_up_waiting(
-        waiter, sure_error(errc::cancelled, "the caller gave up before the object was made",
-                           execution::not_executed, origin::remote_runtime));
+    return give_up_waiting(waiter, sure_error(errc::cancelled,
+                                              "the caller gave up before the object was made",
+                                              execution::not_executed, origin::remote_runtime));
   }
   ref<invocation> call;
   {

@@ -108,11 +108,13 @@ void live_link<T>::cannot_connect(error why) {
   if (never) return lose(std::move(why));
   // Exponential back-off, not the same for all who try.
   const auto step = std::chrono::milliseconds(20 + 3 * ((me_.rank() + rank_) % 4));
-  const duration pause = std::min<duration>(step * (1u << std::min(tries, 6u)), std::chrono::seconds(1));
+  const duration pause =
+      std::min<duration>(step * (1u << std::min(tries, 6u)), std::chrono::seconds(1));
   try {
     asio::post(me_.front(), [self = ref<live_link>(this), pause] {
       if (!self->retry_) self->retry_ = self->me_.time().make_timer(self->me_.front());
-      self->retry_->arm(self->me_.time().now() + pause, [l = self.get()] { l->begin_connecting(); });
+      self->retry_->arm(self->me_.time().now() + pause,
+                        [l = self.get()] { l->begin_connecting(); });
     });
   } catch (const std::bad_alloc&) {
     retry_pending_.store(true);
@@ -141,10 +143,9 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at,
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  asio::post(*home, [self = ref<live_link>(this), c = std::move(connection),
-                     f = std::move(first)]() mutable {
-    self->begin_reading(std::move(c), std::move(f));
-  });
+  asio::post(*home,
+             [self = ref<live_link>(this), c = std::move(connection),
+              f = std::move(first)]() mutable { self->begin_reading(std::move(c), std::move(f)); });
 }
 
 template <class T>
@@ -180,9 +181,8 @@ void live_link<T>::lose(error reason) noexcept {
   // Behind what is being read, then behind what was handed over: the loss comes last.
   try {
     asio::post(*home, [self = ref<live_link>(this)] {
-      asio::post(self->me_.context(), [self] {
-        asio::post(self->me_.context(), [self] { self->finish_loss(); });
-      });
+      asio::post(self->me_.context(),
+                 [self] { asio::post(self->me_.context(), [self] { self->finish_loss(); }); });
     });
   } catch (...) {
     loss_pending_.store(true);
@@ -195,8 +195,7 @@ void live_link<T>::finish_loss() noexcept {
   const error why = reason();
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
-  slots_.fail_all(
-      [&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
   cancel_all_served();
   line_.wake_all();
   try {
@@ -265,8 +264,10 @@ void live_link<T>::judge(const asio::io_context& here, duration interval) noexce
     if (state_ != state::up || io_ != &here || !connection_->needs_life()) return;
     const std::uint64_t written = written_.load(std::memory_order_relaxed);
     const bool moves = written != std::exchange(judged_written_, written);
-    if (!writing_ || moves || peer_busy_.load(std::memory_order_relaxed)) stuck_ = {};
-    else stuck_ += interval;
+    if (!writing_ || moves || peer_busy_.load(std::memory_order_relaxed))
+      stuck_ = {};
+    else
+      stuck_ += interval;
     stuck = stuck_ >= o.stall_limit;
   }
   const std::uint64_t received = received_.load(std::memory_order_relaxed);

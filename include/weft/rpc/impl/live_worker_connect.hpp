@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/rpc/live_worker.hpp: opening, accepting and judging connections, and signs of life.
+// Bodies of weft/rpc/live_worker.hpp: opening, accepting, judging connections, and signs of life.
 // Nothing here needs the worker's thread, which may be computing for as long as it likes.
 #pragma once
 
@@ -163,7 +163,8 @@ asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_contex
 
 template <class T>
 void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
-  auto bounded = [](live_worker& me, connection_ptr c, asio::io_context& on) -> asio::awaitable<void> {
+  auto bounded = [](live_worker& me, connection_ptr c,
+                    asio::io_context& on) -> asio::awaitable<void> {
     co_await limited(me.env_.time, on, me.options_.handshake_deadline, me.greet(c, on));
   };
   asio::co_spawn(io, bounded(*this, connection, io), [connection](std::exception_ptr failed) {
@@ -187,8 +188,8 @@ asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_
   case welcome::yes:
     break;
   case welcome::another_stays:
-    co_await write_alone(connection, h.refuse(error(errc::closed,
-                                                    "another connection between the two stays")));
+    co_await write_alone(connection,
+                         h.refuse(error(errc::closed, "another connection between the two stays")));
     connection->close();
     co_return;
   case welcome::down:

@@ -155,8 +155,8 @@ inline asio::awaitable<call_result> exchange_for_others(outgoing_call c, message
   co_return co_await exchange(c, m, room, deadline);
 }
 
-/// Sends what `fill(message&)` writes and waits for the reply, on whatever executor this is awaited.
-/// Whatever goes wrong is in the result, described.
+/// Sends what `fill(message&)` writes and waits for the reply, on whatever executor this is
+/// awaited. Whatever goes wrong is in the result, described.
 template <class Fill>
 asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
   const timing t = time_of(c);
@@ -203,8 +203,9 @@ expected<R> decode_reply(incoming_message& reply, const outgoing_call& c) {
     }
   } catch (...) {
     const error why = caught(c.to->self(), execution::executed);
-    return tl::unexpected(describe(
-        with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), c, time_of(c)));
+    return tl::unexpected(
+        describe(with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), c,
+                 time_of(c)));
   }
 }
 

@@ -102,8 +102,7 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
     outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
     out.how = urgency::early;
     auto call = run_call<kept<Fn>, expected<void>>(
-        std::move(out), std::move(arguments),
-        prepare_reference{me, std::move(target), made->what});
+        std::move(out), std::move(arguments), prepare_reference{me, std::move(target), made->what});
     start_on(scoped(me.context(), this_scope()),
              follow_creation(std::move(call), me, made->reference))
         .detach();

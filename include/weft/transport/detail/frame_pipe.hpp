@@ -43,6 +43,13 @@ class frame_pipe : public ref_counted {
     if (ended_) return written::closed;
     if (batch.empty()) return written::everything;
     while (!batch.empty() && has_room()) {
+      try {
+        queue_.make_room();
+      } catch (const std::bad_alloc&) {
+        hold.unlock();
+        end();  // the reader hears of it when it has read the rest
+        return written::closed;
+      }
       frame f = batch.take();
       bytes_ += f.wire_size();
       queue_.push(std::move(f));
