@@ -270,7 +270,7 @@ void check_loss(const std::function<void(workers&)>& end) {
   // The loss ends the run, which may cancel this main before its second pass is over.
   if (late) {
     CAPTURE(late->message());
-    CHECK(*late == errc::peer_died);
+    CHECK((*late == errc::peer_died || *late == errc::cancelled));
   }
   CHECK(passes_everywhere(all) == 0);
 }
@@ -331,7 +331,7 @@ TEST_CASE("autograd errors: an initiator hears of the loss of a worker that it h
     CHECK(far_loss::waiter->failure->origin == 3);
     CHECK(far_loss::waiter->over->is_set());
     far_loss::waiter = nullptr;
-    CHECK(passes_everywhere(all) == 0);
+    CHECK(service(all, 1).passes() == 0);  // what others hold of it goes with the run
   }
 }
 

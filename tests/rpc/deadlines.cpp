@@ -63,6 +63,7 @@ TEST_CASE("deadline: within ends the call, and the callee's coroutine is cancell
     if (me.rank() != 0) co_return;
     waiting = cancelled = 0;
     const auto p = me.peer(1);
+    CHECK(co_await p.call<&add>(1, 2) == 3);  // the link is there
     const auto begun = me.time().now();
     const auto e = co_await failure_of(p.call<&wait_for_ever>(within(20ms), as_expected));
     CHECK(me.time().now() - begun >= 20ms);
@@ -84,6 +85,7 @@ TEST_CASE("deadline: the default applies where nothing else is said") {
   cancelled = 0;
   run_well(2, over::tcp, o, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
+    CHECK(co_await me.peer(1).call<&add>(1, 2, within(10s)) == 3);
     const auto e = co_await failure_of(me.peer(1).call<&wait_for_ever>(as_expected));
     CHECK(e == errc::timed_out);
     CHECK(e.detail().deadline <= 30ms);
@@ -125,6 +127,7 @@ TEST_CASE("deadline: a nested wait ends with the outer call, all the way down") 
   everywhere(3, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     waiting = cancelled = 0;
+    for (std::uint32_t r = 0; r < 3; ++r) CHECK(co_await me.peer(r).call<&add>(1, 2) == 3);
     const auto e = co_await failure_of(me.peer(1).call<&wait_below>(within(30ms), as_expected));
     CHECK(e == errc::timed_out);
     co_await until_cancelled(me, 2, 1);

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <core/bounded_wait.hpp>
 #include <mutex>
 #include <rpc/cluster.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace small_windows {
@@ -163,6 +165,55 @@ TEST_CASE("window: both sides owe each other more replies than either may keep")
     for (std::size_t i = 0; i < 60; ++i) all.push_back(me.spawn(one(p, 300'000 + i)));
     for (auto& f : all) co_await std::move(f);
   });
+}
+
+std::atomic<int> taken{0};
+void take(std::string) { ++taken; }
+
+TEST_CASE("window: several threads that post at once, and calls beside them, never send too much") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    constexpr std::uint64_t window = 4 * kib;
+    cluster workers(2, over::tcp, with_window(io_threads, window));
+    set_window(workers, window);
+    const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      taken = 0;
+      const auto p = me.peer(1);
+      CHECK(co_await p.call<&twice>(21) == 42);
+      constexpr int each = 150;
+      std::atomic<int> posted{0};
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 3; ++t) {
+        threads.emplace_back([&] {
+          for (int i = 0; i < each; ++i) {
+            bool sent = false;
+            for (bounded_wait until("there is room"); until.not_yet(sent);) {
+              try {
+                p.post<&take>(std::string(3000, 'x'));
+                sent = true;
+              } catch (const weft::rpc_error& e) {
+                if (e.error() != errc::too_many_calls) throw;
+                std::this_thread::yield();
+              }
+            }
+            ++posted;
+          }
+        });
+      }
+      for (bounded_wait until("all are posted"); until.not_yet(posted == 3 * each);) {
+        CHECK(co_await p.call<&length>(std::string(2000, 'y')) == 2000);
+      }
+      for (auto& t : threads) t.join();
+      for (bounded_wait until("all have come"); until.not_yet(taken == 3 * each);) {
+        CHECK(co_await p.call<&twice>(21) == 42);
+      }
+    });
+    for (const auto& end : ends) {
+      INFO(end.message());
+      CHECK_FALSE(end);
+    }
+  }
 }
 
 }  // namespace small_windows

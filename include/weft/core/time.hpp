@@ -114,7 +114,13 @@ class timer_list {
     item.when_ = when;
     item.turn_ = ++last_turn_;
     waiting_.push(item);
-    if (!ringing_ && (!armed_ || when < armed_for_)) arm(when);
+    if (ringing_ || (armed_ && when >= armed_for_)) return;
+    try {
+      arm(when);
+    } catch (...) {
+      waiting_.remove(item);
+      throw;
+    }
   }
   void remove(timed& item) noexcept {
     if (item.listed()) waiting_.remove(item);
@@ -144,6 +150,7 @@ class timer_list {
   };
 
   void arm(time_point when) {
+    armed_ = false;  // should it throw
     timer_->arm(when, [this] { ring_out(); });
     armed_ = true;
     armed_for_ = when;

@@ -10,10 +10,13 @@
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -160,9 +163,13 @@ class network_of final : public network {
       asio::io_context& io = pick();
       try {
         accepted(erase(co_await t.accept(io), T::name), io);
+        continue;
       } catch (const rpc_error& e) {
         if (e.error() == errc::closed) co_return;  // the worker stops
+      } catch (const std::bad_alloc&) {
+        // That one is closed; the next may find memory.
       }
+      co_await asio::post(asio::use_awaitable);
     }
   }
 

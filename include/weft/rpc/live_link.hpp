@@ -142,6 +142,7 @@ class live_link final : public link, public frame_sink {
   void run_plain(ref<invocation> call) noexcept;
   void serve(const ref<invocation>& call) noexcept;
   void run_here(const ref<invocation>& call) noexcept;
+  void fail(const ref<invocation>& call) noexcept;
   enum class order : std::uint8_t { none, of_arrival, released };
   [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
   void release_soon() noexcept;

@@ -99,7 +99,7 @@ class live_worker final : public worker {
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
   void hand_over(ref<live_link<T>> from, frame f);
   void hand_over(ref<invocation> call);
-  void serve(ref<invocation> call);  // worker's thread
+  [[nodiscard]] ref<coroutine_runner<T>> runner();  // worker's thread
   /// Opens a connection; ends in `install` or `cannot_connect` of the link.
   void connect(live_link<T>& to);
   void control(live_link<T>& from, incoming_message& m);  // worker's thread
@@ -119,6 +119,7 @@ class live_worker final : public worker {
     frame f;
     ref<invocation> call;
   };
+  void wake_inbox();
   void drain();
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> greet(connection_ptr connection, asio::io_context& io);

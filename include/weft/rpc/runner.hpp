@@ -36,7 +36,9 @@ class coroutine_runner final : public ref_counted, public cancellable {
   /// Called when a request was served: the runner may be given another, unless it is spent.
   using served = std::function<void(const ref<coroutine_runner>&, invocation&)>;
 
-  coroutine_runner(asio::io_context& context, served done) : done_(std::move(done)) {
+  explicit coroutine_runner(served done) : done_(std::move(done)) {}
+  /// Once, after it is held.
+  void begin(asio::io_context& context) {
     auto executor = scoped(context, ref<const scope>(cell_));
     asio::co_spawn(executor, loop(ref<coroutine_runner>(this)),
                    asio::bind_cancellation_slot(stop_.slot(), [](std::exception_ptr) {}));
@@ -101,7 +103,12 @@ class coroutine_runner final : public ref_counted, public cancellable {
     for (;;) {
       if (!self->current_) co_await self->park();
       if (!self->current_) co_return;
-      co_await serving<T>::serve(self->current_);
+      try {
+        co_await serving<T>::serve(self->current_);
+      } catch (...) {  // it did not begin: cancelled before, or no memory for its frame
+        serving<T>::fail_from_exception(*self->current_);
+        serving<T>::finish(*self->current_);
+      }
       // A function may have changed what counts for the whole coroutine.
       co_await asio::this_coro::throw_if_cancelled(true);
       if (!self->spent_) {

@@ -11,9 +11,10 @@
 // The callee grants a window in its registration (rpc/membership.hpp). A request counts its bytes,
 // at least 1 KiB, from when it is queued at the caller until the caller hears that it has begun. A
 // request may be queued while less than the window is in use, so that at most the window and one
-// request are held, whatever its size. Replies and all other frames are always taken: two sides
-// that both stopped reading would block each other for ever. In exchange no request of a peer is
-// begun while more than `mark` bytes of replies to it are unwritten.
+// request are held, whatever its size. It is reserved before its size is known, by several threads
+// at once, so who comes to queue it too late is sent back. Replies and all other frames are always
+// taken: two sides that both stopped reading would block each other for ever. In exchange no
+// request of a peer is begun while more than `mark` bytes of replies to it are unwritten.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +34,20 @@ class send_window {
 
   /// Room for one more request, of any size. False: wait for credit.
   [[nodiscard]] bool reserve() noexcept {
-    if (used_ >= granted_) return false;
-    used_ += reservation;
+    if (full()) return false;
+    reserved_ += reservation;
     return true;
   }
   /// A reservation is not used.
-  void cancel() noexcept { used_ -= reservation; }
-  /// A reservation becomes a request.
-  void sent(std::uint64_t cost) noexcept { used_ += cost - reservation; }
+  void cancel() noexcept { reserved_ -= reservation; }
+  /// A reservation becomes a request. False: what others sent meanwhile left no room; it stays a
+  /// reservation.
+  [[nodiscard]] bool sent(std::uint64_t cost) noexcept {
+    if (used_ >= granted_) return false;
+    reserved_ -= reservation;
+    used_ += cost;
+    return true;
+  }
   /// False: that much was never used, so the peer breaks the protocol.
   [[nodiscard]] bool credited(std::uint64_t bytes) noexcept {
     if (bytes > used_) return false;
@@ -48,7 +55,7 @@ class send_window {
     asked_ = false;
     return true;
   }
-  [[nodiscard]] bool full() const noexcept { return used_ >= granted_; }
+  [[nodiscard]] bool full() const noexcept { return used_ + reserved_ >= granted_; }
   /// Whether to tell the peer that nothing can be sent; once until credit comes.
   [[nodiscard]] bool ask() noexcept {
     if (asked_ || !full()) return false;
@@ -61,7 +68,8 @@ class send_window {
   static constexpr std::uint64_t reservation = 1024;
 
   std::uint64_t granted_;
-  std::uint64_t used_ = 0;
+  std::uint64_t used_ = 0;      // by requests
+  std::uint64_t reserved_ = 0;  // for requests that are being made
   bool asked_ = false;
 };
 

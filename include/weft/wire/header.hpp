@@ -76,7 +76,8 @@
 //    4 request            the parameters in order; every field of the header
 //    5 reply              the result, nothing for void; the request's `call`
 //    7 cancel             nothing; the `call` that its caller no longer waits for
-//    8 control            what 1, rank 4, then a string: the end of a run (rpc/run_state.hpp)
+//    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
+//                         4 and count reports of 21 bytes: the end of a run (rpc/run_state.hpp)
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
 //   10 window             nothing; `function`: credit, 0: the sender wants some (rpc/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)

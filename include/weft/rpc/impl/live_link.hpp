@@ -74,7 +74,9 @@ std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
     if (state_ == state::down) return std::nullopt;
     outbox_.make_room();  // nothing below throws
     const frame_kind kind = f.header.kind;
-    if (kind == frame_kind::request) window_.sent(request_cost(f.wire_size()));
+    if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
+      throw rpc_error(errc::too_many_calls, "the peer's window was used up meanwhile");
+    }
     if (is_answer(kind)) {
       granted_.reply_queued(f.wire_size());
       f.header.function = granted_.take_all();

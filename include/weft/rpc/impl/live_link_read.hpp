@@ -64,6 +64,8 @@ expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint
                                            error why) {
   partial_ = false;
   me_.count_received(bytes);
+  // What services were told in it is lost with it, and they cannot count on without.
+  if (header.sections > (header.tensors > 0 ? 1 : 0)) return tl::unexpected(std::move(why));
   if (header.kind == frame_kind::request) {
     const std::uint64_t cost = request_cost(bytes);
     {

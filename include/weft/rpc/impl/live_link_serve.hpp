@@ -61,8 +61,10 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     }
     dispatch(call);
   } catch (const std::bad_alloc&) {
-    if (call) forget(*call);
-    {
+    if (call) {
+      forget(*call);
+    } else {
+      requests.finished.fetch_add(1);
       const std::lock_guard lock(mutex_);
       granted_.begun(cost);
     }
@@ -93,7 +95,7 @@ void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
 
 template <class T>
 void live_link<T>::dispatch(const ref<invocation>& call) {
-  if (call->failure) return run_here(call);
+  if (call->failure) return fail(call);
   if (const auto* target = call->in.record().find<call_target>()) {
     if (target->unmade) return wait_for_object(call);
     if (target->failure) return fail_with_object(call, *target);
@@ -133,8 +135,18 @@ void live_link<T>::run_plain(ref<invocation> call) noexcept {
 /// On whatever thread, a request that has begun or that cannot.
 template <class T>
 void live_link<T>::run_here(const ref<invocation>& call) noexcept {
+  {
+    const std::lock_guard lock(mutex_);  // its answer gives its credit back
+    if (call->cost > 0) granted_.begun(std::exchange(call->cost, 0));
+  }
   serving<T>::run(*call);
   forget(*call);
+}
+
+/// Answers a request that cannot run, when answers are taken: they are bounded as others are.
+template <class T>
+void live_link<T>::fail(const ref<invocation>& call) noexcept {
+  if (begin(call, order::none)) run_here(call);
 }
 
 /// Worker's thread.
@@ -151,8 +163,9 @@ void live_link<T>::serve(const ref<invocation>& call) noexcept {
       return run_here(call);
     }
     if (call->deadline) me_.deadlines().add(*call, *call->deadline);
+    const auto runner = me_.runner();
     if ((call->in.header().flags & flag_no_reply) == 0) call->done();
-    resume_users(me_.context(), [&] { me_.serve(call); });
+    resume_users(me_.context(), [&] { runner->give(call); });
   } catch (...) {
     me_.deadlines().remove(*call);
     call->failure = caught(me_, execution::not_executed);
@@ -214,6 +227,11 @@ void live_link<T>::release_gated() noexcept {
       next = std::move(gated_.front());
       gated_.pop_front();
     }
+    if (next->failure) {
+      if (!begin(next, order::released)) return;
+      run_here(next);
+      continue;
+    }
     if (next->function->style != run_style::coroutine) {
       return run_plain(std::move(next));  // it releases the next when it begins
     }
@@ -231,9 +249,16 @@ void live_link<T>::release_gated() noexcept {
 template <class T>
 void live_link<T>::forget(invocation& call) noexcept {
   if (call.listed()) me_.deadlines().remove(call);  // only of a coroutine, so on its thread
-  const std::lock_guard lock(mutex_);
-  served_.remove(call);
-  if (call.cost > 0) granted_.begun(std::exchange(call.cost, 0));
+  bool due = false;
+  {
+    const std::lock_guard lock(mutex_);
+    served_.remove(call);
+    if (call.cost > 0) {
+      granted_.begun(std::exchange(call.cost, 0));
+      due = granted_.due();
+    }
+  }
+  if (due) give_credit();
 }
 
 template <class T>
@@ -262,16 +287,21 @@ void live_link<T>::cancel_all_served() noexcept {
   std::deque<ref<invocation>> gated;
   try {
     const std::lock_guard lock(mutex_);
+    gated.swap(gated_);
     all.reserve(served_.size());
     served_.each([&](invocation& call) {
       if (auto held = ref<invocation>::if_alive(&call)) all.push_back(std::move(held));
     });
-    gated.swap(gated_);
   } catch (const std::bad_alloc&) {
     return;  // they run to their deadlines
   }
-  for (const auto& call : all) call->give_up();
-  for (const auto& call : gated) forget(*call);
+  for (const auto& call : all) {
+    try {
+      call->give_up();
+    } catch (...) {
+      // It runs to its deadline.
+    }
+  }
 }
 
 }  // namespace weft::detail

@@ -125,8 +125,17 @@ template <class T>
 void live_link<T>::install(connection_ptr connection, asio::io_context& at,
                            std::vector<frame> first) {
   asio::io_context* home = &at;
-  if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
-    home = &me_.context();
+  try {
+    if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
+      home = &me_.context();
+    }
+  } catch (...) {
+    connection->close();
+    {
+      const std::lock_guard lock(mutex_);
+      dialing_ = promised_ = false;
+    }
+    return begin_connecting();
   }
   {
     std::unique_lock lock(mutex_);
@@ -143,9 +152,19 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at,
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  asio::post(*home,
-             [self = ref<live_link>(this), c = std::move(connection),
-              f = std::move(first)]() mutable { self->begin_reading(std::move(c), std::move(f)); });
+  try {
+    auto begin = [self = ref<live_link>(this), c = std::move(connection),
+                  f = std::move(first)]() mutable {
+      try {
+        self->begin_reading(std::move(c), std::move(f));
+      } catch (...) {
+        self->lose(caught(self->me_, execution::maybe_executed));
+      }
+    };
+    asio::post(*home, std::move(begin));
+  } catch (...) {
+    lose(caught(me_, execution::maybe_executed));
+  }
 }
 
 template <class T>
@@ -195,7 +214,11 @@ void live_link<T>::finish_loss() noexcept {
   const error why = reason();
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
-  slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  try {
+    slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  } catch (...) {
+    // Those who could not be told for want of memory hear of it at their deadlines.
+  }
   cancel_all_served();
   line_.wake_all();
   try {

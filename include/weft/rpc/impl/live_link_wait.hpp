@@ -6,6 +6,7 @@
 
 #include <asio/post.hpp>
 
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -51,7 +52,7 @@ void live_link<T>::wait_for_object(ref<invocation> call) {
                        std::to_string(most_waiting_calls) +
                            " calls of this peer wait for objects that are being made",
                        execution::not_executed, origin::remote_runtime);
-      run_here(call);
+      fail(call);
       return;
     }
     waiter->number_ = waiting_.add(call->call(), call->deadline, waiter);
@@ -102,7 +103,7 @@ void live_link<T>::begin_waiting(std::uint64_t number) {
 template <class T>
 void live_link<T>::fail_with_object(const ref<invocation>& call, const call_target& target) {
   call->failure = target.failure.with([](error_detail& d) { d.ran = execution::not_executed; });
-  run_here(call);
+  fail(call);
 }
 
 template <class T>
@@ -110,7 +111,7 @@ void live_link<T>::give_up_waiting(const ref<waiting_call>& waiter, const error&
   call_target& target = waiter->target();
   std::exchange(target.unmade, nullptr)->leave(*waiter);
   waiter->call()->failure = why;
-  run_here(waiter->call());
+  fail(waiter->call());
 }
 
 template <class T>
@@ -128,7 +129,12 @@ void live_link<T>::close_waiting() {
 
 template <class T>
 void live_link<T>::drop_waiting() {
-  std::vector<ref<waiting_call>> waiters;  // they die without the lock
+  std::deque<ref<invocation>> gated;  // both die without a lock
+  {
+    const std::lock_guard lock(mutex_);
+    gated.swap(gated_);
+  }
+  std::vector<ref<waiting_call>> waiters;
   const std::lock_guard lock(waiting_mutex_);
   waiters = waiting_.close();
 }

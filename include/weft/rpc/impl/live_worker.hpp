@@ -52,7 +52,7 @@ void live_worker<T>::hand_over(ref<live_link<T>> from, frame f) {
     wake = inbox_.empty();
     inbox_.push_back({std::move(from), std::move(f), nullptr});
   }
-  if (wake) asio::post(env_.context, [this] { drain(); });
+  if (wake) wake_inbox();
 }
 template <class T>
 void live_worker<T>::hand_over(ref<invocation> call) {
@@ -62,19 +62,28 @@ void live_worker<T>::hand_over(ref<invocation> call) {
     wake = inbox_.empty();
     inbox_.push_back({nullptr, {}, std::move(call)});
   }
-  if (wake) asio::post(env_.context, [this] { drain(); });
+  if (wake) wake_inbox();
 }
-/// By a coroutine that waits, else by a new one.
+/// Behind the first entry of an empty inbox; takes it back if it throws.
 template <class T>
-void live_worker<T>::serve(ref<invocation> call) {
+void live_worker<T>::wake_inbox() {
+  try {
+    asio::post(env_.context, [this] { drain(); });
+  } catch (...) {
+    std::vector<handed> taken_back;  // dies without the lock
+    const std::lock_guard lock(inbox_mutex_);
+    taken_back.swap(inbox_);
+    throw;
+  }
+}
+/// A coroutine that waits for a request, or a new one.
+template <class T>
+ref<coroutine_runner<T>> live_worker<T>::runner() {
   while (!idle_runners_.empty()) {
-    const ref<coroutine_runner<T>> runner = std::move(idle_runners_.back());
+    ref<coroutine_runner<T>> idle = std::move(idle_runners_.back());
     idle_runners_.pop_back();
-    if (runner->reusable()) {
-      runner->give(std::move(call));
-      return;
-    }
-    runner->drop();
+    if (idle->reusable()) return idle;
+    idle->drop();
   }
   auto done = [this](const ref<coroutine_runner<T>>& runner, invocation& ended) {
     static_cast<live_link<T>&>(ended.from()).coroutine_ended(ended);
@@ -84,7 +93,9 @@ void live_worker<T>::serve(ref<invocation> call) {
       runner->retire();
     }
   };
-  make_ref<coroutine_runner<T>>(env_.context, std::move(done))->give(std::move(call));
+  auto fresh = make_ref<coroutine_runner<T>>(std::move(done));
+  fresh->begin(env_.context);
+  return fresh;
 }
 
 template <class T>

@@ -162,28 +162,35 @@ asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
   const timing t = time_of(c);
   worker& me = c.to->self();
   call_result r;
-  try {
-    if (me.on_thread()) {
-      // In line first, so that who waits there holds no encoded message.
-      reservation room(*c.to);
-      if (!room.take()) {
-        if (auto ok = co_await room.wait(t.deadline); !ok) r.failure = ok.error();
-      }
-      if (!r.failure) {
+  bool sent_back = false;
+  // Again only if other threads' posts took the room between its reservation and its use.
+  do {
+    try {
+      r = {};
+      if (me.on_thread()) {
+        // In line first, so that who waits there holds no encoded message.
+        reservation room(*c.to);
+        if (!room.take()) {
+          if (auto ok = co_await room.wait(t.deadline); !ok) r.failure = ok.error();
+        }
+        if (!r.failure) {
+          message m(me.settings().bounds);
+          fill(m);
+          r = co_await exchange(c, m, room, t.deadline);
+        }
+      } else {
         message m(me.settings().bounds);
         fill(m);
-        r = co_await exchange(c, m, room, t.deadline);
+        auto there = start_on(scoped(me.context(), make_ref<scope>()),
+                              exchange_for_others(c, std::move(m), t.deadline));
+        r = co_await std::move(there)(asio::use_awaitable);
       }
-    } else {
-      message m(me.settings().bounds);
-      fill(m);
-      auto there = start_on(scoped(me.context(), make_ref<scope>()),
-                            exchange_for_others(c, std::move(m), t.deadline));
-      r = co_await std::move(there)(asio::use_awaitable);
+    } catch (...) {
+      r = {nullptr, caught(me)};
     }
-  } catch (...) {
-    r = {nullptr, caught(me)};
-  }
+    sent_back =
+        !r.reply && r.failure == errc::too_many_calls && r.failure.ran() == execution::not_sent;
+  } while (sent_back);
   if (!r.reply) r.failure = describe(r.failure, c, t);
   co_return r;
 }

@@ -29,7 +29,9 @@ ref<reference> live_rref_service<T>::share(std::shared_ptr<void> value, const vo
     const rref_id fresh = b.create_local();
     held->hold(core_, fresh);
     b.value_ready(fresh, o);
-    core_->values[fresh] = {std::move(object), type, {}, {}};
+    auto& kept = core_->values[fresh];  // before the object leaves: its deleter takes this lock
+    kept.object = std::move(object);
+    kept.type = type;
   });
   return held;
 }
