@@ -5,6 +5,7 @@
 
 #include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <atomic>
@@ -262,7 +263,7 @@ TEST_CASE("ending: a worker that does not answer is named") {
 TEST_CASE("ending: a worker that never greeted rank 0 is named, and nobody waits for ever") {
   for (const unsigned io_threads : all_io_threads) {
     options o = with_io_threads(io_threads);
-    o.rendezvous_deadline = 300ms;
+    o.rendezvous_deadline = 1500ms;
     cluster workers(2, over::tcp, o, 2);
     const auto ends = workers.run([](worker&) -> asio::awaitable<void> { co_return; });
     check_all_say(ends, "'worker2'");
@@ -274,7 +275,7 @@ TEST_CASE("ending: a worker that never greeted rank 0 is named, and nobody waits
 TEST_CASE("ending: a worker whose greeting rank 0 refused for another one ends by itself") {
   raw_listener there;
   options o = with_io_threads(1);
-  o.rendezvous_deadline = 300ms;
+  o.rendezvous_deadline = 1500ms;
   cluster workers(2, over::tcp, o);
   workers.members().members[0].addresses = {{"tcp", there.endpoint()}};
   workers.start([](worker&) -> asio::awaitable<void> { co_return; });
@@ -291,8 +292,13 @@ TEST_CASE("ending: whoever is busy while the requests are counted accuses nobody
   cluster workers(3, over::tcp, patient_for(300ms, with_io_threads(1)));
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     for (std::uint32_t r = 0; r < 3; ++r) CHECK(co_await me.peer(r).call<&add>(1, 2) == 3);
-    if (me.rank() != 0) co_return;
-    asio::post(me.context(), [] { std::this_thread::sleep_for(1s); });
+    if (me.rank() == 0) {
+      asio::post(me.context(), [] { std::this_thread::sleep_for(1s); });
+      co_return;
+    }
+    // Their mains return while it is busy, so that it has not begun to count.
+    asio::steady_timer t(me.context(), 200ms);
+    co_await t.async_wait(asio::use_awaitable);
   });
   for (const auto& e : ends) {
     INFO(e.message());

@@ -203,7 +203,7 @@ TEST_CASE("waiting for an object: the owner ends it at its deadline, without wor
       door().close();
       auto p = me.peer(1).make<late>(5);
       co_await me.peer(1).make<late>(1, 1).call<&late::light>(1);
-      auto kept = p.remote<&late::coroutine>(1, weft::within(300ms));
+      auto kept = p.remote<&late::coroutine>(1, weft::within(1500ms));
       CHECK(co_await eventually([&] { return waiting(all, 1) == 1; }));
       // This worker's thread is busy: its own timer tells nobody anything.
       for (int i = 0; i < 30000 && waiting(all, 1) != 0; ++i) std::this_thread::sleep_for(1ms);

@@ -41,6 +41,12 @@ namespace weft::detail {
   }
 }
 
+/// What was met before a request was sent, whatever its thrower says of it.
+[[nodiscard]] inline error unsent(const error& e) noexcept {
+  if (e.ran() == execution::not_sent) return e;
+  return with_if_possible(e, [](error_detail& d) { d.ran = execution::not_sent; });
+}
+
 /// Call it in a handler. rpc_error: its error; bad_alloc: resource_exhausted; anything else:
 /// not_encodable, with the exception's type and words.
 [[nodiscard]] inline error caught(const worker& me, execution ran = execution::not_sent) noexcept {
@@ -49,7 +55,7 @@ namespace weft::detail {
   } catch (const rpc_error& e) {
     return e.error();
   } catch (const std::bad_alloc&) {
-    return sure_error(errc::resource_exhausted, "no memory for the message", ran);
+    return sure_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)", ran);
   } catch (const std::system_error& e) {
     if (e.code() == asio::error::operation_aborted) {
       return sure_error(errc::cancelled, "the caller gave up", ran);

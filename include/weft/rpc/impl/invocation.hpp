@@ -151,7 +151,7 @@ void serving<T>::describe_exception(invocation& call) {
     if (ours && inner.detail().function.empty()) {
       failure = inner;  // found by weft around the function, not thrown by it
       if (result) failure = inner.with([](error_detail& d) { d.ran = execution::executed; });
-    } else if (inner != errc::timed_out || !ran_out()) {
+    } else if ((inner != errc::timed_out && inner != errc::cancelled) || !ran_out()) {
       remote(type_name_of(e), inner.message());
       failure = failure.with([&](error_detail& d) {
         d.cause_code = inner.code();

@@ -53,7 +53,7 @@ expected<std::uint64_t> live_link<T>::queue(message&& m, const frame_header& hea
     }
     why = reason();
   } catch (...) {
-    why = caught(me_);
+    why = unsent(caught(me_));
   }
   if (request) {
     requests.sent.fetch_sub(1);

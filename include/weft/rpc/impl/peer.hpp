@@ -163,10 +163,12 @@ asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
   worker& me = c.to->self();
   call_result r;
   bool sent_back = false;
+  bool before = true;  // whatever is thrown on this thread is thrown before the request is sent
   // Again only if other threads' posts took the room between its reservation and its use.
   do {
     try {
       r = {};
+      before = true;
       if (me.on_thread()) {
         // In line first, so that who waits there holds no encoded message.
         reservation room(*c.to);
@@ -181,12 +183,14 @@ asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
       } else {
         message m(me.settings().bounds);
         fill(m);
+        before = false;
         auto there = start_on(scoped(me.context(), make_ref<scope>()),
                               exchange_for_others(c, std::move(m), t.deadline));
         r = co_await std::move(there)(asio::use_awaitable);
       }
     } catch (...) {
-      r = {nullptr, caught(me)};
+      const error why = caught(me, execution::maybe_executed);
+      r = {nullptr, before ? unsent(why) : why};
     }
     sent_back =
         !r.reply && r.failure == errc::too_many_calls && r.failure.ran() == execution::not_sent;
@@ -239,25 +243,6 @@ struct split_call {
     return settings_of(given, std::make_index_sequence<sizeof...(Args) - count>());
   }
 };
-
-/// What was met before a request was sent, whatever its thrower says of it.
-[[nodiscard]] inline error unsent(const error& e) {
-  return e.with([](error_detail& d) { d.ran = execution::not_sent; });
-}
-/// The exception in flight, met before a request was sent, as an error.
-[[nodiscard]] inline error error_in_flight(const worker& me) {
-  try {
-    throw;
-  } catch (const rpc_error& e) {
-    return unsent(e.error());
-  } catch (const std::bad_alloc& e) {
-    return error(errc::resource_exhausted, e.what());
-  } catch (const std::exception& e) {
-    return error(errc::not_encodable, me.in_words(e));
-  } catch (...) {
-    return error(errc::not_encodable, "an exception that is not a std::exception");
-  }
-}
 
 /// `Prepare(message&)` lets rref put its target into the message's record.
 struct prepare_nothing {
@@ -365,7 +350,7 @@ void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
     room.use();
     if (auto queued = to.queue(std::move(m), h); !queued) why = queued.error();
   } catch (...) {
-    why = caught(me);
+    why = unsent(caught(me));
   }
   if (why) throw rpc_error(describe(why, c, t));
   to.flush_early();

@@ -76,7 +76,7 @@ inline asio::awaitable<void> follow_creation(asio::awaitable<expected<void>> wor
     if (!done && done.error().ran() == execution::not_sent) unsent = done.error();
   } catch (...) {
     try {
-      unsent = error_in_flight(me);
+      unsent = detail::unsent(caught(me));
     } catch (...) {  // no memory for words
       unsent = error(errc::resource_exhausted);
     }
