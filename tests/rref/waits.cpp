@@ -229,6 +229,7 @@ TEST_CASE("waiting for an object: the run ends meanwhile") {
       {
         weft::options o = with_io_threads(io_threads);
         o.pool_threads = 2;
+        o.shutdown_deadline = std::chrono::milliseconds(500);  // what makes them stands at the door
         pure_cluster all(2, how, o);
         const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
           if (me.rank() != 0) co_return;
