@@ -18,6 +18,7 @@ namespace {
 int run_bench(const std::string& filter, std::size_t rounds, const std::string& out) {
   std::vector<bench::row> rows;
   bench::add_call_rows(rows);
+  bench::add_waiting_rows(rows);
   bench::add_tensor_rows(rows);
   bench::add_rref_rows(rows);
   bench::add_autograd_rows(rows);

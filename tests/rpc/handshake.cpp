@@ -85,13 +85,17 @@ TEST_CASE("handshake: two members prove themselves to each other") {
   REQUIRE(p.accepts->now() == state::proven);
   CHECK(p.accepts->peer() == 2);
   const frame welcome = p.accepts->welcome();
-  CHECK(p.accepts->now() == state::accepted);
+  CHECK(p.accepts->now() == state::waiting);
   CHECK(welcome.header.kind == frame_kind::welcome);
-  CHECK_FALSE(p.connects->arrived(copy(welcome)));
+  const auto ready = p.connects->arrived(copy(welcome));
+  REQUIRE(ready);
+  CHECK(ready->header.kind == frame_kind::ready);
   CHECK(p.connects->now() == state::accepted);
+  CHECK_FALSE(p.accepts->arrived(copy(*ready)));
+  CHECK(p.accepts->now() == state::accepted);
   CHECK(p.connects->peer() == 1);
   for (const frame* f :
-       std::initializer_list<const frame*>{&hello, &*challenge, &*proof, &welcome}) {
+       std::initializer_list<const frame*>{&hello, &*challenge, &*proof, &welcome, &*ready}) {
     CHECK(text_of(*f).find(p.one.token.text()) == std::string::npos);
   }
 }
@@ -115,20 +119,35 @@ TEST_CASE("handshake: the proofs are those of the wire page") {
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-TEST_CASE("handshake: what comes right behind the welcome is kept, in order") {
+TEST_CASE("handshake: what comes right behind its last frame is kept, in order, on both sides") {
   pair p;
   auto challenge = p.accepts->arrived(p.connects->hello());
   auto proof = p.connects->arrived(std::move(*challenge));
   static_cast<void>(p.accepts->arrived(std::move(*proof)));
-  static_cast<void>(p.connects->arrived(p.accepts->welcome()));
-  static_cast<void>(p.connects->arrived(with_text(frame_kind::request, "a")));
-  static_cast<void>(p.connects->arrived(with_text(frame_kind::reply, "b")));
-  CHECK(p.connects->now() == state::accepted);
-  const auto left = p.connects->take_leftover();
-  REQUIRE(left.size() == 2);
-  CHECK(left[0].header.kind == frame_kind::request);
-  CHECK(left[1].header.kind == frame_kind::reply);
-  CHECK(p.connects->take_leftover().empty());
+  auto ready = p.connects->arrived(p.accepts->welcome());
+  REQUIRE(ready);
+  static_cast<void>(p.accepts->arrived(std::move(*ready)));
+  for (handshake* side : {&*p.connects, &*p.accepts}) {
+    static_cast<void>(side->arrived(with_text(frame_kind::request, "a")));
+    static_cast<void>(side->arrived(with_text(frame_kind::reply, "b")));
+    CHECK(side->now() == state::accepted);
+    const auto left = side->take_leftover();
+    REQUIRE(left.size() == 2);
+    CHECK(left[0].header.kind == frame_kind::request);
+    CHECK(left[1].header.kind == frame_kind::reply);
+    CHECK(side->take_leftover().empty());
+  }
+}
+
+TEST_CASE("handshake: until the connecting side is ready, it may give up") {
+  pair p;
+  auto challenge = p.accepts->arrived(p.connects->hello());
+  auto proof = p.connects->arrived(std::move(*challenge));
+  static_cast<void>(p.accepts->arrived(std::move(*proof)));
+  static_cast<void>(p.accepts->welcome());
+  CHECK_FALSE(p.accepts->failed(error(errc::peer_died, "gone")));
+  CHECK(p.accepts->now() == state::refused);
+  CHECK(p.accepts->why() == errc::peer_died);
 }
 
 TEST_CASE("handshake: a member may be told that another connection stays") {
@@ -301,7 +320,7 @@ TEST_CASE("handshake: bytes that are no greeting") {
         R"({"weft":1,"weft":)" + std::string(1900, '[') + std::string(1900, ']') + "}",
         std::string("\xff\xfe\xfd")}) {
     for (const frame_kind kind : {frame_kind::hello, frame_kind::challenge, frame_kind::proof,
-                                  frame_kind::welcome, frame_kind::refuse}) {
+                                  frame_kind::welcome, frame_kind::ready, frame_kind::refuse}) {
       pair p;
       CAPTURE(text);
       static_cast<void>(p.accepts->arrived(with_text(kind, text)));
@@ -340,8 +359,9 @@ TEST_CASE("handshake: every prefix of every frame is refused") {
 
 TEST_CASE("handshake: frames in any other order are refused") {
   const frame_kind kinds[] = {frame_kind::hello,   frame_kind::challenge, frame_kind::proof,
-                              frame_kind::welcome, frame_kind::refuse,    frame_kind::request,
-                              frame_kind::control, frame_kind::rref,      frame_kind::reply};
+                              frame_kind::welcome, frame_kind::ready,     frame_kind::refuse,
+                              frame_kind::request, frame_kind::control,   frame_kind::rref,
+                              frame_kind::reply,   frame_kind::window,    frame_kind::ping};
   // What is right in each place, by the frames that came before.
   struct place {
     int frames_before;
@@ -349,10 +369,17 @@ TEST_CASE("handshake: frames in any other order are refused") {
   };
   for (const frame_kind kind : kinds) {
     CAPTURE(static_cast<int>(kind));
-    for (const place& at : {place{0, frame_kind::hello}, place{1, frame_kind::proof}}) {
+    for (const place& at :
+         {place{0, frame_kind::hello}, place{1, frame_kind::proof}, place{2, frame_kind::ready}}) {
       if (kind == at.right) continue;
       pair p;
-      if (at.frames_before == 1) static_cast<void>(p.accepts->arrived(p.connects->hello()));
+      if (at.frames_before > 0) {
+        auto challenge = p.accepts->arrived(p.connects->hello());
+        if (at.frames_before > 1) {
+          static_cast<void>(p.accepts->arrived(*p.connects->arrived(std::move(*challenge))));
+          static_cast<void>(p.accepts->welcome());
+        }
+      }
       const auto answer = p.accepts->arrived(with_text(kind, "{}"));
       CHECK(p.accepts->now() == state::refused);
       CHECK(p.accepts->why() == errc::protocol_error);
@@ -400,6 +427,7 @@ void record(std::uint32_t from, std::uint32_t to, std::uint64_t nonces, std::vec
   out.push_back(*connects.arrived(copy(out.back())));
   static_cast<void>(accepts.arrived(copy(out.back())));
   out.push_back(accepts.welcome());
+  out.push_back(*connects.arrived(copy(out.back())));
 }
 
 /// The handshakes of rank 1 that the attacker has a hand in.

@@ -570,6 +570,28 @@ weft::error call_and_answer(const std::function<void(raw_peer&, weft::membership
   return out;
 }
 
+TEST_CASE("hostile: a member that gives up while it is welcomed is not lost") {
+  scene s(1);
+  s.members().members[2].addresses = {{"tcp", raw_listener().endpoint()}};  // closed at once
+  s.start();
+  for (int i = 0; i < 3; ++i) {
+    raw_peer gives_up = s.connect();
+    REQUIRE(gives_up.greet_without_ready(s.members(), 2, 1));
+  }
+  // The victim may be calling back just now: then this one is turned away, and tries again.
+  bool served = false;
+  for (int i = 0; i < 200 && !served; ++i) {
+    raw_peer returns = s.connect();
+    if (!returns.greet(s.members(), 2, 1)) continue;
+    REQUIRE(returns.send(request(1, 21)));
+    const auto reply = returns.read();
+    REQUIRE(reply);
+    CHECK(reply->header.kind == frame_kind::reply);
+    served = true;
+  }
+  CHECK(served);
+}
+
 TEST_CASE("hostile: answers to our hello") {
   using weft::detail::json_frame;
   // What may pass is tried again until the deadline.

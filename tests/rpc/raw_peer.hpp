@@ -122,13 +122,26 @@ class raw_peer {
     send(h.hello());
     return converse(h) && h.now() == handshake::state::accepted;
   }
+  /// The same, but says no word more once it is welcomed.
+  bool greet_without_ready(membership all, std::uint32_t rank, std::uint32_t to) {
+    all.rank = rank;
+    random_source random = system_random();
+    handshake h(all, to, random);
+    send(h.hello());
+    // bounded: by the patience of `read`, and a handshake has so many frames
+    while (auto f = read()) {
+      if (f->header.kind == frame_kind::welcome) return true;
+      if (const auto next = h.arrived(std::move(*f))) send(*next);
+    }
+    return false;
+  }
   /// As the member `rank` of `all`, answers a hello and welcomes; false if nobody asked for it.
   bool answer(membership all, std::uint32_t rank) {
     all.rank = rank;
     random_source random = system_random();
     handshake h(all, random);
     if (!converse(h) || h.now() != handshake::state::proven) return false;
-    return send(h.welcome());
+    return send(h.welcome()) && converse(h) && h.now() == handshake::state::accepted;
   }
   /// The refusal that the answer is; success if it is another frame.
   [[nodiscard]] error read_refused() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 """Computes ids and signatures from the words of include/weft/wire/header.hpp alone, and compares
-them with the literal ones that the C++ tests expect of every compiler.
+them with the literal ones that the C++ tests expect of every compiler. Then reads that page: the
+header's fields are 64 bytes without a gap, and it names what the code below it has.
 
 usage: wire_page.py <folder of the tests>
 """
@@ -189,8 +190,51 @@ def literals(path):
     return {what: int(value, 16) for what, value in found if not what.startswith("weft::name_hash")}
 
 
+def enumerators(source, name):
+    body = re.search(rf"enum class {name} [^{{]*{{(.*?)}};", source, re.S).group(1)
+    return {word: int(value) for word, value in re.findall(r"(\w+) = (\d+)", body)}
+
+
+def listed(page, begin, end):
+    """Numbers and words of a list of the page: "1 hello, 2 welcome," """
+    part = page[page.index(begin) + len(begin) : page.index(end)]
+    heads = [line[:25] for line in part.splitlines()]
+    return {word: int(value) for head in heads for value, word in re.findall(r"(\d+) ([a-z]+)", head)}
+
+
+def page_faults(path):
+    with open(path, encoding="utf-8") as file:
+        source = file.read()
+    page, code = source.split("#pragma once", 1)
+    faults = []
+    at = 0
+    for offset, size, field in re.findall(r"^// +(\d+) +(\d+) (\w+) ", page, re.M):
+        if int(offset) != at:
+            faults.append(f"the field {field} is at {offset}, the one before it ends at {at}")
+        at = int(offset) + int(size)
+        stored = re.search(rf"store\(p \+ {offset}, (?:h\.|frame_|wire_)(\w+?)(?:_bytes)?\)", code)
+        if not stored or stored.group(1) != field:
+            faults.append(f"the code does not store {field} at {offset}")
+    if at != 64:
+        faults.append(f"the header's fields end at {at}")
+    for name, begin, end in (
+        ("frame_kind", "What the payloads hold", "What the sections hold"),
+        ("section_kind", "What the sections hold:", "not sent yet"),
+    ):
+        have, said = enumerators(code, name), listed(page, begin, end)
+        for word in sorted(have.keys() ^ said.keys()):
+            faults.append(f"{name} {word} is not in both, the page and the code")
+        for word in sorted(have.keys() & said.keys()):
+            if have[word] != said[word]:
+                faults.append(f"{name} {word} is {have[word]}, {said[word]} on the page")
+    return faults
+
+
 def main():
     wrong = 0
+    for fault in page_faults(f"{sys.argv[1]}/../include/weft/wire/header.hpp"):
+        print(f"wire/header.hpp: {fault}")
+        wrong += 1
     for file, expected in (
         ("rpc/identity.cpp", IDS),
         ("rpc/function.cpp", {k: v for k, v in SIGNATURES.items() if k.startswith("function<")}),

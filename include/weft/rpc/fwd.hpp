@@ -8,6 +8,7 @@ class worker;
 class peer;
 class caller;
 class link;
+class handshake;
 
 template <class T>
 class rref;

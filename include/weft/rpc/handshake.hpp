@@ -7,7 +7,11 @@
 //                                             ◄───   challenge {weft, features, rank, to,
 //     checks the proof                                 incarnation, nonce, proof}
 //     proof {proof}                           ───►   checks it; decides which connection stays
-//                                             ◄───   welcome {}, and at once whatever waited
+//                                             ◄───   welcome {}
+//     ready {}, and at once whatever waited ───►   from now on, so may this side
+//
+// Until it is ready the connecting side may still give up, and closing the connection says so: only
+// then is a closed connection the loss of a peer.
 //
 // Instead of any answer: refuse, whose payload is an error (wire/error_codec.hpp); then the
 // connection is closed. The other payloads are JSON objects, whose unknown members are ignored.
@@ -47,8 +51,8 @@ namespace weft {
 ///   write(h.hello());                                     // `now()` is waiting
 ///   for each frame until `now()` is not waiting:  if (auto answer = h.arrived(f)) write(*answer);
 ///   now() == accepted: a member, and what came            now() == proven: decide which connection
-///     right behind is in `take_leftover()`                  stays, then write(h.welcome()) or
-///   now() == refused: `why()`                               write(h.refuse(why))
+///     right behind is in `take_leftover()`                  stays, then write(h.welcome()) and go
+///   now() == refused: `why()`                               on, or write(h.refuse(why))
 class handshake {
  public:
   enum class state : std::uint8_t {
@@ -75,7 +79,8 @@ class handshake {
   /// another wire version is told so.
   [[nodiscard]] std::optional<frame> failed(const error& reason);
 
-  /// Accepting side, once `now()` is proven: this connection stays, or it does not.
+  /// Accepting side, once `now()` is proven: this connection stays, if the other side is ready, or
+  /// it does not.
   [[nodiscard]] frame welcome();
   [[nodiscard]] frame refuse(const error& reason);
 
@@ -85,11 +90,11 @@ class handshake {
   /// Why it was refused. `closed`, from a peer that is a member, means that another connection
   /// between the two stays; from anybody else it never comes out of here.
   [[nodiscard]] const error& why() const noexcept { return why_; }
-  /// What arrived behind the welcome, in order; once.
+  /// What arrived behind the last frame of the handshake, in order; once.
   [[nodiscard]] std::vector<frame> take_leftover() noexcept { return std::exchange(leftover_, {}); }
 
  private:
-  enum class step : std::uint8_t { hello, challenge, proof, welcome, over };
+  enum class step : std::uint8_t { hello, challenge, proof, welcome, ready, over };
   struct introduction;
 
   [[nodiscard]] std::optional<frame> on_hello(const frame& f);

@@ -67,10 +67,15 @@ class live_link final : public link, public frame_sink {
   /// is opened or taken meanwhile.
   enum class welcome : std::uint8_t { yes, another_stays, down };
   [[nodiscard]] welcome promise();
-  /// The promised connection broke before it was installed; connects anew.
+  /// The promised connection broke before it was installed; connects anew if anything waits.
   void break_promise();
-  /// Takes over a connection on `at` whose handshake is done, with frames that came right behind.
-  void install(connection_ptr connection, asio::io_context& at, std::vector<frame> first);
+  /// What came right behind the handshake.
+  struct early {
+    std::vector<frame> frames;
+    bool another_begun = false;
+  };
+  /// Takes over a connection on `at` whose handshake is done.
+  void install(connection_ptr connection, asio::io_context& at, early first);
   /// A try to connect failed: tries again later, unless it never can.
   void cannot_connect(error why);
 
@@ -125,7 +130,7 @@ class live_link final : public link, public frame_sink {
 
   // connections
   void begin_connecting() noexcept;
-  void begin_reading(connection_ptr connection, std::vector<frame> first);
+  void begin_reading(connection_ptr connection, early first);
   void finish_loss() noexcept;
 
   // reading

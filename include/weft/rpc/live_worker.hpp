@@ -122,7 +122,8 @@ class live_worker final : public worker {
   void wake_inbox();
   void drain();
   void accept(connection_ptr connection, asio::io_context& io);
-  asio::awaitable<void> greet(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> welcome_in(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> greet(connection_ptr connection, handshake& h, live_link<T>*& out);
   asio::awaitable<void> dial(ref<live_link<T>> to, asio::io_context& io);
   asio::awaitable<void> meet(ref<live_link<T>> to, asio::io_context& io);
   void begin_life();

@@ -6,7 +6,7 @@
 //   header    64 bytes, below
 //   payload   header.payload_bytes: the values, written by codecs (wire/codec.hpp)
 //   table     header.table_bytes: header.tensors buffer lengths of 8 bytes each, then
-//             header.sections sections, each {kind 2, zero 2, length 4, bytes}
+//             header.sections sections, each {kind 2, zero 2, length 4, bytes}, one of a kind
 //   tensors   the buffers' bytes, one after another, in the order of their lengths
 //
 //   offset size field      meaning
@@ -15,7 +15,8 @@
 //        5    1 kind       frame_kind
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
 //                          others zero
-//        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32
+//        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32; 0
+//                          where no reply is wanted
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
 //                         how many bytes of the window are free again (rpc/window.hpp)
 //       24    4 signature  hash of its result and parameters (below), 0 in replies
@@ -28,7 +29,7 @@
 //       52    4 table      bytes of the table
 //       56    8 payload    bytes of the payload
 //
-// A connection begins with `hello`, `challenge`, `proof` and `welcome`, or a `refuse`
+// A connection begins with `hello`, `challenge`, `proof`, `welcome` and `ready`, or a `refuse`
 // (rpc/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
 // header that breaks a rule of this page closes the connection; nothing is skipped.
 //
@@ -71,9 +72,11 @@
 //
 // What the payloads hold, and the fields that a kind sets beside kind and lengths:
 //    1 hello, 2 welcome,  JSON (rpc/handshake.hpp)
-//    12 challenge, 13 proof
+//    12 challenge,
+//    13 proof, 14 ready
 //    3 refuse, 6 failure  an error (wire/error_codec.hpp); failure: the request's `call`
-//    4 request            the parameters in order; every field of the header
+//    4 request            the parameters in order; every field of the header. How many may be under
+//                         way is in the registration of whoever serves them (rpc/window.hpp)
 //    5 reply              the result, nothing for void; the request's `call`
 //    7 cancel             nothing; the `call` that its caller no longer waits for
 //    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
@@ -123,6 +126,7 @@ enum class frame_kind : std::uint8_t {
   window = 10,     ///< credit for requests (rpc/window.hpp); `function` 0: the sender has none left
   challenge = 12,  ///< handshake: a proof, and the question for one
   proof = 13,      ///< handshake: the answer
+  ready = 14,      ///< handshake: the connecting side has heard the welcome
   rref = 16,       ///< reference counting (rref/ledger.hpp)
   autograd = 24    ///< backward passes (autograd/wave.hpp)
 };
@@ -258,6 +262,7 @@ decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
   case frame_kind::window:
   case frame_kind::challenge:
   case frame_kind::proof:
+  case frame_kind::ready:
   case frame_kind::rref:
   case frame_kind::autograd:
     break;

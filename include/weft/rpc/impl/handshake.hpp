@@ -253,6 +253,10 @@ inline std::optional<frame> handshake::arrived(frame&& f) {
     if (step_ == step::proof && kind == frame_kind::proof) return on_proof(f);
     if (step_ == step::welcome && kind == frame_kind::welcome) {
       end(state::accepted);
+      return detail::json_frame(frame_kind::ready, nlohmann::json::object());
+    }
+    if (step_ == step::ready && kind == frame_kind::ready) {
+      end(state::accepted);
       return std::nullopt;
     }
     if (connects_ && kind == frame_kind::refuse) {
@@ -277,7 +281,8 @@ inline std::optional<frame> handshake::failed(const error& reason) {
 }
 
 inline frame handshake::welcome() {
-  end(state::accepted);
+  now_ = state::waiting;
+  step_ = step::ready;
   return detail::json_frame(frame_kind::welcome, nlohmann::json::object());
 }
 

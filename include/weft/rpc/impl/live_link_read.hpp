@@ -226,6 +226,7 @@ expected<void> live_link<T>::handle(frame&& f) {
   case frame_kind::refuse:
   case frame_kind::challenge:
   case frame_kind::proof:
+  case frame_kind::ready:
     break;
   }
   return tl::unexpected(error(errc::protocol_error, "a handshake frame after the handshake",

@@ -82,6 +82,10 @@ void live_link<T>::break_promise() {
   {
     const std::lock_guard lock(mutex_);
     promised_ = false;
+    if (state_ == state::connecting && !dialing_ && !wanted_ && outbox_.frames() == 0) {
+      state_ = state::idle;
+      return;
+    }
   }
   begin_connecting();
 }
@@ -122,8 +126,7 @@ void live_link<T>::cannot_connect(error why) {
 }
 
 template <class T>
-void live_link<T>::install(connection_ptr connection, asio::io_context& at,
-                           std::vector<frame> first) {
+void live_link<T>::install(connection_ptr connection, asio::io_context& at, early first) {
   asio::io_context* home = &at;
   try {
     if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
@@ -168,8 +171,9 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at,
 }
 
 template <class T>
-void live_link<T>::begin_reading(connection_ptr connection, std::vector<frame> first) {
-  arrived_ = std::move(first);
+void live_link<T>::begin_reading(connection_ptr connection, early first) {
+  arrived_ = std::move(first.frames);
+  partial_ = first.another_begun;
   watch_stalls();
   asio::co_spawn(io(), read_loop(std::move(connection)),
                  [self = ref<live_link>(this)](std::exception_ptr) {});

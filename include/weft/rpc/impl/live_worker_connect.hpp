@@ -23,9 +23,7 @@ namespace weft::detail {
 template <class T>
 class handshake_sink final : public frame_sink {
  public:
-  /// `to`: whose tensors may follow, on the connecting side.
-  handshake_sink(live_worker<T>& me, handshake& h, live_link<T>* to)
-      : me_(me), handshake_(h), link_(to) {
+  handshake_sink(live_worker<T>& me, handshake& h) : me_(me), handshake_(h) {
     small_.payload = small_.handshake - header_size;
     small_.table = 0;
     small_.tensors = 0;
@@ -39,10 +37,17 @@ class handshake_sink final : public frame_sink {
                                 execution::not_sent, origin::transport));
   }
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override {
+    partial_ = false;
     if (auto answer = handshake_.arrived(std::move(f))) answers.push_back(*std::move(answer));
     return {};
   }
-  void progress() noexcept override {}
+  void progress() noexcept override { partial_ = true; }
+  /// Whose tensors may follow.
+  void belongs_to(live_link<T>& link) noexcept { link_ = &link; }
+
+  [[nodiscard]] typename live_link<T>::early take_early() {
+    return {handshake_.take_leftover(), partial_};
+  }
 
   std::vector<frame> answers;
 
@@ -53,7 +58,8 @@ class handshake_sink final : public frame_sink {
 
   live_worker<T>& me_;
   handshake& handshake_;
-  live_link<T>* link_;
+  live_link<T>* link_ = nullptr;
+  bool partial_ = false;
   limits small_;
 };
 
@@ -147,11 +153,12 @@ asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_contex
     }
   } close_if_left{connection};
   handshake h(members_, to->rank(), front_random_);
-  handshake_sink<T> sink(*this, h, to.get());
+  handshake_sink<T> sink(*this, h);
+  sink.belongs_to(*to);
   co_await write_alone(connection, h.hello());
   co_await converse(connection, h, sink);
   if (h.now() == handshake::state::accepted) {
-    to->install(std::exchange(connection, nullptr), io, h.take_leftover());
+    to->install(std::exchange(connection, nullptr), io, sink.take_early());
   } else if (h.why() == errc::closed) {
     throw rpc_error(h.why());  // the other's connection stays, and is on its way
   } else {
@@ -163,39 +170,56 @@ asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_contex
 
 template <class T>
 void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
-  auto bounded = [](live_worker& me, connection_ptr c,
-                    asio::io_context& on) -> asio::awaitable<void> {
-    co_await limited(me.env_.time, on, me.options_.handshake_deadline, me.greet(c, on));
-  };
-  asio::co_spawn(io, bounded(*this, connection, io), [connection](std::exception_ptr failed) {
+  asio::co_spawn(io, welcome_in(connection, io), [connection](std::exception_ptr failed) {
     if (failed) connection->close();  // a stranger: nobody here waits for it
   });
 }
 
 /// On the connection's I/O thread.
 template <class T>
-asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_context& io) {
+asio::awaitable<void> live_worker<T>::welcome_in(connection_ptr connection, asio::io_context& io) {
   handshake h(members_, front_random_);
-  handshake_sink<T> sink(*this, h, nullptr);
-  co_await converse(connection, h, sink);
-  if (h.now() != handshake::state::proven) {
+  handshake_sink<T> sink(*this, h);
+  live_link<T>* link = nullptr;
+  co_await limited(env_.time, io, options_.handshake_deadline, greet(connection, h, link));
+  if (!link) {
     connection->close();
     co_return;
   }
+  try {
+    // It is a member: until it says that it is ready, or closes the connection, it is only slow.
+    sink.belongs_to(*link);
+    auto rest = converse(connection, h, sink);
+    if (options_.lost_after > duration(0)) {
+      co_await limited(env_.time, io, options_.lost_after, std::move(rest));
+    } else {
+      co_await std::move(rest);
+    }
+    if (h.now() != handshake::state::accepted) throw rpc_error(h.why());
+  } catch (...) {
+    link->break_promise();
+    throw;
+  }
+  link->install(std::move(connection), io, sink.take_early());
+}
+
+/// Whose connection it is, once it was welcomed.
+template <class T>
+asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, handshake& h,
+                                            live_link<T>*& out) {
+  handshake_sink<T> sink(*this, h);
+  co_await converse(connection, h, sink);
+  if (h.now() != handshake::state::proven) co_return;
   live_link<T>& link = *links_[h.peer()];
   using welcome = typename live_link<T>::welcome;
   switch (link.promise()) {
   case welcome::yes:
     break;
   case welcome::another_stays:
-    co_await write_alone(connection,
-                         h.refuse(error(errc::closed, "another connection between the two stays")));
-    connection->close();
-    co_return;
+    co_return co_await write_alone(
+        connection, h.refuse(error(errc::closed, "another connection between the two stays")));
   case welcome::down:
-    co_await write_alone(connection, h.refuse(link.reason()));
-    connection->close();
-    co_return;
+    co_return co_await write_alone(connection, h.refuse(link.reason()));
   }
   try {
     co_await write_alone(connection, h.welcome());
@@ -203,7 +227,7 @@ asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_
     link.break_promise();
     throw;
   }
-  link.install(std::move(connection), io, {});
+  out = &link;
 }
 
 // ── signs of life ──
