@@ -212,17 +212,17 @@ TEST_CASE("launch: standard output that is closed meanwhile ends the run with a 
 }
 
 TEST_CASE("launch: too few descriptors are named, with the limit, by the one who lacks them") {
-  child launcher({"bash", "-c", "ulimit -n 12; exec " + party + " greet"});
+  child launcher({"bash", "-c", "ulimit -n 16; exec " + party + " greet"});
   CHECK(launcher.wait() == 1);
   INFO(launcher.output());
   CHECK(launcher.said("the launcher of 3 workers needs about"));
-  CHECK(launcher.said("RLIMIT_NOFILE (ulimit -n) allows 12"));
+  CHECK(launcher.said("RLIMIT_NOFILE (ulimit -n) allows 16"));
   child worker({"bash", "-c", "ulimit -n 16; RANK=0 WORLD_SIZE=3 exec " + party + " greet 5"});
   CHECK(worker.wait() == 1);
   INFO(worker.output());
   CHECK(worker.said("this worker needs about"));
   CHECK(worker.said("RLIMIT_NOFILE (ulimit -n) allows 16"));
-  child enough({"bash", "-c", "ulimit -S -n 12; exec " + party + " greet"});  // it may raise that
+  child enough({"bash", "-c", "ulimit -S -n 16; exec " + party + " greet"});  // it may raise that
   CHECK(enough.wait() == 0);
 }
 
