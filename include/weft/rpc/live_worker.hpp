@@ -157,11 +157,6 @@ class live_worker final : public worker {
   std::unique_ptr<timer> again_;       // the next count
   std::unique_ptr<timer> over_;        // at ends_by_
   std::size_t next_io_ = 0;            // front thread
-  std::mutex random_mutex_;
-  random_source front_random_ = [this] {
-    const std::lock_guard lock(random_mutex_);
-    return env_.random();
-  };
 
   // Signs of life: one timer on the front thread, one on each thread with links.
   duration pulse_;

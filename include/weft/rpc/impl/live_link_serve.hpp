@@ -53,6 +53,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     {
       const std::lock_guard lock(mutex_);
       served_.add(*call);
+      call->served = true;
     }
     if (const auto found = me_.functions().find(header.function, header.signature)) {
       call->function = *found;
@@ -253,6 +254,7 @@ void live_link<T>::forget(invocation& call) noexcept {
   {
     const std::lock_guard lock(mutex_);
     served_.remove(call);
+    call.served = false;
     if (call.cost > 0) {
       granted_.begun(std::exchange(call.cost, 0));
       due = granted_.due();

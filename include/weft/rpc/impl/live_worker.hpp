@@ -17,7 +17,7 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
     : worker(std::move(env), std::move(all), std::move(settings)),
       buffers_(options_.pool_bytes),
       memory_(make_ref<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
-      salt_(env_.random()),
+      salt_(random_()),
       late_(env_.alarm),
       run_(members_.rank, members_.size()),
       pulse_(options_.lost_after > duration(0)

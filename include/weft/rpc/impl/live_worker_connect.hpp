@@ -146,7 +146,7 @@ asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_contex
       if (c) c->close();
     }
   } close_if_left{connection};
-  handshake h(members_, to->rank(), front_random_);
+  handshake h(members_, to->rank(), random_);
   handshake_sink<T> sink(*this, h, to.get());
   co_await write_alone(connection, h.hello());
   co_await converse(connection, h, sink);
@@ -175,7 +175,7 @@ void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
 /// On the connection's I/O thread.
 template <class T>
 asio::awaitable<void> live_worker<T>::greet(connection_ptr connection, asio::io_context& io) {
-  handshake h(members_, front_random_);
+  handshake h(members_, random_);
   handshake_sink<T> sink(*this, h, nullptr);
   co_await converse(connection, h, sink);
   if (h.now() != handshake::state::proven) {
