@@ -228,7 +228,8 @@ class live_autograd_service final : public autograd_service {
   [[nodiscard]] expected<void> release_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
-                                               std::vector<at::Tensor> tensors);
+                                               std::vector<at::Tensor> tensors,
+                                               const error& lacking);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>

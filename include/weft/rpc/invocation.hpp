@@ -79,9 +79,12 @@ class cancellable {
 /// The function's scope is the invocation itself, so that a request costs one allocation.
 class invocation final : public scope, public timed {
  public:
-  invocation(worker& me, ref<link> from, frame f, const limits& bounds, std::uint32_t rank,
-             std::string_view name)
-      : in(std::move(f), bounds), out(bounds), who(me, rank, name), from_(std::move(from)) {}
+  invocation(worker& me, ref<link> from, frame f, const limits& bounds, error lacking,
+             std::uint32_t rank, std::string_view name)
+      : in(std::move(f), bounds, std::move(lacking)),
+        out(bounds),
+        who(me, rank, name),
+        from_(std::move(from)) {}
   ~invocation() override {
     done();
     if (served || listed()) from_->forget(*this);  // it was dropped

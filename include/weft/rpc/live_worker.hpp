@@ -97,7 +97,7 @@ class live_worker final : public worker {
   /// The running turn of the loop, which ends behind what is ready now. Worker's thread.
   [[nodiscard]] std::uint64_t turn() noexcept;
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
-  void hand_over(ref<live_link<T>> from, frame f);
+  void hand_over(ref<live_link<T>> from, frame f, error lacking);
   void hand_over(ref<invocation> call);
   [[nodiscard]] ref<coroutine_runner<T>> runner();  // worker's thread
   /// Opens a connection; ends in `install` or `cannot_connect` of the link.
@@ -117,6 +117,7 @@ class live_worker final : public worker {
   struct handed {
     ref<live_link<T>> from;
     frame f;
+    error lacking;
     ref<invocation> call;
   };
   void wake_inbox();

@@ -19,7 +19,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
   } catch (const std::exception& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!came.what.empty() && came.tensors.empty()) {
+  if (!came.what.empty() && came.tensors.empty() && !m.lacking()) {
     const auto kind = static_cast<std::uint8_t>(came.what.front());
     const auto body = came.what.subspan(1);
     if (kind == autograd::detail::release_frame) return release_arrived(from, body);
@@ -39,7 +39,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(came.tensors));
+  return control_arrived(from, *message, std::move(came.tensors), m.lacking());
 }
 
 template <class T>
@@ -80,7 +80,8 @@ expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const s
 
 template <class T>
 expected<void> live_autograd_service<T>::control_arrived(link& from, const autograd::control& what,
-                                                         std::vector<at::Tensor> tensors) {
+                                                         std::vector<at::Tensor> tensors,
+                                                         const error& lacking) {
   const auto context = find(what.pass.context);
   after todo;
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
@@ -90,7 +91,7 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     known = !context->released;
     if (known) pass = admit(*context, from.rank(), what, todo);
     if (pass && *pass) {
-      if (commits_by_computing(*context, **pass, what.body)) {
+      if (!lacking && commits_by_computing(*context, **pass, what.body)) {
         // Not on the thread that reads links. Until then gradients() waits.
         asio::post(me_.pool(),
                    [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
@@ -103,8 +104,12 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
                    });
         return {};
       }
-      step(*context, *pass, todo,
-           [&] { return (*pass)->arrive(from.rank(), what.body, std::move(tensors)); });
+      step(*context, *pass, todo, [&] {
+        if (!lacking) return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
+        return (*pass)->give_up(autograd::abort_reason::failed,
+                                "gradients from worker '" + from.name() +
+                                    "' did not fit: " + lacking.detail().text);
+      });
     }
   }
   if (!known) {

@@ -169,7 +169,11 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at,
 
 template <class T>
 void live_link<T>::begin_reading(connection_ptr connection, std::vector<frame> first) {
-  arrived_ = std::move(first);
+  arrived_.clear();
+  for (frame& f : first) {
+    const std::uint64_t bytes = f.wire_size();
+    arrived_.push_back({std::move(f), bytes, {}});
+  }
   watch_stalls();
   asio::co_spawn(io(), read_loop(std::move(connection)),
                  [self = ref<live_link>(this)](std::exception_ptr) {});
