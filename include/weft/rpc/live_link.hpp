@@ -50,6 +50,8 @@ class live_link final : public link, public frame_sink {
   bool append(frame&& f) override;
   void flush() noexcept override;
   void flush_early() noexcept override;
+  void flush_with_turn() noexcept override;
+  void flush_late() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
   [[nodiscard]] bool reserve() noexcept override;
   void unreserve() noexcept override;
