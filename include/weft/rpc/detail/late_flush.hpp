@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Links that have something to write and are not flushed yet: by a turn of the worker's loop, whose
-// end flushes them, and by whoever sends what nobody waits for. If the turn goes on, or nothing else
-// is written meanwhile, another thread does it, soon.
+// end flushes them, and by whoever sends what nobody waits for. If the turn goes on, or nothing
+// else is written meanwhile, another thread does it, soon.
 #pragma once
 
 #include <weft/core/ref.hpp>

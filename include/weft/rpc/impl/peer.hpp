@@ -38,8 +38,8 @@ inline std::vector<peer> worker::peers(std::string_view role) {
 
 namespace detail {
 
-/// When a request is written: at the end of this batch of handlers, or early, for its caller goes on
-/// computing, and then the first of a turn at once, or with those that follow it within a moment.
+/// When a request is written: at the end of this batch of handlers, or early, for its caller goes
+/// on computing: the first of a turn at once, or with those that follow it within a moment.
 enum class urgency : std::uint8_t { turn, early, soon };
 
 /// Whether anything depends on when the reply comes.
