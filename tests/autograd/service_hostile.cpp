@@ -271,6 +271,95 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
   });
 }
 
+TEST_CASE("autograd hostile: one peer's contexts leave others theirs") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    const auto call_in = [&](std::uint32_t from, context_id id) {
+      weft::message m;
+      m.section(weft::section_kind::autograd, section_of(id, 0, {}));
+      weft::frame_header header;
+      header.kind = weft::frame_kind::request;
+      weft::incoming_message in(std::move(m).finish(header));
+      REQUIRE(in.check());
+      REQUIRE(v.service().arrive(me.to(from), in));
+      return in.record().get<weft::scope_setup>().refused;
+    };
+    constexpr auto most = autograd_service::most_contexts;
+    // Also in the name of another.
+    for (std::uint64_t n = 1; n <= most; ++n) {
+      REQUIRE_FALSE(call_in(1, make_context_id(n % 2 == 0 ? 1 : 2, 2 * n)));
+    }
+    CHECK(call_in(1, make_context_id(1, 1)) == errc::resource_exhausted);
+    CHECK_FALSE(call_in(2, make_context_id(2, 1)));
+    CHECK_FALSE(call_in(2, make_context_id(1, 3)));
+    CHECK_FALSE(call_in(1, make_context_id(2, 1)));  // which is there
+    // Each has room again when one of its own is over, and is counted once.
+    CHECK(v.deliver(2, frame_of(release_of(make_context_id(2, 1)))));
+    CHECK(call_in(1, make_context_id(1, 1)) == errc::resource_exhausted);
+    for (int round = 0; round < 2; ++round) {
+      CHECK(v.deliver(1, frame_of(release_of(make_context_id(1, 4)))));
+    }
+    CHECK_FALSE(call_in(1, make_context_id(1, 1)));
+    CHECK(call_in(1, make_context_id(1, 5)) == errc::resource_exhausted);
+    CHECK(v.service().contexts() == most + 1);
+    co_return;
+  });
+}
+
+TEST_CASE("autograd hostile: who was lied to about a pass is told so, and not cut off") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(leaf(1, {2}));
+      const auto say = [&](std::uint32_t initiator, std::uint32_t number, control_body body) {
+        return v.deliver(1, frame_of(encode({{ctx.id(), initiator, number}, std::move(body)})));
+      };
+      // About a pass of this worker that was never begun; by a forged need worker 1 may believe so.
+      std::uint64_t sent = v.service().frames();
+      CHECK(say(0, 99, need_message{0, graph_retention::release, {1}}));
+      CHECK(say(0, 99, grad_message{1, 1, {1}}));
+      CHECK(say(0, 99, done_message{}));
+      CHECK(v.service().frames() == sent + 3);  // it is told each time
+      sent = v.service().frames();
+      CHECK(say(0, 99, abort_message{1, abort_reason::failed, "no"}));
+      CHECK(v.service().frames() == sent);
+      // An initiator hears from others who takes part, and who waits.
+      CHECK(say(1, 7, go_message{}));
+      CHECK(v.service().frames() == sent + 1);
+      CHECK(v.service().passes() == 0);
+      // What only the sender can have made up.
+      CHECK_FALSE(say(0, 99, go_message{}));
+      CHECK_FALSE(say(0, 99, end_message{}));
+      CHECK_FALSE(say(0, 99, ack_message{0, {1}}));
+      CHECK_FALSE(say(2, 7, go_message{}));
+      CHECK_FALSE(say(2, 7, done_message{}));
+      CHECK(me.to(1).now() == weft::link::state::up);
+      co_return;
+    });
+  });
+}
+
+TEST_CASE("autograd hostile: a forged need does not part two others") {
+  for (const auto how : {over::inproc, over::tcp}) {
+    run_workers(3, how, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+      const at::Tensor a = leaf(1, {2});
+      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        const at::Tensor y = co_await me.peer(1).call<&twice>(a);
+        // Worker 2 asks worker 1 for what it never sent, in a pass that worker 0 never began.
+        const need_message need{0, graph_retention::release, {77}};
+        const auto before = service(all, 1).frames();
+        CHECK(deliver(all, 2, 1, frame_of(encode({{ctx.id(), 0, 50}, need}))));
+        CHECK(service(all, 1).frames() > before);  // worker 0 is told
+        co_await me.peer(1).call<&nothing>();      // behind that
+        co_await ctx.backward(y.sum());
+        CHECK(same((co_await ctx.gradients()).find(a), at::full({2}, 2.0)));
+      });
+      CHECK(co_await all_forgotten(all));
+      for (const std::uint32_t r : {1u, 2u}) CHECK(me.to(r).now() == weft::link::state::up);
+    });
+  }
+}
+
 TEST_CASE("autograd service: gradients wait for the outcome of a pass that has run here") {
   victim scene;
   scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
@@ -419,7 +508,7 @@ TEST_CASE("autograd hostile: over a real link, such a frame closes it and the ot
       [](context_id) { return frame_of({std::byte{99}}); },
       [](context_id id) { return frame_of(release_of(id)); },
       [](context_id id) { return frame_of(joined_of(id, {7})); },
-      [&](context_id id) { return frame_of(encode({pass(id), go_message{}})); },
+      [](context_id id) { return frame_of(encode({{id, 2, 1}, go_message{}})); },
       [&](context_id id) { return frame_of(encode({pass(id), done_message{}}), {at::ones({2})}); },
       [](context_id id) { return frame_of(encode({{id, 0, 99}, end_message{}})); },
   };

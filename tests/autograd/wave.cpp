@@ -1034,3 +1034,47 @@ TEST_CASE("ended_passes: a late message never revives a pass") {
   CHECK(ended.admit(need, 1) == admission::stale);
   CHECK(ended.admit({pass, go_message{}}, 1) == admission::stale);
 }
+
+TEST_CASE("ended_passes: who is lied to about a pass is not to blame for what it then sends") {
+  const pass_id mine{1, 0, 4};    // worker 0 judges
+  const pass_id theirs{1, 2, 4};  // of who sends it
+  const pass_id others{1, 1, 4};
+  const auto judge = [](const pass_id& pass, control_body body) {
+    return blame_for({pass, std::move(body)}, 2, 0);
+  };
+  for (const pass_id& pass : {mine, theirs, others}) {
+    CHECK(judge(pass, need_message{0, graph_retention::release, {1}}) == blame::somebody);
+    CHECK(judge(pass, grad_message{}) == blame::somebody);
+    CHECK(judge(pass, abort_message{}) == blame::somebody);
+    CHECK(judge(pass, ack_message{}) == blame::sender);
+    CHECK(judge(pass, done_message{}) == (pass == mine ? blame::somebody : blame::sender));
+    CHECK(judge(pass, go_message{}) == (pass == theirs ? blame::somebody : blame::sender));
+    CHECK(judge(pass, end_message{}) == (pass == theirs ? blame::somebody : blame::sender));
+  }
+}
+
+TEST_CASE("wave: a worker that a third drew into the pass is not accused") {
+  const auto accused = [](const outputs& out) {
+    REQUIRE(out.size() == 1);
+    REQUIRE(std::holds_alternative<violation>(out[0]));
+    return std::get<violation>(out[0]).on;
+  };
+  {
+    asked a;  // worker 0 asked; worker 2 heard of the pass from somebody
+    const need_message other{0, graph_retention::retain, {2}};
+    CHECK(accused(a.w.step(arrived{2, other}, a.g)) == blame::somebody);
+    CHECK(accused(a.w.step(arrived{2, go_message{}}, a.g)) == blame::sender);
+    CHECK(accused(a.w.step(arrived{2, done_message{}}, a.g)) == blame::sender);
+    CHECK(accused(a.w.step(arrived{2, grad_message{1, 0, {}}}, a.g)) == blame::sender);
+    a.w.step(arrived{0, go_message{}}, a.g);
+    const need_message late{0, graph_retention::release, {2}};
+    CHECK(accused(a.w.step(arrived{2, late}, a.g)) == blame::somebody);
+    CHECK(accused(a.w.step(arrived{2, grad_message{2, 0, {}}}, a.g)) == blame::somebody);
+  }
+  history h(3);
+  const auto root = h.op(0, {h.transfer(1, {h.op(1, {})}, 0)});
+  wave w({the_context, 0, 1}, 0, 3);
+  w.step(begin{{root}}, h.workers[0]);
+  w.step(arrived{1, ack_message{0, {1}}}, h.workers[0]);
+  CHECK(accused(w.step(arrived{2, done_message{}}, h.workers[0])) == blame::somebody);
+}

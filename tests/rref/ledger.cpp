@@ -685,6 +685,43 @@ TEST_CASE("rref ledger: as many references as one creator may have on the way ar
   CHECK(answers == 2 * many);
 }
 
+TEST_CASE("rref ledger: a reference that its creator has yet to make is born broken there") {
+  world w;
+  // Bob invents what alice will create next, and one far ahead; alice alone can know that.
+  for (const std::uint64_t serial : {1u, 2u, 7u}) {
+    const auto got = w.at[alice].transfer_in(bob, {{owner, alice, serial}, serial}, w.out[alice]);
+    REQUIRE(got.has_value());  // who hands it on may have been lied to itself
+    CHECK(got->why == cause::lost);
+    CHECK_FALSE(w.at[alice].imported({owner, alice, serial}).has_value());
+  }
+  CHECK(w.out[alice].messages.size() == 3);  // bob's pins are dropped; the owner hears nothing
+  for (const auto& m : w.out[alice].messages) {
+    CHECK(m.to == bob);
+    CHECK(m.what.kind == message_kind::xack);
+  }
+  w.out[alice].clear();
+  CHECK(w.at[alice].idle());
+  // What alice then creates is hers alone.
+  std::vector<rref_id> made;
+  for (int i = 0; i < 3; ++i) made.push_back(w.remote_value());
+  for (const auto& id : made) {
+    CHECK(w.at[alice].imported(id)->local_refs == 1);
+    CHECK(w.state(alice, id) == import_state::ok);
+    CHECK(w.holders(id) == std::vector<rank>{alice});
+  }
+  // One that was made and let go may come back as long as somebody has it.
+  CHECK(w.give(alice, bob, made[0]).held());
+  w.settle();
+  for (const auto& id : made) w.drop(alice, id);
+  w.settle();
+  CHECK(w.give(bob, alice, made[0]).held());
+  w.settle();
+  w.drop(bob, made[0]);
+  w.drop(alice, made[0]);
+  w.settle();
+  w.nothing_left();
+}
+
 TEST_CASE("rref ledger: a broken import says when nothing refers to it any more") {
   world w;
   const auto c = w.at[alice].create_remote(owner);

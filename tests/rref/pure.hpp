@@ -37,8 +37,7 @@ using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
 }
 
 /// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left.
-inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pure_main& main_) {
-  options o = with_io_threads(io_threads);
+inline void run_pure(std::uint32_t size, over how, options o, const pure_main& main_) {
   o.pool_threads = 2;
   pure_cluster all(size, how, o);
   const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
@@ -52,6 +51,9 @@ inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pu
     INFO("rank ", r, " over ", name_of(how), ": ", ends[r].message());
     CHECK_FALSE(ends[r]);
   }
+}
+inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pure_main& main_) {
+  run_pure(size, how, with_io_threads(io_threads), main_);
 }
 inline void pure_everywhere(std::uint32_t size, const pure_main& main_) {
   for (const over how : {over::inproc, over::tcp, over::unix_socket}) {

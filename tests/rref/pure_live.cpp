@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <optional>
+#include <rpc/raw_peer.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -178,7 +179,8 @@ TEST_CASE("rref: what a message's references cause to be sent goes in few frames
     CHECK(sent(all, 1, message_kind::add) == number);
     CHECK(co_await eventually([&] { return rrefs(all, 0).counters().pins == 0; }));
     const auto frames = rrefs(all, 1).counters().frames;
-    const auto dels = sent(all, 1, message_kind::del);  // read last: there may be more of them by now
+    const auto dels =
+        sent(all, 1, message_kind::del);  // read last: there may be more of them by now
     CHECK(frames - before <= dels + number / 512 + 1);
     // Home again: one frame of xacks.
     std::vector<rref<thing>> theirs;
@@ -191,6 +193,63 @@ TEST_CASE("rref: what a message's references cause to be sent goes in few frames
     CHECK(co_await eventually([&] { return rrefs(all, 0).counters().pins == 0; }));
     CHECK(rrefs(all, 1).counters().frames == then + 1);
   });
+}
+
+TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
+  pure_everywhere(3, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+    const auto known = [&] {
+      return rrefs(all, 0).describe().find("registering") == std::string::npos;
+    };
+    for (const std::size_t number : {1u, 200u}) {
+      std::vector<rref<thing>> many;
+      for (std::size_t i = 0; i < 2 * number; ++i) {
+        many.push_back(me.peer(1 + static_cast<int>(i % 2)).make<thing>(static_cast<int>(i)));
+      }
+      for (const auto& one : many) CHECK(co_await one.call<&thing::get>() >= 0);
+      CHECK(co_await eventually(known));
+      co_await asio::post(asio::use_awaitable);
+      const auto frames = rrefs(all, 0).counters().frames;
+      const auto dels = sent(all, 0, message_kind::del);
+      many.clear();
+      CHECK(rrefs(all, 0).counters().frames == frames);
+      co_await asio::post(asio::use_awaitable);              // behind the end of that turn
+      CHECK(rrefs(all, 0).counters().frames == frames + 2);  // one to each owner
+      CHECK(sent(all, 0, message_kind::del) == dels + 2 * number);
+      CHECK(co_await nothing_is_left(all));
+    }
+  });
+}
+
+TEST_CASE("rref: nobody waits for the reply to a making, and its request says so") {
+  weft::options o = with_io_threads(1);
+  o.lost_after = {};
+  pure_cluster one(1, over::tcp, o, 1);
+  std::vector<weft::frame_header> requests;
+  std::thread stranger([&] {
+    raw_peer peer(one.members().members[0].addresses[0].endpoint);
+    CHECK(peer.greet(one.members(), 1, 0));
+    // bounded: by the patience of each read
+    while (requests.size() < 4) {
+      const auto f = peer.read();
+      if (!f) break;
+      if (f->header.kind == weft::frame_kind::request) requests.push_back(f->header);
+    }
+    peer.hear_out();
+  });
+  static_cast<void>(one.run([&](worker& me) -> asio::awaitable<void> {
+    CHECK(co_await eventually([&] { return me.to(1).now() == weft::link::state::up; }));
+    const auto made = me.peer(1).make<thing>(1);
+    const auto kept = me.peer(1).remote<&nothing>();
+    auto used = made.start<&thing::get>();
+    auto called = me.peer(1).start<&nothing>();
+    CHECK(co_await eventually([&] { return me.to(1).waiting() == 0; }));
+    me.shutdown(weft::error(errc::cancelled, "the test is over"));
+  }));
+  stranger.join();
+  REQUIRE(requests.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK((requests[i].flags & weft::flag_unhurried) == (i < 2 ? weft::flag_unhurried : 0));
+  }
 }
 
 TEST_CASE("rref: more references than a message can hold are refused before it is sent") {

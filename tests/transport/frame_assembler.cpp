@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/transport/frame_assembler.hpp>
+#include <weft/wire/message.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <conformance/rig.hpp>
 #include <functional>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -45,8 +48,8 @@ std::vector<std::byte> wire(const weft::frame& f) {
 
 /// Feeds all of `bytes`, at most step() at once; the error that stopped it, if any.
 template <class Step>
-std::optional<weft::error> feed(weft::frame_assembler& a, sink& s, std::span<const std::byte> bytes,
-                                Step&& step) {
+std::optional<weft::error> feed(weft::frame_assembler& a, weft::frame_sink& s,
+                                std::span<const std::byte> bytes, Step&& step) {
   std::array<asio::mutable_buffer, 8> room;
   while (!bytes.empty()) {
     const std::size_t pieces = a.room(room, s.bounds());
@@ -245,7 +248,12 @@ struct poor_sink final : weft::frame_sink {
   weft::limits limit;
   std::size_t budget = 1000;
   std::vector<weft::frame> frames;
-  std::vector<std::pair<weft::frame_header, std::uint64_t>> skipped;
+  struct skip {
+    weft::frame rest;
+    weft::remains what;
+    std::uint64_t bytes;
+  };
+  std::vector<skip> skipped;
 
   const weft::limits& bounds() const noexcept override { return limit; }
   weft::expected<weft::blob> allocate(std::size_t bytes) override {
@@ -258,11 +266,11 @@ struct poor_sink final : weft::frame_sink {
     frames.push_back(std::move(f));
     return {};
   }
-  weft::expected<void> frame_skipped(const weft::frame_header& h, std::uint64_t bytes,
+  weft::expected<void> frame_skipped(weft::frame&& rest, weft::remains what, std::uint64_t bytes,
                                      weft::error why) override {
     CHECK(why == weft::errc::resource_exhausted);
     CHECK(why.detail().text == "poor");
-    skipped.emplace_back(h, bytes);
+    skipped.push_back({std::move(rest), what, bytes});
     return {};
   }
   void progress() noexcept override {}
@@ -316,9 +324,76 @@ TEST_CASE("frame_assembler: frames for which memory lacks go by, those around th
     }
     REQUIRE(s.skipped.size() == poor.size());
     for (std::size_t i = 0; i < poor.size(); ++i) {
-      CHECK(s.skipped[i].first.call == poor[i].first);
-      CHECK(s.skipped[i].second == poor[i].second);
+      CHECK(s.skipped[i].rest.header.call == poor[i].first);
+      CHECK(s.skipped[i].bytes == poor[i].second);
     }
+  }
+}
+
+std::vector<std::byte> noise(std::mt19937& random, std::size_t size) {
+  std::vector<std::byte> out(size);
+  for (auto& b : out) b = static_cast<std::byte>(random());
+  return out;
+}
+
+TEST_CASE("frame_assembler: of a frame that goes by, all is kept but its tensors") {
+  using weft::section_kind;
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    CAPTURE(round);
+    const auto payload = noise(random, random() % 3000);
+    std::map<section_kind, std::vector<std::byte>> given;
+    weft::message m;
+    m.payload().raw(payload.data(), payload.size());
+    for (auto kind : {section_kind::rref, section_kind::tensors, section_kind::autograd}) {
+      if (kind != section_kind::tensors && random() % 4 == 0) continue;
+      given[kind] = noise(random, random() % 500);
+      m.section(kind, given[kind]);
+    }
+    given.erase(section_kind::tensors);
+    for (std::size_t i = 0; i < 1 + random() % 5; ++i) {
+      static_cast<void>(m.add_blob(make_blob(i == 0 ? 5000 : random() % 900)));
+    }
+    weft::frame_header h;
+    h.kind = weft::frame_kind::reply;
+    h.call = 77;
+    h.function = 99;
+    const auto f = std::move(m).finish(h);
+    const auto all = wire(f);
+    weft::frame_assembler a;
+    poor_sink s;
+    REQUIRE_FALSE(feed(a, s, all, [&] { return 1 + random() % 2000; }));
+    REQUIRE(s.skipped.size() == 1);
+    CHECK(s.skipped[0].what == weft::remains::head);
+    CHECK(s.skipped[0].bytes == all.size());
+    weft::incoming_message rest(std::move(s.skipped[0].rest));
+    REQUIRE(rest.check());
+    CHECK(rest.header().kind == h.kind);
+    CHECK(rest.header().call == h.call);
+    CHECK(rest.header().function == h.function);
+    CHECK(rest.header().flags == f.header.flags);
+    CHECK(std::ranges::equal(rest.whole().payload(), f.payload()));
+    for (auto kind : {section_kind::rref, section_kind::tensors, section_kind::autograd}) {
+      const auto kept = rest.section(kind);
+      REQUIRE(kept.has_value() == given.contains(kind));
+      if (kept) CHECK(std::ranges::equal(*kept, given[kind]));
+    }
+  }
+}
+
+TEST_CASE("frame_assembler: a table that lies about its sections is refused, also as it goes by") {
+  weft::message m;
+  m.section(weft::section_kind::tensors, std::array<std::byte, 10>{});
+  static_cast<void>(m.add_blob(make_blob(5000)));
+  const auto f = std::move(m).finish({});
+  for (const std::uint32_t length : {0u, 9u, 11u, 0xffffffffu}) {
+    auto all = wire(f);
+    std::memcpy(all.data() + weft::header_size + f.header.payload_bytes + 8 + 4, &length, 4);
+    weft::frame_assembler a;
+    poor_sink s;
+    const auto stopped = feed(a, s, all, everything);
+    REQUIRE(stopped.has_value());
+    CHECK(*stopped == weft::errc::protocol_error);
   }
 }
 

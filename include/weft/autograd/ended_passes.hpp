@@ -20,8 +20,23 @@ enum class admission : std::uint8_t {
   fresh,   ///< a new pass: make its wave and step it; then, if the initiator was lost before, step
            ///< `lost` too, for nobody else will
   stale,   ///< of a pass that is over, or harmless: ignore it, but answer a need
-  refuse,  ///< no correct worker sends it: answer `abort_message` and close the link
+  refuse,  ///< no pass begins by it: answer `abort_message`; see `blame_for`
 };
+
+/// Who is to blame for a message of a pass that is not known to `self`, which got it from `from`.
+/// Only an initiator knows which of its passes began, and who takes part it hears from others.
+inline blame blame_for(const control& message, worker_rank from, worker_rank self) {
+  const auto accused_unless = [&](worker_rank initiator) {
+    return message.pass.initiator == initiator ? blame::somebody : blame::sender;
+  };
+  if (std::holds_alternative<ack_message>(message.body)) return blame::sender;  // nothing was asked
+  if (std::holds_alternative<done_message>(message.body)) return accused_unless(self);
+  if (std::holds_alternative<go_message>(message.body) ||
+      std::holds_alternative<end_message>(message.body)) {
+    return accused_unless(from);
+  }
+  return blame::somebody;
+}
 
 /// The ended passes of one context, as intervals per initiator. Passes count up, so gaps are passes
 /// that are under way or never came here; beyond the limit the oldest gap counts as ended too, and

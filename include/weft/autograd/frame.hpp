@@ -42,7 +42,8 @@ struct unsealed {
   std::span<const std::byte> what;
   std::vector<at::Tensor> tensors;
 };
-/// Of a message that was checked. Throws if its bytes are no such frame.
+/// Of a message that was checked; without the tensors if it is `lacking()` them. Throws if its
+/// bytes are no such frame.
 [[nodiscard]] inline unsealed unseal(incoming_message& m) {
   unsealed out;
   reader r = m.payload();

@@ -56,6 +56,12 @@ enum class abort_reason : std::uint8_t {
   misused,    ///< the graph leads out of the context: a mistake of the user's
 };
 
+/// Who broke a rule of the protocol.
+enum class blame : std::uint8_t {
+  sender,    ///< no correct worker sends that, whatever it was told
+  somebody,  ///< a correct worker sends it once a third has lied to it
+};
+
 /// How a need is acknowledged.
 enum class need_reply : std::uint8_t {
   own,   ///< by an `ack_message` of its own

@@ -60,9 +60,11 @@ struct pass_waiter : ref_counted {
 
 /// One context on one worker.
 struct context_state final : ref_counted {
-  context_state(context_id which, worker_rank made_by) : id(which), creator(made_by) {}
+  context_state(context_id which, worker_rank made_by, worker_rank from)
+      : id(which), creator(made_by), brought_by(from) {}
   const context_id id;
   const worker_rank creator;
+  const worker_rank brought_by;  ///< whose call came first; the creator itself where it was made
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
@@ -148,8 +150,8 @@ class autograd_service : public service {
   [[nodiscard]] virtual std::uint64_t frames() const noexcept = 0;
 
   /// Bounds of what peers can make this worker keep.
-  static constexpr std::size_t most_contexts = 65536;
-  static constexpr std::size_t most_passes = 1024;  // under way, in one context
+  static constexpr std::size_t most_contexts = 65536;  // brought by one peer
+  static constexpr std::size_t most_passes = 1024;     // under way, in one context
 };
 
 namespace detail {
@@ -187,6 +189,12 @@ class live_autograd_service final : public autograd_service {
   }
 
  private:
+  /// A worker and a pass's initiator are told that its part of the pass is refused, and why.
+  struct refusal {
+    std::uint32_t to = 0;
+    autograd::pass_id pass;
+    std::string text;
+  };
   /// What a step leaves to be done without the lock.
   struct after {
     std::vector<std::uint32_t> flush;
@@ -194,7 +202,7 @@ class live_autograd_service final : public autograd_service {
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
     std::vector<ref<event>> wake;
     std::optional<autograd::violation> violation;
-    std::string refusal;  ///< of the pass that a message was about: its sender is told
+    std::vector<refusal> refusals;
   };
 
   // contexts
@@ -203,7 +211,7 @@ class live_autograd_service final : public autograd_service {
     error refused;  ///< set: the call is, and its link stays
   };
   [[nodiscard]] ref<context_state> find(autograd::context_id id) const;
-  [[nodiscard]] expected<joining> join(autograd::context_id id);
+  [[nodiscard]] expected<joining> join(autograd::context_id id, std::uint32_t from);
   void forget(const ref<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
@@ -216,15 +224,16 @@ class live_autograd_service final : public autograd_service {
   // frames
   [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
                             const std::vector<at::Tensor>& tensors);
-  void refuse(std::uint32_t to, const autograd::pass_id& pass, std::string text);
+  void refuse(const refusal& what);
   [[nodiscard]] expected<void> release_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
-                                               std::vector<at::Tensor> tensors);
+                                               std::vector<at::Tensor> tensors,
+                                               const error& lacking);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
-  admit(context_state& c, const autograd::control& what, after& todo);
+  admit(context_state& c, std::uint32_t from, const autograd::control& what, after& todo);
 
   // passes
   template <class Make>
@@ -241,7 +250,8 @@ class live_autograd_service final : public autograd_service {
   mutable std::mutex mutex_;  // guards the next group
   autograd::context_serial last_context_ = 0;
   std::map<autograd::context_id, ref<context_state>> contexts_;
-  autograd::released_contexts released_;  // those of other creators
+  std::map<std::uint32_t, std::size_t> brought_;  // how many of them, by peer
+  autograd::released_contexts released_;          // those of other creators
   std::atomic<std::uint64_t> frames_{0};
 };
 

@@ -134,10 +134,12 @@ struct aborted {
   abort_reason reason = abort_reason::failed;
   std::string text;
 };
-/// The peer sent what no correct worker sends; nothing was changed by it. Its link should close.
+/// The peer sent what does not go together with this pass; nothing was changed by it. If the peer
+/// is to blame, its link should close. Else it is told that its part of the pass is refused.
 struct violation {
   worker_rank from = 0;
   std::string text;
+  blame on = blame::sender;
 };
 using output =
     std::variant<transmit, launch, complete, start, commit, finished, aborted, violation>;
@@ -252,8 +254,8 @@ class wave {
   void send(worker_rank to, control_body body, outputs& out) const {
     out.emplace_back(transmit{to, control{pass_, std::move(body)}});
   }
-  static void refuse(worker_rank from, std::string text, outputs& out) {
-    out.emplace_back(violation{from, std::move(text)});
+  static void refuse(worker_rank from, std::string text, outputs& out, blame on = blame::sender) {
+    out.emplace_back(violation{from, std::move(text), on});
   }
 
   pass_id pass_;

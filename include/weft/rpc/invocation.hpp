@@ -79,12 +79,15 @@ class cancellable {
 /// The function's scope is the invocation itself, so that a request costs one allocation.
 class invocation final : public scope, public timed {
  public:
-  invocation(worker& me, ref<link> from, frame f, const limits& bounds, std::uint32_t rank,
-             std::string_view name)
-      : in(std::move(f), bounds), out(bounds), who(me, rank, name), from_(std::move(from)) {}
+  invocation(worker& me, ref<link> from, frame f, const limits& bounds, error lacking,
+             std::uint32_t rank, std::string_view name)
+      : in(std::move(f), bounds, std::move(lacking)),
+        out(bounds),
+        who(me, rank, name),
+        from_(std::move(from)) {}
   ~invocation() override {
     done();
-    if (served_link || listed()) from_->forget(*this);  // it was dropped
+    if (served || listed()) from_->forget(*this);  // it was dropped
   }
 
   incoming_message in;
@@ -96,7 +99,8 @@ class invocation final : public scope, public timed {
   cancellable* runner = nullptr;
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
-  invocation* served_next = nullptr;  ///< in the link's `served_calls`
+  bool served = false;                ///< in the link's `served_calls`; unlike the next two its own
+  invocation* served_next = nullptr;  ///< ... which those beside it write, under the link's lock
   invocation** served_link = nullptr;
 
   /// The run need not wait for this request any more. Called when its function has ended, or, of a

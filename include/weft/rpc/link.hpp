@@ -23,6 +23,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -118,6 +119,12 @@ class link : public ref_counted {
   /// As flush, for a caller that goes on computing: the first frame of a turn is written now, what
   /// follows within about 50 µs.
   virtual void flush_early() noexcept = 0;
+  /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
+  /// is written, or about 50 µs have passed.
+  virtual void flush_with_turn() noexcept = 0;
+  /// As flush, for what nobody waits for: written with the next frame that somebody does wait for,
+  /// or after about 50 µs.
+  virtual void flush_late() noexcept = 0;
   /// Frames that wait to be written.
   [[nodiscard]] virtual std::size_t waiting() const = 0;
 
@@ -176,6 +183,12 @@ inline void cork::flush() {
   current = self;
 }
 inline late_flush::~late_flush() = default;
+inline void late_flush::flush_all(std::vector<ref<link>>& links) {
+  cork* const outer = std::exchange(cork::current, nullptr);
+  for (const ref<link>& l : links) l->flush();
+  cork::current = outer;
+  links.clear();
+}
 inline void late_flush::flush() {
   std::vector<ref<link>> now;
   {
@@ -184,12 +197,42 @@ inline void late_flush::flush() {
     dirty_.swap(spare_);
     some_.store(false, std::memory_order_relaxed);
   }
-  cork* const outer = std::exchange(cork::current, nullptr);
-  for (const ref<link>& l : now) l->flush();
-  cork::current = outer;
-  now.clear();
+  flush_all(now);
   const std::lock_guard lock(mutex_);  // keep the allocation
   if (spare_.capacity() < now.capacity()) spare_.swap(now);
+}
+inline bool late_flush::put_off(ref<link> l) {
+  if (!alarm_) return false;
+  const std::lock_guard lock(mutex_);
+  if (std::find(put_off_.begin(), put_off_.end(), l) != put_off_.end()) return true;
+  put_off_.push_back(std::move(l));
+  any_put_off_.store(true, std::memory_order_relaxed);
+  arm();
+  return true;
+}
+inline void late_flush::forget_written() {
+  std::vector<ref<link>> looked;
+  {
+    const std::lock_guard lock(mutex_);
+    looked.swap(put_off_);
+    any_put_off_.store(false, std::memory_order_relaxed);
+  }
+  std::erase_if(looked, [](const ref<link>& l) { return l->waiting() == 0; });
+  if (looked.empty()) return;
+  const std::lock_guard lock(mutex_);
+  put_off_.insert(put_off_.end(), looked.begin(), looked.end());
+  any_put_off_.store(true, std::memory_order_relaxed);
+}
+inline void late_flush::ring() {
+  std::vector<ref<link>> now;
+  {
+    const std::lock_guard lock(mutex_);
+    armed_ = false;  // what is added later sets the alarm anew
+    now.swap(put_off_);
+    any_put_off_.store(false, std::memory_order_relaxed);
+  }
+  flush();
+  flush_all(now);
 }
 }  // namespace detail
 

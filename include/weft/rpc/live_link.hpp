@@ -50,6 +50,8 @@ class live_link final : public link, public frame_sink {
   bool append(frame&& f) override;
   void flush() noexcept override;
   void flush_early() noexcept override;
+  void flush_with_turn() noexcept override;
+  void flush_late() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
   [[nodiscard]] bool reserve() noexcept override;
   void unreserve() noexcept override;
@@ -97,7 +99,7 @@ class live_link final : public link, public frame_sink {
   void judge(const asio::io_context& here, duration interval) noexcept;
 
   // ── what the worker does with frames of this link, worker's thread ──
-  void handle_here(frame&& f);
+  void handle_here(frame&& f, error lacking);
   void start_coroutine(ref<invocation> call) noexcept;
   void coroutine_ended(invocation& done);
   void forget(invocation& call) noexcept override;
@@ -110,7 +112,7 @@ class live_link final : public link, public frame_sink {
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
-  [[nodiscard]] expected<void> frame_skipped(const frame_header& header, std::uint64_t bytes,
+  [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
                                              error why) override;
   void progress() noexcept override;
 
@@ -136,12 +138,17 @@ class live_link final : public link, public frame_sink {
   // reading
   asio::awaitable<void> read_loop(connection_ptr connection);
   expected<void> handle_arrived();
-  expected<void> handle(frame&& f);
+  struct arrived_frame {
+    frame f;
+    std::uint64_t bytes = 0;  // on the wire
+    error lacking;            // set: why there is only a part of it
+  };
+  expected<void> handle(arrived_frame&& came);
   void reply_arrived(incoming_message&& m);
   void watch_stalls();
 
   // serving
-  expected<void> handle_request(frame&& f);
+  expected<void> handle_request(arrived_frame&& came);
   void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
   void dispatch(const ref<invocation>& call);
   void run_plain(ref<invocation> call) noexcept;
@@ -206,7 +213,7 @@ class live_link final : public link, public frame_sink {
   const ref<memory_budget> budget_;  // of received tensors
   // The thread that reads:
   bool on_worker_thread_ = true;
-  std::vector<frame> arrived_;
+  std::vector<arrived_frame> arrived_;
   time_point arrived_at_{};               // the batch under way
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
   bool partial_ = false;                  // a frame has begun

@@ -97,7 +97,7 @@ class live_worker final : public worker {
   /// The running turn of the loop, which ends behind what is ready now. Worker's thread.
   [[nodiscard]] std::uint64_t turn() noexcept;
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
-  void hand_over(ref<live_link<T>> from, frame f);
+  void hand_over(ref<live_link<T>> from, frame f, error lacking);
   void hand_over(ref<invocation> call);
   [[nodiscard]] ref<coroutine_runner<T>> runner();  // worker's thread
   /// Opens a connection; ends in `install` or `cannot_connect` of the link.
@@ -117,6 +117,7 @@ class live_worker final : public worker {
   struct handed {
     ref<live_link<T>> from;
     frame f;
+    error lacking;
     ref<invocation> call;
   };
   void wake_inbox();
@@ -158,11 +159,6 @@ class live_worker final : public worker {
   std::unique_ptr<timer> again_;       // the next count
   std::unique_ptr<timer> over_;        // at ends_by_
   std::size_t next_io_ = 0;            // front thread
-  std::mutex random_mutex_;
-  random_source front_random_ = [this] {
-    const std::lock_guard lock(random_mutex_);
-    return env_.random();
-  };
 
   // Signs of life: one timer on the front thread, one on each thread with links.
   duration pulse_;

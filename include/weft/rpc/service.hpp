@@ -49,12 +49,14 @@ class service {
   }
 
   /// A request, reply or failure came: reads its section, in the order of sending. An error closes
-  /// the link. Called before the function runs and before the caller resumes.
+  /// the link. Called before the function runs and before the caller resumes. Of a message that is
+  /// `lacking()` the function does not run, and the caller gets that error.
   virtual expected<void> arrive(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};
   }
-  /// A frame of a kind that it owns. An error closes the link.
+  /// A frame of a kind that it owns; if it is `lacking()`, the payload is there and the tensors are
+  /// not. An error closes the link.
   virtual expected<void> frame(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};

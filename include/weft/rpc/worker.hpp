@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,7 +101,8 @@ class worker {
   }
   [[nodiscard]] asio::thread_pool& pool() noexcept { return pool_; }
   [[nodiscard]] weft::clock& time() const noexcept { return env_.time; }
-  [[nodiscard]] random_source& random() noexcept { return env_.random; }
+  /// The environment's, asked by one thread at a time. Any thread.
+  [[nodiscard]] random_source& random() noexcept { return random_; }
   /// Any thread.
   [[nodiscard]] worker_stats stats() const noexcept;
   /// The plain functions that run on the pool now. Any thread.
@@ -143,6 +145,11 @@ class worker {
   worker(environment env, membership all, options settings);
 
   environment env_;
+  std::mutex random_mutex_;
+  random_source random_ = [this] {
+    const std::lock_guard lock(random_mutex_);
+    return env_.random();
+  };
   membership members_;
   options options_;
   timer_list deadlines_;

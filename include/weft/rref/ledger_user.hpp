@@ -48,6 +48,11 @@ class user_table {
   import_result transfer_in(rank from, const transfer& what, std::vector<settled>& answers,
                             outputs& out) {
     const rref_id& id = what.id;
+    // Nobody can have what this worker has yet to create. Who hands it on may have been lied to.
+    if (id.creator == sessions_.self() && id.serial > sessions_.at(id.owner).serial) {
+      answers.push_back({from, what});
+      return {cause::lost};
+    }
     auto it = entries_.find(id);
     if (it != entries_.end() && it->second.state == import_state::broken) {
       answers.push_back({from, what});

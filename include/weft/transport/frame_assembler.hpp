@@ -7,12 +7,15 @@
 // Large pieces are received where they stay; only what shares a read with a frame's beginning is
 // copied once. Memory grows with the bytes that arrived, not with the lengths that were announced,
 // except tensors, whose lengths are checked against the sink's bounds first. A frame for which
-// there is no memory goes by: its length is known, so the stream goes on behind it.
+// there is no memory goes by: its length is known, so the stream goes on behind it. Its sections,
+// which are small, are kept if they can be: services count on them.
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/budget.hpp>
+#include <weft/wire/detail/drop_tensors.hpp>
 
 #include <asio/buffer.hpp>
 
@@ -52,7 +55,7 @@ class frame_assembler {
     head,
     blobs,
     lost_payload,  // of a frame that goes by: what comes before its table
-    lost_table,    // the table, which says how long the rest is
+    lost_table,    // the table, which says how long the rest is, and of which sections are kept
     lost_blobs
   };
   static constexpr std::size_t first_buffer_size = 1024;
@@ -69,8 +72,10 @@ class frame_assembler {
   std::size_t fill(std::size_t count, Use&& use);
   [[nodiscard]] expected<void> head_complete(frame_sink& sink);
   [[nodiscard]] expected<void> take_blobs(frame_sink& sink);
-  void lose_head();
-  void lose_blobs(error why) noexcept;
+  void lose_head() noexcept;
+  void take_table(std::span<const std::byte> part) noexcept;
+  [[nodiscard]] expected<void> end_table(const limits& bounds);
+  [[nodiscard]] expected<void> lose_blobs(error why);
   /// Of a frame that goes by; false: more bytes are needed.
   [[nodiscard]] expected<bool> go_by(std::size_t& at, frame_sink& sink);
   void skip_full_blobs() noexcept {
@@ -91,10 +96,14 @@ class frame_assembler {
   std::size_t blob_have_ = 0;    // bytes of it that arrived
   bytes buffer_;
   std::size_t filled_ = 0;  // bytes in buffer_, all of one unfinished header between reads
-  std::uint64_t lost_ = 0;  // bytes that still go by in this stage
-  std::uint64_t size_ = 0;  // of a frame that goes by, when it is known
-  bytes lengths_;           // the beginning of its table: the lengths of its tensors
-  error why_;               // it goes by
+  // Of a frame that goes by:
+  std::uint64_t lost_ = 0;          // bytes that still go by in this stage
+  std::uint64_t size_ = 0;          // on the wire, when it is known
+  std::uint64_t table_have_ = 0;    // bytes of its table that went by
+  std::uint64_t length_ = 0;        // of a tensor, as far as it is read
+  std::uint64_t tensors_size_ = 0;  // of those before
+  remains left_ = remains::head;    // in frame_
+  error why_;
 };
 
 inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
@@ -126,8 +135,12 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
   if (buffer_.size() == 0) {
     buffer_.resize(first_buffer_size);
   } else if (grow_ && bounds.payload > bounds.handshake) {
-    buffer_.resize(buffer_size);
     grow_ = false;
+    try {
+      buffer_.resize(buffer_size);
+    } catch (const std::bad_alloc&) {
+      // The small one does, with more reads.
+    }
   }
   add(buffer_.data() + filled_, buffer_.size() - filled_);
   return used;
@@ -240,7 +253,7 @@ inline expected<void> frame_assembler::head_complete(frame_sink& sink) {
   if (auto taken = take_blobs(sink); !taken) {
     if (taken.error() != errc::resource_exhausted) return taken;
     lost_ = sum;
-    lose_blobs(taken.error());
+    return lose_blobs(std::move(taken).error());
   }
   return {};
 }
@@ -267,27 +280,69 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
 
 // ── frames that go by ──
 
-/// There is no memory for more of the head. Of what came of it only the tensors' lengths count.
-inline void frame_assembler::lose_head() {
+/// There is no memory for more of the head; what came of it ends with a part of the table at most.
+inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
-  const std::size_t needed = std::size_t{8} * frame_.header.tensors;
-  lengths_ = bytes();
-  if (head_have_ > table_at) {
-    lengths_.append(frame_.head.data() + table_at, std::min(head_have_ - table_at, needed));
-  }
-  frame_.head = bytes();
+  const bytes came = std::exchange(frame_.head, bytes());
   why_ = detail::bare_error(errc::resource_exhausted, execution::not_executed);
+  left_ = remains::sections;
+  table_have_ = length_ = tensors_size_ = 0;
   stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;
   lost_ = (head_have_ < table_at ? table_at : head_size()) - head_have_;
+  if (head_have_ > table_at) {
+    take_table(came.view().subspan(table_at, head_have_ - table_at));
+  }
+}
+
+/// Adds up the lengths of the tensors, and keeps the sections behind the room for the header.
+inline void frame_assembler::take_table(std::span<const std::byte> part) noexcept {
+  const std::uint64_t lengths = std::uint64_t{8} * frame_.header.tensors;
+  for (; !part.empty() && table_have_ < lengths; part = part.subspan(1)) {
+    length_ |= std::to_integer<std::uint64_t>(part.front()) << (8 * (table_have_ % 8));
+    if (++table_have_ % 8 == 0) {
+      tensors_size_ = detail::saturating_add(tensors_size_, std::exchange(length_, 0));
+    }
+  }
+  table_have_ += part.size();
+  if (left_ == remains::header || part.empty()) return;
+  try {
+    if (frame_.head.size() == 0) frame_.head.resize(header_size);
+    frame_.head.append(part.data(), part.size());
+  } catch (const std::bad_alloc&) {
+    frame_.head = bytes();
+    left_ = remains::header;
+  }
+}
+
+inline expected<void> frame_assembler::end_table(const limits& bounds) {
+  if (tensors_size_ > bounds.frame_tensor_bytes) {
+    return refuse(errc::message_too_large, "a frame with too many bytes of tensors");
+  }
+  lost_ = tensors_size_;
+  size_ = head_size() + lost_;
+  stage_ = stage::lost_blobs;
+  if (left_ == remains::header) return {};
+  try {
+    if (frame_.head.size() == 0) frame_.head.resize(header_size);
+  } catch (const std::bad_alloc&) {
+    left_ = remains::header;
+    return {};
+  }
+  frame_header& h = frame_.header;
+  h.table_bytes -= std::uint32_t{8} * h.tensors;
+  h.tensors = 0;
+  h.payload_bytes = 0;
+  h.flags &= static_cast<std::uint16_t>(~flag_padded);
+  return detail::drop_tensors(frame_);
 }
 
 /// There is no memory for the tensors, whose sum is in lost_.
-inline void frame_assembler::lose_blobs(error why) noexcept {
+inline expected<void> frame_assembler::lose_blobs(error why) {
   size_ = head_size() + lost_;
-  frame_.head = bytes();
-  frame_.blobs.clear();
   why_ = std::move(why);
+  left_ = remains::head;
   stage_ = stage::lost_blobs;
+  return detail::drop_tensors(frame_);
 }
 
 inline expected<bool> frame_assembler::go_by(std::size_t& at, frame_sink& sink) {
@@ -303,30 +358,18 @@ inline expected<bool> frame_assembler::go_by(std::size_t& at, frame_sink& sink) 
     lost_ = frame_.header.table_bytes;
   }
   if (stage_ == stage::lost_table) {
-    const std::size_t needed = std::size_t{8} * frame_.header.tensors;
-    const std::size_t n = std::min<std::uint64_t>(
-        std::min<std::uint64_t>(needed - lengths_.size(), lost_), filled_ - at);
-    lengths_.append(buffer_.data() + at, n);
-    at += n;
-    lost_ -= n;
-    if (!pass()) return false;
-    for (std::size_t i = 0; i < frame_.header.tensors; ++i) {
-      const auto length = detail::load<std::uint64_t>(lengths_.data() + 8 * i);
-      if (length > sink.bounds().frame_tensor_bytes - lost_) {
-        return refuse(errc::message_too_large, "a frame with too many bytes of tensors");
-      }
-      lost_ += length;
-    }
-    size_ = head_size() + lost_;
-    stage_ = stage::lost_blobs;
+    const std::size_t before = at;
+    const bool whole = pass();
+    take_table({buffer_.data() + before, at - before});
+    if (!whole) return false;
+    if (auto ok = end_table(sink.bounds()); !ok) return unexpected(std::move(ok).error());
   }
   if (!pass()) return false;
-  const frame_header header = frame_.header;
-  frame_ = frame{};
-  lengths_ = bytes();
   stage_ = stage::header;
   head_have_ = blob_ = blob_have_ = 0;
-  if (auto taken = sink.frame_skipped(header, size_, std::exchange(why_, error())); !taken) {
+  if (auto taken = sink.frame_skipped(std::exchange(frame_, frame{}), left_, size_,
+                                      std::exchange(why_, error()));
+      !taken) {
     return unexpected(taken.error());
   }
   return true;

@@ -14,7 +14,8 @@
 //        4    1 version    2
 //        5    1 kind       frame_kind
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
-//                          others zero
+//                          bit 2: nobody waits for the reply, which may leave with the next frame
+//                          that somebody waits for, or after a short while; others zero
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32; 0
 //                          where no reply is wanted
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
@@ -141,7 +142,8 @@ enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, t
 
 inline constexpr std::uint16_t flag_no_reply = 1;
 inline constexpr std::uint16_t flag_padded = 2;
-inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded;
+inline constexpr std::uint16_t flag_unhurried = 4;
+inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded | flag_unhurried;
 
 inline constexpr std::size_t header_size = 64;
 inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"

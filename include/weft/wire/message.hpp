@@ -70,8 +70,9 @@ class message {
 /// A message that arrived. Move-only, used by one thread at a time. `limit` must outlive it.
 class incoming_message {
  public:
-  explicit incoming_message(frame f, const limits& limit = default_limits) noexcept
-      : limits_(&limit), frame_(std::move(f)) {}
+  explicit incoming_message(frame f, const limits& limit = default_limits,
+                            error lacking = {}) noexcept
+      : limits_(&limit), frame_(std::move(f)), lacking_(std::move(lacking)) {}
 
   /// Checks the table against the header and the blobs. To be called once, first; an error is
   /// `protocol_error`, after which nothing else may be called.
@@ -89,10 +90,14 @@ class incoming_message {
     return reader(frame_.payload(), record_, *limits_, end, this);
   }
   [[nodiscard]] const frame& whole() const noexcept { return frame_; }
+  /// Why there was no memory for its values: the sections are there, but for that of the tensors,
+  /// and the values must not be read. Success: all is there.
+  [[nodiscard]] const error& lacking() const noexcept { return lacking_; }
 
  private:
   const limits* limits_;
   frame frame_;
+  error lacking_;
   parts record_;
   // Offset and length of each known section within the head, indexed by kind; no offset: absent.
   std::array<std::pair<std::uint64_t, std::uint32_t>, 5> sections_{};

@@ -51,7 +51,7 @@ template <class T>
 ref<autograd_service::context_state> live_autograd_service<T>::open() {
   const std::lock_guard lock(mutex_);
   const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
-  auto state = make_ref<context_state>(id, me_.rank());
+  auto state = make_ref<context_state>(id, me_.rank(), me_.rank());
   contexts_.emplace(id, state);
   return state;
 }
@@ -65,7 +65,8 @@ ref<autograd_service::context_state> live_autograd_service<T>::find(autograd::co
 
 /// The context, made if it is new; or why a call in it cannot be served.
 template <class T>
-auto live_autograd_service<T>::join(autograd::context_id id) -> expected<joining> {
+auto live_autograd_service<T>::join(autograd::context_id id, std::uint32_t from)
+    -> expected<joining> {
   const auto creator = autograd::creator_of(id);
   const auto refuse = [](errc code, std::string text) {
     return joining{nullptr,
@@ -81,9 +82,11 @@ auto live_autograd_service<T>::join(autograd::context_id id) -> expected<joining
   if (creator == me_.rank() || released_.contains(id)) {
     return refuse(errc::autograd_context_gone, "the autograd context of the call was released");
   }
-  if (contexts_.size() >= most_contexts) {
-    return refuse(errc::resource_exhausted,
-                  std::to_string(most_contexts) + " autograd contexts are open at the callee");
+  std::size_t& brought = brought_[from];
+  if (brought >= most_contexts) {
+    return refuse(errc::resource_exhausted, std::to_string(most_contexts) +
+                                                " autograd contexts of its caller's calls are open "
+                                                "at the callee");
   }
   // Lost after this: `down` finds the context, for it takes the same lock later.
   if (me_.to(creator).now() == link::state::down) {
@@ -91,8 +94,9 @@ auto live_autograd_service<T>::join(autograd::context_id id) -> expected<joining
                   "the autograd context of the call ended with its creator '" + name_of(creator) +
                       "'");
   }
-  auto state = make_ref<context_state>(id, creator);
+  auto state = make_ref<context_state>(id, creator, from);
   contexts_.emplace(id, state);
+  ++brought;
   return joining{std::move(state), {}};
 }
 
@@ -116,8 +120,11 @@ template <class T>
 void live_autograd_service<T>::forget(const ref<context_state>& state, const std::string& why) {
   {
     const std::lock_guard all(mutex_);
-    contexts_.erase(state->id);
-    if (state->creator != me_.rank()) released_.add(state->id);
+    const bool known = contexts_.erase(state->id) != 0;
+    if (state->creator != me_.rank()) {
+      if (known) --brought_[state->brought_by];
+      released_.add(state->id);
+    }
   }
   after todo;
   autograd::send_table sends;
@@ -326,7 +333,7 @@ expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m)
   const bool request = m.header().kind == frame_kind::request;
   if (request) {
     if (count != 0) return broken_protocol("an autograd section of a request that names workers");
-    auto found = join(id);
+    auto found = join(id, from.rank());
     if (!found) return tl::unexpected(std::move(found).error());
     auto& setup = m.record().get<scope_setup>();
     setup.autograd = std::move(found->context);

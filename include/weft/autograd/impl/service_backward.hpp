@@ -50,11 +50,12 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
 }
 
 template <class T>
-void live_autograd_service<T>::refuse(std::uint32_t to, const autograd::pass_id& pass,
-                                      std::string text) {
-  if (to == me_.rank()) return;
-  const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, std::move(text)};
-  if (!queue(to, autograd::encode({pass, no}), {})) me_.to(to).flush();
+void live_autograd_service<T>::refuse(const refusal& what) {
+  const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, what.text};
+  const auto bytes = autograd::encode({what.pass, no});
+  for (const std::uint32_t to : std::set{what.to, what.pass.initiator}) {
+    if (to != me_.rank() && !queue(to, bytes, {})) me_.to(to).flush();
+  }
 }
 
 // ── steps ──
@@ -99,7 +100,11 @@ void live_autograd_service<T>::act(context_state& c,
     } else if (std::holds_alternative<autograd::finished>(out[i])) {
       wake(std::nullopt);
     } else if (auto* v = std::get_if<autograd::violation>(&out[i])) {
-      if (!todo.violation) todo.violation = std::move(*v);
+      if (v->on == autograd::blame::somebody) {
+        todo.refusals.push_back({v->from, id, std::move(v->text)});
+      } else if (!todo.violation) {
+        todo.violation = std::move(*v);
+      }
     }
   }
   if (pass->over()) {
@@ -139,6 +144,7 @@ void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
   }
   for (const ref<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
+  for (const refusal& no : todo.refusals) refuse(no);
   if (todo.violation) {
     asio::post(me_.context(), [l = ref<link>(&me_.to(todo.violation->from)),
                                why = std::move(todo.violation->text)] {

@@ -19,7 +19,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
   } catch (const std::exception& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!came.what.empty() && came.tensors.empty()) {
+  if (!came.what.empty() && came.tensors.empty() && !m.lacking()) {
     const auto kind = static_cast<std::uint8_t>(came.what.front());
     const auto body = came.what.subspan(1);
     if (kind == autograd::detail::release_frame) return release_arrived(from, body);
@@ -39,7 +39,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(came.tensors));
+  return control_arrived(from, *message, std::move(came.tensors), m.lacking());
 }
 
 template <class T>
@@ -80,7 +80,8 @@ expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const s
 
 template <class T>
 expected<void> live_autograd_service<T>::control_arrived(link& from, const autograd::control& what,
-                                                         std::vector<at::Tensor> tensors) {
+                                                         std::vector<at::Tensor> tensors,
+                                                         const error& lacking) {
   const auto context = find(what.pass.context);
   after todo;
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
@@ -88,9 +89,9 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
   if (context) {
     const std::lock_guard lock(context->mutex);
     known = !context->released;
-    if (known) pass = admit(*context, what, todo);
+    if (known) pass = admit(*context, from.rank(), what, todo);
     if (pass && *pass) {
-      if (commits_by_computing(*context, **pass, what.body)) {
+      if (!lacking && commits_by_computing(*context, **pass, what.body)) {
         // Not on the thread that reads links. Until then gradients() waits.
         asio::post(me_.pool(),
                    [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
@@ -103,29 +104,24 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
                    });
         return {};
       }
-      step(*context, *pass, todo,
-           [&] { return (*pass)->arrive(from.rank(), what.body, std::move(tensors)); });
+      step(*context, *pass, todo, [&] {
+        if (!lacking) return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
+        return (*pass)->give_up(autograd::abort_reason::failed,
+                                "gradients from worker '" + from.name() +
+                                    "' did not fit: " + lacking.detail().text);
+      });
     }
   }
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
     if (std::holds_alternative<autograd::need_message>(what.body)) {
-      const std::string text = "the context " + absence(what.pass.context);
-      refuse(from.rank(), what.pass, text);
-      if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, text);
+      refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)});
     }
     return {};
   }
   const auto violation = std::exchange(todo.violation, std::nullopt);
-  if (!todo.refusal.empty()) {
-    refuse(from.rank(), what.pass, todo.refusal);
-    if (what.pass.initiator != from.rank()) refuse(what.pass.initiator, what.pass, todo.refusal);
-  }
   finish(context, std::move(todo));
-  if (!pass) {
-    refuse(from.rank(), what.pass, pass.error().detail().text);
-    return tl::unexpected(pass.error());
-  }
+  if (!pass) return tl::unexpected(pass.error());
   if (violation) {
     return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
   }
@@ -147,27 +143,36 @@ bool live_autograd_service<T>::commits_by_computing(const context_state& c,
 /// context's lock.
 template <class T>
 expected<std::shared_ptr<autograd::local_pass>>
-live_autograd_service<T>::admit(context_state& c, const autograd::control& what, after& todo) {
-  using autograd::detail::broken_protocol;
+live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const autograd::control& what,
+                                after& todo) {
+  const auto refused = [&](std::string why) {
+    todo.refusals.push_back({from, what.pass, std::move(why)});
+  };
+  // Whoever does something for a pass that is not, stops when it hears so.
+  const auto unknown = [&](const char* why) -> expected<std::shared_ptr<autograd::local_pass>> {
+    if (!std::holds_alternative<autograd::abort_message>(what.body)) refused(why);
+    if (autograd::blame_for(what, from, me_.rank()) == autograd::blame::somebody) return nullptr;
+    return autograd::detail::broken_protocol(std::string("an autograd frame: ") + why);
+  };
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
   if (what.pass.initiator == me_.rank() && what.pass.number > c.last_pass) {
-    return broken_protocol("an autograd frame of a pass that was not begun");
+    return unknown("the pass was not begun");
   }
   switch (c.ended.admit(what, me_.rank())) {
   case autograd::admission::fresh:
     break;
   case autograd::admission::stale:
     if (std::holds_alternative<autograd::need_message>(what.body)) {
-      todo.refusal = "the pass is over on worker '" + me_.name() + "'";
+      refused("the pass is over on worker '" + me_.name() + "'");
     }
     return nullptr;
   case autograd::admission::refuse:
-    return broken_protocol("an autograd frame of an unknown pass");
+    return unknown("the pass is not known");
   }
   if (c.passes.size() >= most_passes) {
     c.ended.add(what.pass);
-    todo.refusal = std::to_string(most_passes) +
-                   " passes are under way in this autograd context on worker '" + me_.name() + "'";
+    refused(std::to_string(most_passes) +
+            " passes are under way in this autograd context on worker '" + me_.name() + "'");
     return nullptr;
   }
   auto pass =

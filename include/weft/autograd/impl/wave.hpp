@@ -67,10 +67,10 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     return;  // came twice
   }
   if (phase_ != wave_phase::idle && phase_ != wave_phase::discover) {
-    return refuse(from, "a need after discovery was over", out);
+    return refuse(from, "a need after discovery was over", out, blame::somebody);
   }
   if (is_initiator() && phase_ == wave_phase::idle) {
-    return refuse(from, "a need for a pass that has not begun", out);
+    return refuse(from, "a need for a pass that has not begun", out, blame::somebody);
   }
   if (m.messages.empty()) return refuse(from, "a need for nothing", out);
   const auto log = asked_.find(from);
@@ -78,7 +78,7 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     return refuse(from, "a need without reply to a worker that waits for no ack", out);
   }
   if (phase_ != wave_phase::idle && m.retention != retention_) {
-    return refuse(from, "two needs of one pass differ in retention", out);
+    return refuse(from, "two needs of one pass differ in retention", out, blame::somebody);
   }
 
   std::vector<std::pair<message_id, node_index>> fresh;
@@ -159,7 +159,7 @@ void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
   if (from != pass_.initiator) return refuse(from, "a go from another than the initiator", out);
   if (phase_ == wave_phase::run || phase_ == wave_phase::settled) return;  // came twice
   if (phase_ != wave_phase::discover || parent_ || deficit_ != 0) {
-    return refuse(from, "a go before discovery was over", out);
+    return refuse(from, "a go before discovery was over", out, blame::somebody);
   }
   run(out);
 }
@@ -168,12 +168,13 @@ template <graph G>
 void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
   const auto needed = needed_.find(m.message);
   if (needed == needed_.end()) {
+    const auto point = g.send(m.message);
+    if (!point || point->peer != from) {
+      return refuse(from, "a gradient of a message that it did not get", out);
+    }
     const bool possible =
         phase_ == wave_phase::discover || (phase_ == wave_phase::idle && !is_initiator());
-    const auto point = possible ? g.send(m.message) : std::nullopt;
-    if (!point || point->peer != from) {
-      return refuse(from, "a gradient that was not announced", out);
-    }
+    if (!possible) return refuse(from, "a gradient that was not announced", out, blame::somebody);
     premature_.emplace(m.message, from);
     return;
   }
@@ -193,7 +194,10 @@ template <graph G>
 void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
   const bool possible =
       discovered_ ? participants_.contains(from) : is_initiator() && phase_ != wave_phase::idle;
-  if (!possible) return refuse(from, "a done from a worker without part", out);
+  if (!possible) {
+    return refuse(from, "a done from a worker without part", out,
+                  is_initiator() ? blame::somebody : blame::sender);
+  }
   if (!done_.insert(from).second) return;  // came twice
   maybe_finish(out);
 }
@@ -329,7 +333,7 @@ inline void wave::maybe_settle(outputs& out) {
     for (worker_rank w : waiting_) send(w, go_message{}, out);
     std::erase_if(done_, [&](worker_rank w) {
       if (participants_.contains(w)) return false;
-      refuse(w, "a done from a worker without part", out);
+      refuse(w, "a done from a worker without part", out, blame::somebody);
       return true;
     });
     if (phase_ == wave_phase::discover) run(out);

@@ -94,11 +94,20 @@ void serving<T>::answer(invocation& call, link& peer) {
     if (call.failure) me.posts_failed.fetch_add(1, std::memory_order_relaxed);
     return;
   }
+  const auto send = [&](message&& m, const frame_header& header) {
+    const auto queued = peer.queue(std::move(m), header);
+    if (queued && (call.in.header().flags & flag_unhurried) != 0) {
+      peer.flush_late();
+    } else if (queued) {
+      peer.flush();
+    }
+    return queued;
+  };
   frame_header header;
   header.call = call.call();
   if (!call.failure) {
     header.kind = frame_kind::reply;
-    const auto sent = peer.send(std::move(call.out), header);
+    const auto sent = send(std::move(call.out), header);
     if (sent || peer.now() == link::state::down) return;
     call.failure = with_if_possible(sent.error(), [](error_detail& d) {
       d.ran = execution::executed;
@@ -108,7 +117,7 @@ void serving<T>::answer(invocation& call, link& peer) {
   header.kind = frame_kind::failure;
   message m(me.settings().bounds);
   codec<error>::encode(m.payload(), call.failure);
-  const auto sent = peer.send(std::move(m), header);
+  const auto sent = send(std::move(m), header);
   if (!sent && peer.now() != link::state::down) throw rpc_error(sent.error());
 }
 

@@ -119,24 +119,38 @@ void live_link<T>::flush() noexcept {
 template <class T>
 void live_link<T>::flush_early() noexcept {
   if (!me_.on_thread()) return flush();
-  late_flush& late = me_.late();
-  if (turn_ == me_.turn()) {  // wrote already
-    std::unique_lock lock(mutex_);
-    if (dirty_ == &late) return;
-    try {
-      late.add(ref<link>(this));
-      dirty_ = &late;
-    } catch (const std::bad_alloc&) {
-      return write_locked(lock);
-    }
-    lock.unlock();
-    late.watch();
-    return;
-  }
+  if (turn_ == me_.turn()) return flush_with_turn();  // wrote already
   turn_ = me_.turn();
   std::unique_lock lock(mutex_);
-  if (dirty_ != &late) dirty_ = nullptr;
+  if (dirty_ != &me_.late()) dirty_ = nullptr;
   write_locked(lock);
+}
+
+template <class T>
+void live_link<T>::flush_with_turn() noexcept {
+  if (!me_.on_thread()) return flush();
+  static_cast<void>(me_.turn());  // whose end writes
+  late_flush& late = me_.late();
+  std::unique_lock lock(mutex_);
+  if (dirty_ == &late) return;
+  try {
+    late.add(ref<link>(this));
+    dirty_ = &late;
+  } catch (const std::bad_alloc&) {
+    return write_locked(lock);
+  }
+  lock.unlock();
+  late.watch();
+}
+
+template <class T>
+void live_link<T>::flush_late() noexcept {
+  try {
+    if (me_.late().put_off(ref<link>(this))) return;
+  } catch (const std::bad_alloc&) {
+    // Now, then.
+  }
+  flush();
 }
 
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.

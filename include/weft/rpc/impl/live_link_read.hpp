@@ -53,48 +53,35 @@ expected<blob> live_link<T>::allocate(std::size_t size) {
 template <class T>
 expected<void> live_link<T>::frame_arrived(frame&& f) {
   partial_ = false;
-  me_.count_received(f.wire_size());
-  arrived_.push_back(std::move(f));
+  const std::uint64_t bytes = f.wire_size();
+  me_.count_received(bytes);
+  arrived_.push_back({std::move(f), bytes, {}});
   return {};
 }
 
-/// Only the call that it belongs to fails.
+/// Only the call or pass that it belongs to fails, where services can count on: what they were told
+/// in its sections is told them, in its place among the other frames.
 template <class T>
-expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint64_t bytes,
+expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
                                            error why) {
   partial_ = false;
   me_.count_received(bytes);
-  // What services were told in it is lost with it, and they cannot count on without.
-  if (header.sections > (header.tensors > 0 ? 1 : 0)) return tl::unexpected(std::move(why));
-  if (header.kind == frame_kind::request) {
-    const std::uint64_t cost = request_cost(bytes);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!granted_.arrived(cost)) {
-        return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
-                                    execution::maybe_executed, origin::transport));
-      }
-      granted_.begun(cost);
-    }
-    me_.served.fetch_add(1, std::memory_order_relaxed);
-    requests.finished.fetch_add(1);
-    refuse_request(header.call, header.flags, why);
-    return {};
+  frame_header& h = rest.header;
+  const bool call = h.kind == frame_kind::request || is_answer(h.kind);
+  if (!call && (h.kind != frame_kind::autograd || what != remains::head)) {
+    return tl::unexpected(std::move(why));
   }
-  if (is_answer(header.kind)) {
-    // A failure of the same call, made here, in the order of what was handed over.
-    message m(bounds());
-    codec<error>::encode(m.payload(), with_if_possible(why, [](error_detail& d) {
-                           d.ran = execution::executed;
-                           d.from = origin::local;
-                         }));
-    frame_header failure = header;
-    failure.kind = frame_kind::failure;
-    failure.flags = 0;
-    arrived_.push_back(std::move(m).finish(failure));
-    return {};
+  if (what == remains::header) {
+    if (h.sections > (h.tensors > 0 ? 1 : 0)) return tl::unexpected(std::move(why));
+    h.sections = h.tensors = 0;
+    h.table_bytes = 0;
+    h.payload_bytes = 0;
+    h.flags &= static_cast<std::uint16_t>(~flag_padded);
+    rest.head.resize(header_size);
+    rest.seal();
   }
-  return tl::unexpected(std::move(why));
+  arrived_.push_back({std::move(rest), bytes, std::move(why)});
+  return {};
 }
 
 template <class T>
@@ -133,21 +120,21 @@ asio::awaitable<void> live_link<T>::read_loop(connection_ptr connection) {
 template <class T>
 expected<void> live_link<T>::handle_arrived() {
   if (arrived_.empty()) return {};
-  std::vector<frame> batch;
+  std::vector<arrived_frame> batch;
   batch.swap(arrived_);
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
   // Requests that came together with their own cancellation are not begun.
   cancelled_.clear();
-  for (const frame& f : batch) {
-    if (f.header.kind == frame_kind::cancel) cancelled_.push_back(f.header.call);
+  for (const arrived_frame& a : batch) {
+    if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
   }
   std::sort(cancelled_.begin(), cancelled_.end());
   std::size_t since_flush = 0;
-  for (frame& f : batch) {
+  for (arrived_frame& a : batch) {
     if (dead_.load(std::memory_order_relaxed)) return {};
     if (since_flush > 0) cork.before_handler();
-    if (auto ok = handle(std::move(f)); !ok) return ok;
+    if (auto ok = handle(std::move(a)); !ok) return ok;
     if (++since_flush == 32) {
       cork.flush();
       since_flush = 0;
@@ -174,10 +161,11 @@ void live_link<T>::watch_stalls() {
 }
 
 template <class T>
-expected<void> live_link<T>::handle(frame&& f) {
+expected<void> live_link<T>::handle(arrived_frame&& came) {
+  frame& f = came.f;
   switch (f.header.kind) {
   case frame_kind::request:
-    return handle_request(std::move(f));
+    return handle_request(std::move(came));
   case frame_kind::reply:
   case frame_kind::failure:
   case frame_kind::window: {
@@ -201,9 +189,9 @@ expected<void> live_link<T>::handle(frame&& f) {
   case frame_kind::cancel:
   case frame_kind::control:
     if (on_worker_thread_) {
-      handle_here(std::move(f));
+      handle_here(std::move(f), std::move(came.lacking));
     } else {
-      me_.hand_over(ref<live_link>(this), std::move(f));
+      me_.hand_over(ref<live_link>(this), std::move(f), std::move(came.lacking));
     }
     return {};
   case frame_kind::ping:
@@ -211,7 +199,7 @@ expected<void> live_link<T>::handle(frame&& f) {
     return {};
   case frame_kind::rref:
   case frame_kind::autograd: {
-    incoming_message m(std::move(f), bounds());
+    incoming_message m(std::move(f), bounds(), std::move(came.lacking));
     if (auto ok = m.check(); !ok) return ok;
     expected<void> result = tl::unexpected(
         error(errc::protocol_error, "a frame of a service that this worker does not have",
@@ -234,9 +222,9 @@ expected<void> live_link<T>::handle(frame&& f) {
 }
 
 template <class T>
-void live_link<T>::handle_here(frame&& f) {
+void live_link<T>::handle_here(frame&& f, error lacking) {
   if (lost_) return;
-  incoming_message m(std::move(f), bounds());
+  incoming_message m(std::move(f), bounds(), std::move(lacking));
   const frame_kind kind = m.header().kind;
   if (auto ok = m.check(); !ok) {
     lose(ok.error());
@@ -264,7 +252,12 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
   const std::uint64_t call = m.header().call;
   call_result result;
   try {
-    if (m.header().kind == frame_kind::failure) {
+    if (m.lacking()) {
+      result.failure = with_if_possible(m.lacking(), [](error_detail& d) {
+        d.ran = execution::executed;
+        d.from = origin::local;
+      });
+    } else if (m.header().kind == frame_kind::failure) {
       reader r = m.payload();
       result.failure = codec<error>::decode(r);
       r.finish();

@@ -17,11 +17,11 @@
 namespace weft::detail {
 
 template <class T>
-expected<void> live_link<T>::handle_request(frame&& f) {
+expected<void> live_link<T>::handle_request(arrived_frame&& came) {
   me_.served.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t id = f.header.call;
-  const std::uint16_t flags = f.header.flags;
-  const std::uint64_t cost = request_cost(f.wire_size());
+  const frame_header of = came.f.header;
+  const std::uint64_t cost = request_cost(came.bytes);
+  bool told = of.sections == (of.tensors > 0 ? 1 : 0);  // services know all of it
   {
     const std::lock_guard lock(mutex_);
     if (!granted_.arrived(cost)) {
@@ -31,10 +31,10 @@ expected<void> live_link<T>::handle_request(frame&& f) {
   }
   ref<invocation> call;
   try {
-    call = ref<invocation>(
-        new invocation(me_, ref<live_link>(this), std::move(f), bounds(), rank_, name()));
+    call = ref<invocation>(new invocation(me_, ref<live_link>(this), std::move(came.f), bounds(),
+                                          std::move(came.lacking), rank_, name()));
     call->cost = cost;
-    if (std::binary_search(cancelled_.begin(), cancelled_.end(), id)) call->given_up = true;
+    if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
     if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
@@ -45,6 +45,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
       if (arrived) arrived = s.arrive(*this, call->in);
     });
     if (!arrived) return arrived;
+    told = true;
     if (auto* setup = call->in.record().find<scope_setup>()) {
       call->autograd = std::move(setup->autograd);
       call->mode = std::move(setup->mode);
@@ -53,12 +54,14 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     {
       const std::lock_guard lock(mutex_);
       served_.add(*call);
+      call->served = true;
     }
     if (const auto found = me_.functions().find(header.function, header.signature)) {
       call->function = *found;
     } else {
       call->failure = found.error();
     }
+    if (call->in.lacking()) call->failure = call->in.lacking();
     dispatch(call);
   } catch (const std::bad_alloc&) {
     if (call) {
@@ -68,7 +71,9 @@ expected<void> live_link<T>::handle_request(frame&& f) {
       const std::lock_guard lock(mutex_);
       granted_.begun(cost);
     }
-    refuse_request(id, flags, bare_error(errc::resource_exhausted, execution::not_executed));
+    const error why = bare_error(errc::resource_exhausted, execution::not_executed);
+    if (!told) return tl::unexpected(why);  // a service has lost count
+    refuse_request(of.call, of.flags, why);
   }
   return {};
 }
@@ -253,6 +258,7 @@ void live_link<T>::forget(invocation& call) noexcept {
   {
     const std::lock_guard lock(mutex_);
     served_.remove(call);
+    call.served = false;
     if (call.cost > 0) {
       granted_.begun(std::exchange(call.cost, 0));
       due = granted_.due();

@@ -172,7 +172,11 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at, earl
 
 template <class T>
 void live_link<T>::begin_reading(connection_ptr connection, early first) {
-  arrived_ = std::move(first.frames);
+  arrived_.clear();
+  for (frame& f : first.frames) {
+    const std::uint64_t bytes = f.wire_size();
+    arrived_.push_back({std::move(f), bytes, {}});
+  }
   partial_ = first.another_begun;
   watch_stalls();
   asio::co_spawn(io(), read_loop(std::move(connection)),

@@ -17,7 +17,7 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
     : worker(std::move(env), std::move(all), std::move(settings)),
       buffers_(options_.pool_bytes),
       memory_(make_ref<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
-      salt_(env_.random()),
+      salt_(random_()),
       late_(env_.alarm),
       run_(members_.rank, members_.size()),
       pulse_(options_.lost_after > duration(0)
@@ -45,12 +45,12 @@ live_worker<T>::~live_worker() {
 // ── from I/O threads ──
 
 template <class T>
-void live_worker<T>::hand_over(ref<live_link<T>> from, frame f) {
+void live_worker<T>::hand_over(ref<live_link<T>> from, frame f, error lacking) {
   bool wake = false;
   {
     const std::lock_guard lock(inbox_mutex_);
     wake = inbox_.empty();
-    inbox_.push_back({std::move(from), std::move(f), nullptr});
+    inbox_.push_back({std::move(from), std::move(f), std::move(lacking), nullptr});
   }
   if (wake) wake_inbox();
 }
@@ -60,7 +60,7 @@ void live_worker<T>::hand_over(ref<invocation> call) {
   {
     const std::lock_guard lock(inbox_mutex_);
     wake = inbox_.empty();
-    inbox_.push_back({nullptr, {}, std::move(call)});
+    inbox_.push_back({nullptr, {}, {}, std::move(call)});
   }
   if (wake) wake_inbox();
 }
@@ -113,7 +113,7 @@ void live_worker<T>::drain() {
       from.start_coroutine(std::move(h.call));
     } else {
       try {
-        h.from->handle_here(std::move(h.f));
+        h.from->handle_here(std::move(h.f), std::move(h.lacking));
       } catch (...) {
         h.from->lose(caught(*this, execution::maybe_executed));
       }

@@ -152,7 +152,7 @@ asio::awaitable<void> live_worker<T>::meet(ref<live_link<T>> to, asio::io_contex
       if (c) c->close();
     }
   } close_if_left{connection};
-  handshake h(members_, to->rank(), front_random_);
+  handshake h(members_, to->rank(), random_);
   handshake_sink<T> sink(*this, h);
   sink.belongs_to(*to);
   co_await write_alone(connection, h.hello());
@@ -178,7 +178,7 @@ void live_worker<T>::accept(connection_ptr connection, asio::io_context& io) {
 /// On the connection's I/O thread.
 template <class T>
 asio::awaitable<void> live_worker<T>::welcome_in(connection_ptr connection, asio::io_context& io) {
-  handshake h(members_, front_random_);
+  handshake h(members_, random_);
   handshake_sink<T> sink(*this, h);
   live_link<T>* link = nullptr;
   co_await limited(env_.time, io, options_.handshake_deadline, greet(connection, h, link));

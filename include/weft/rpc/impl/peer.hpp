@@ -38,8 +38,12 @@ inline std::vector<peer> worker::peers(std::string_view role) {
 
 namespace detail {
 
-/// Whether a frame may wait for the end of its turn: not if its caller goes on computing.
-enum class urgency : std::uint8_t { turn, early };
+/// When a request is written: at the end of this batch of handlers, or early, for its caller goes
+/// on computing: the first of a turn at once, or with those that follow it within a moment.
+enum class urgency : std::uint8_t { turn, early, soon };
+
+/// Whether anything depends on when the reply comes.
+enum class reply_is : std::uint8_t { awaited, unhurried };
 
 /// A call ready to be encoded: who, what, until when, and what a service needs to know of it.
 struct outgoing_call {
@@ -49,6 +53,7 @@ struct outgoing_call {
   std::string_view name;
   call_settings settings;
   urgency how = urgency::turn;
+  reply_is reply = reply_is::awaited;
 };
 
 /// Room for one request, given back unless it is used.
@@ -98,6 +103,7 @@ inline frame_header header_of(const outgoing_call& c) {
   h.kind = frame_kind::request;
   h.function = c.function;
   h.signature = c.signature;
+  if (c.reply == reply_is::unhurried) h.flags |= flag_unhurried;
   if (current_scope) {
     h.trace = current_scope->trace;
     h.span = current_scope->span;
@@ -136,10 +142,16 @@ inline asio::awaitable<call_result> exchange(const outgoing_call& c, message& m,
     to.slots().close(h.call);
     co_return call_result{nullptr, number.error()};
   }
-  if (c.how == urgency::early) {
-    to.flush_early();
-  } else {
+  switch (c.how) {
+  case urgency::turn:
     to.flush();
+    break;
+  case urgency::early:
+    to.flush_early();
+    break;
+  case urgency::soon:
+    to.flush_with_turn();
+    break;
   }
   // Nothing was awaited since this coroutine began, so it is not cancelled, and does wait.
   co_return co_await to.slots().async_wait(h.call, *number, asio::deferred);

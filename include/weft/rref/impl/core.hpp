@@ -39,24 +39,17 @@ class rref_core final : public reference_keeper {
     }
   };
 
-  /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest.
+  /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest. Nobody
+  /// waits for what it sends: it need not be written before other frames are.
   template <class Step>
   auto run(Step&& step) {
     std::unique_lock lock(mutex);
-    const auto leave = [&] {
-      after todo = settle();
-      const worker_use here(*this);
-      lock.unlock();
-      if (!here.who) return;
-      for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush();
-      for (const auto& w : todo.tell) w->object_there();
-    };
     if constexpr (std::is_void_v<decltype(step(books, out))>) {
       step(books, out);
-      leave();
+      leave(lock, settle(sending::now));
     } else {
       auto result = step(books, out);
-      leave();
+      leave(lock, settle(sending::now));
       return result;
     }
   }
@@ -86,7 +79,9 @@ class rref_core final : public reference_keeper {
 
   void drop(const rref_id& id) noexcept override {
     try {
-      run([&](auto& b, auto& o) { b.drop_local_ref(id, o); });
+      std::unique_lock lock(mutex);
+      books.drop_local_ref(id, out);
+      leave(lock, settle(drops_gather() ? sending::with_the_next : sending::now));
     } catch (...) {  // no memory; what the step wants done is done with the next one
     }
   }
@@ -124,6 +119,7 @@ class rref_core final : public reference_keeper {
   std::map<rref_id, error> never_made;  // why, for references whose request was never sent
   std::uint64_t places = 0;             // given to waiters, from 1
   std::uint64_t frames = 0;             // control frames queued
+  bool gathering = false;               // what is left in `out` goes at the end of this turn
 
  private:
   struct after {
@@ -143,11 +139,38 @@ class rref_core final : public reference_keeper {
     std::atomic<std::uint32_t>& users;
   };
 
+  enum class sending : std::uint8_t { now, with_the_next };
+
+  /// Under the lock, after a drop: whether what it sends may wait for the other drops of this turn
+  /// of the worker's loop, at whose end all of it goes in one frame.
+  [[nodiscard]] bool drops_gather() noexcept {
+    if (out.messages.empty() || !me || !me->on_thread()) return false;
+    if (out.messages.size() >= rref_protocol::messages_per_frame) return false;
+    if (gathering) return true;
+    try {
+      asio::post(me->context(), [self = ref<rref_core>(this)] {
+        self->run([&](auto&, auto&) { self->gathering = false; });
+      });
+      return gathering = true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+
+  /// Without the lock, which it gives up: the rest of what a step wants done.
+  void leave(std::unique_lock<std::mutex>& lock, after todo) {
+    const worker_use here(*this);
+    lock.unlock();
+    if (!here.who) return;
+    for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush_late();
+    for (const auto& w : todo.tell) w->object_there();
+  }
+
   /// Under the lock. What there is no memory for is done with the next step.
-  after settle() {
+  after settle(sending how) {
     after todo;
     if (!me) out.messages.clear();
-    if (!out.messages.empty()) queue_messages(todo.flush);
+    if (how == sending::now && !out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
     try {
       todo.drop.reserve(out.events.size());

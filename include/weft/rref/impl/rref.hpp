@@ -100,7 +100,8 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
   }
   try {
     outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
-    out.how = urgency::early;
+    out.how = urgency::soon;
+    out.reply = reply_is::unhurried;
     auto call = run_call<kept<Fn>, expected<void>>(
         std::move(out), std::move(arguments), prepare_reference{me, std::move(target), made->what});
     start_on(scoped(me.context(), this_scope()),

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSL-1.0
+// Memory lacks at any point of a frame's arrival: the frame is whole, or it goes by and says what
+// services need of it, and the next one is whole.
+#include "shortage.hpp"
+#include <weft/transport/frame_assembler.hpp>
+#include <weft/wire/message.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <conformance/rig.hpp>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using weft::remains;
+using weft::section_kind;
+using weft::conformance::make_blob;
+using weft::testing::shortage;
+
+struct quiet_sink final : weft::frame_sink {
+  struct skip {
+    weft::frame rest;
+    remains what;
+    std::uint64_t bytes;
+  };
+  weft::limits limit;
+  std::vector<weft::frame> frames;
+  std::vector<skip> skipped;
+
+  quiet_sink() { frames.reserve(8), skipped.reserve(8); }
+  const weft::limits& bounds() const noexcept override { return limit; }
+  weft::expected<weft::blob> allocate(std::size_t bytes) override { return make_blob(bytes); }
+  weft::expected<void> frame_arrived(weft::frame&& f) override {
+    frames.push_back(std::move(f));
+    return {};
+  }
+  weft::expected<void> frame_skipped(weft::frame&& rest, remains what, std::uint64_t bytes,
+                                     weft::error why) override {
+    CHECK(why == weft::errc::resource_exhausted);
+    skipped.push_back({std::move(rest), what, bytes});
+    return {};
+  }
+  void progress() noexcept override {}
+};
+
+std::vector<std::byte> wire(const weft::frame& f) {
+  std::vector<std::byte> all(f.head.view().begin(), f.head.view().end());
+  for (const auto& b : f.blobs) all.insert(all.end(), b.data(), b.data() + b.size());
+  return all;
+}
+std::vector<std::byte> pattern(std::size_t size) {
+  std::vector<std::byte> out(size);
+  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 7 + i / 251);
+  return out;
+}
+
+/// `step` bytes at once; in pieces as `room` says.
+void feed(weft::frame_assembler& a, quiet_sink& s, std::span<const std::byte> bytes,
+          std::size_t step) {
+  std::array<asio::mutable_buffer, 8> room;
+  while (!bytes.empty()) {  // bounded: by the bytes, for each turn takes some
+    const std::size_t pieces = a.room(room, s.bounds());
+    std::size_t left = std::min(step, bytes.size());
+    std::size_t taken = 0;
+    for (std::size_t i = 0; i < pieces && left > 0; ++i) {
+      const std::size_t n = std::min(left, room[i].size());
+      std::memcpy(room[i].data(), bytes.data() + taken, n);
+      taken += n;
+      left -= n;
+    }
+    if (taken == 0) return;
+    bytes = bytes.subspan(taken);
+    if (!a.arrived(taken, s)) return;
+  }
+}
+
+TEST_CASE("shortage: of a frame that goes by, its sections are kept wherever memory lacks") {
+  const auto section = pattern(3000);
+  const auto payload = pattern(300'000);
+  weft::message m;
+  m.payload().raw(payload.data(), payload.size());
+  m.section(section_kind::tensors, pattern(40));
+  m.section(section_kind::rref, section);
+  for (const std::size_t size : {0u, 3000u, 10u}) static_cast<void>(m.add_blob(make_blob(size)));
+  weft::frame_header h;
+  h.call = 55;
+  const auto poor = wire(std::move(m).finish(h));
+  const auto small = wire(weft::conformance::make_frame(9, 30, {}));
+  int with_head = 0, with_sections = 0, with_header = 0;
+  for (const long further : {0L, 1L}) {
+    for (const std::size_t step : {900u, 5000u, 70'000u, 1'000'000u}) {
+      bool struck = true;
+      for (long n = 1; struck && n < 200; ++n) {
+        INFO("allocation ", n, ", further ", further, ", step ", step);
+        weft::frame_assembler a;
+        quiet_sink s;
+        feed(a, s, small, small.size());
+        {
+          const shortage now(n, further);
+          feed(a, s, poor, step);
+          struck = shortage::struck();
+        }
+        feed(a, s, small, small.size());
+        REQUIRE(s.frames.size() + s.skipped.size() == 3);
+        CHECK(weft::conformance::is_intact(s.frames.front(), 9));
+        CHECK(weft::conformance::is_intact(s.frames.back(), 9));
+        if (s.skipped.empty()) continue;
+        CHECK(struck);
+        auto& [rest, what, bytes] = s.skipped.front();
+        CHECK(bytes == poor.size());
+        CHECK(rest.header.call == 55);
+        if (what == remains::header) {
+          ++with_header;
+          CHECK(further > 0);  // the memory for a few sections lacks only if it lacks for long
+          continue;
+        }
+        ++(what == remains::head ? with_head : with_sections);
+        weft::incoming_message in(std::move(rest));
+        REQUIRE(in.check());
+        const auto kept = in.section(section_kind::rref);
+        REQUIRE(kept.has_value());
+        CHECK(std::ranges::equal(*kept, section));
+        CHECK_FALSE(in.section(section_kind::tensors).has_value());
+        const auto left = in.whole().payload();
+        if (what == remains::head) {
+          CHECK(std::ranges::equal(left.first(payload.size()), payload));
+        } else {
+          CHECK(left.empty());
+        }
+      }
+      CHECK_FALSE(struck);  // every point was met
+    }
+  }
+  CHECK(with_head > 0);
+  CHECK(with_sections > 0);
+  CHECK(with_header > 0);
+}
+
+}  // namespace
