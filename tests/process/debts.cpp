@@ -38,7 +38,7 @@ pid_t pid_of(const child& run, int rank) {
 /// A line of its /proc/<pid>/status, in bytes or as a letter.
 std::string status_of(pid_t pid, const std::string& what) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; in >> word;) {
+  for (std::string word; in >> word;) {  // bounded: by the file
     if (word == what) return (in >> word, word);
   }
   throw std::runtime_error("no " + what + " of process " + std::to_string(pid));

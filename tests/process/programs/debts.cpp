@@ -64,7 +64,7 @@ asio::awaitable<void> ask(worker& me, int n) {
 
 std::string resident() {
   std::ifstream in("/proc/self/status");
-  for (std::string word; in >> word;) {
+  for (std::string word; in >> word;) {  // bounded: by the file
     if (word == "VmRSS:") return (in >> word, word);
   }
   throw std::runtime_error("no VmRSS");
