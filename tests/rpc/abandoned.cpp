@@ -191,7 +191,11 @@ class slow_to_answer {
     playing_ = std::thread([this, all = std::move(all)] {
       try {
         // bounded: by `over_`, and by the patience of `accept_before`
-        while (auto p = listener_.accept_before(over_)) meet(*p, all);
+        while (!answered_) {  // worker 1 comes first; nobody else is answered
+          auto p = listener_.accept_before(over_);
+          if (!p) return;
+          meet(*p, all);
+        }
       } catch (const std::exception& e) {
         FAIL_CHECK(std::string(e.what()));
       }
@@ -229,6 +233,7 @@ class slow_to_answer {
 
 /// Waits for a connection. Its other end outlives the workers, which close theirs.
 struct for_handshake : slow_to_answer, live_scene<> {
+  static constexpr std::array<std::pair<over, unsigned>, 1> ways = {{{over::tcp, 1}}};
   static constexpr got_as_far_as went{execution::not_sent, execution::not_sent};
   for_handshake(over, unsigned io_threads)
       : live_scene(over::tcp, with_io_threads(io_threads), 2, 1) {
