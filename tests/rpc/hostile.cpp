@@ -4,9 +4,11 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/run_state.hpp>
+#include <weft/rpc/window.hpp>
 
 #include <asio/use_future.hpp>
 
+#include <algorithm>
 #include <core/bounded_wait.hpp>
 #include <fstream>
 #include <functional>
@@ -17,6 +19,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace hostile_peers {
@@ -154,8 +157,10 @@ frame other(frame_kind kind) {
 std::vector<byte_string> every_kind() {
   std::vector<byte_string> out{bytes_of(request(mutant_call, 4)), bytes_of(reply(mutant_call, 4)),
                                bytes_of(failure(mutant_call)), bytes_of(control())};
-  for (const auto kind : {frame_kind::cancel, frame_kind::rref, frame_kind::autograd,
-                          frame_kind::hello, frame_kind::welcome, frame_kind::refuse}) {
+  for (const auto kind :
+       {frame_kind::cancel, frame_kind::rref, frame_kind::autograd, frame_kind::hello,
+        frame_kind::welcome, frame_kind::refuse, frame_kind::challenge, frame_kind::proof,
+        frame_kind::window, frame_kind::ping}) {
     out.push_back(bytes_of(other(kind)));
   }
   return out;
@@ -702,6 +707,101 @@ TEST_CASE("hostile: every bit of a reply's header flipped, the other call gets i
   other.join();
   CHECK(first_right >= 190);   // signature, deadline, trace and span say nothing there
   CHECK(second_right >= 190);  // ... and a wrong call id harms nobody else; wrong credit does
+  s.ping();
+}
+
+/// A window frame with that credit, which is no payload.
+frame credit(std::uint64_t bytes) {
+  frame_header h;
+  h.kind = frame_kind::window;
+  h.function = bytes;
+  return weft::message().finish(h);
+}
+
+TEST_CASE("hostile: credit for more than was sent ends the link, with a typed error") {
+  const std::uint64_t one = weft::request_cost(request(1, 4).wire_size());
+  for (const std::uint64_t bytes : {one + 1, ~std::uint64_t{0}}) {
+    for (const bool with_reply : {false, true}) {
+      CAPTURE(bytes);
+      CAPTURE(with_reply);
+      const auto e = call_and_answer([&](raw_peer& p, weft::membership& all) {
+        if (!p.answer(all, 2)) return;
+        const auto asked = p.read();
+        if (!asked) return;
+        frame answer = with_reply ? reply(asked->header.call, 8) : credit(bytes);
+        answer.header.function = bytes;
+        answer.seal();
+        p.send(answer);
+        CHECK(p.read_all().size() <= 1);  // a ping at most, then it closes
+      });
+      INFO(e.message());
+      CHECK(e == errc::protocol_error);
+      CHECK(e.ran() == weft::execution::maybe_executed);
+      CHECK(e.detail().peer == "worker2");
+      CHECK(e.message().find("credit for more than was sent") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("hostile: credit for what was sent, in pieces, is no offence") {
+  const std::uint64_t one = weft::request_cost(request(1, 4).wire_size());
+  const auto e = call_and_answer([&](raw_peer& p, weft::membership& all) {
+    if (!p.answer(all, 2)) return;
+    const auto asked = p.read();
+    if (!asked) return;
+    for (const std::uint64_t bytes : {std::uint64_t{1}, one - 1}) p.send(credit(bytes));
+    p.send(reply(asked->header.call, 8));
+  });
+  INFO(e.message());
+  CHECK_FALSE(e);
+}
+
+void stand() { std::this_thread::sleep_for(1ms); }
+
+TEST_CASE("hostile: more requests than the window holds end the link, and nobody else's") {
+  weft::options o = with_io_threads(1);
+  o.window_bytes = 4096;
+  scene s(2, o);
+  for (auto& m : s.members().members) m.window = o.window_bytes;
+  s.start();
+  // The victim's pool is held, so that plain functions do not begin.
+  std::promise<void> open;
+  const auto opened = open.get_future().share();
+  for (unsigned i = 0; i < std::max(1u, s.victim().settings().pool_threads); ++i) {
+    asio::post(s.victim().pool(), [opened] { opened.wait_for(wait_patience); });
+  }
+  auto plain = [](std::uint64_t call) {
+    using f = weft::function<&stand>;
+    frame_header h;
+    h.call = call;
+    h.function = f::id();
+    h.signature = f::signature;
+    return weft::message().finish(h);
+  };
+  CHECK(s.on_victim([](worker& me) -> asio::awaitable<bool> {
+    co_await me.peer(0).call<&stand>();
+    co_return true;
+  }(s.victim())));
+  raw_peer greedy = s.connect_as_member();
+  raw_peer modest = s.connect_as_member();
+  for (std::uint64_t call = 1; call <= 4; ++call) CHECK(modest.send(plain(call)));  // all it may
+  byte_string five;
+  for (std::uint64_t call = 1; call <= 5; ++call) append(five, bytes_of(plain(call)));
+  greedy.send(five);
+  for (const frame& f : greedy.read_all()) CHECK_FALSE(weft::is_answer(f.header.kind));
+  open.set_value();
+  std::set<std::uint64_t> answered;
+  for (int frames = 0; frames < 100 && answered.size() < 4; ++frames) {
+    const auto f = modest.read();
+    REQUIRE(f);
+    if (f->header.kind == frame_kind::reply) answered.insert(f->header.call);
+  }
+  CHECK(answered.size() == 4);
+  const auto why = s.on_victim(
+      [](worker& me) -> asio::awaitable<weft::error> { co_return me.to(2).reason(); }(s.victim()));
+  INFO(why.message());
+  CHECK(why == errc::protocol_error);
+  CHECK(why.message().find("more requests than the window holds") != std::string::npos);
   s.ping();
 }
 

@@ -77,6 +77,11 @@ class raw_peer {
     return true;
   }
   bool send(const frame& f) { return send(f.head.view()); }
+  /// Whether the other side has closed, as far as is known without reading.
+  [[nodiscard]] bool ended() const {
+    pollfd now{fd_, POLLRDHUP, 0};
+    return ::poll(&now, 1, 0) > 0;
+  }
   /// Nothing more will be sent; reading goes on.
   void finish_sending() { ::shutdown(fd_, SHUT_WR); }
 
@@ -147,7 +152,7 @@ class raw_peer {
   [[nodiscard]] error read_refused() {
     const auto answer = read();
     if (!answer) return error(errc::closed, "no answer");
-    return answer->header.kind == frame_kind::refuse ? detail::refusal_in(*answer) : error();
+    return answer->header.kind == frame_kind::refuse ? weft::detail::refusal_in(*answer) : error();
   }
 
  private:

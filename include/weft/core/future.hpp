@@ -171,7 +171,8 @@ class [[nodiscard]] future {
       if (ec) {
         future(std::move(state)).cancel();
         finish(std::move(h), nullptr,
-               std::make_exception_ptr(rpc_error(errc::cancelled, "waiting for a future")));
+               std::make_exception_ptr(
+                   rpc_error(errc::cancelled, "waiting for a future", execution::maybe_executed)));
       } else {
         auto failure = state->failure;
         finish(std::move(h), std::move(state), failure);

@@ -83,7 +83,7 @@ class live_link final : public link, public frame_sink {
 
   // ── the end, worker's thread ──
 
-  /// Ends every waiting call; the link stays.
+  /// Ends every waiting call, and whatever would wait for room from now on; the link stays.
   void fail_calls(const error& reason);
   /// Closes without reporting a loss (end of a run).
   void close();
@@ -126,6 +126,7 @@ class live_link final : public link, public frame_sink {
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;
   void give_credit() noexcept;
+  [[nodiscard]] bool take_back(std::uint64_t number) noexcept;
   [[nodiscard]] execution give_up(std::uint64_t call, std::uint64_t number) noexcept;
   template <class Tell>
   void each_service(Tell&& tell) noexcept;
@@ -229,7 +230,8 @@ class live_link final : public link, public frame_sink {
 
   // The worker's thread:
   waiting_line line_;
-  std::uint64_t turn_ = 0;  // in which flush_early last wrote
+  std::optional<error> calls_over_;  // why no call waits for room any more
+  std::uint64_t turn_ = 0;           // in which flush_early last wrote
   bool lost_ = false;
 };
 

@@ -272,6 +272,7 @@ asio::awaitable<expected<void>> live_link<T>::room(time_point deadline) {
   waiting_line::place mine(line_, me_.deadlines(), deadline);
   for (;;) {
     if (now() == state::down) co_return tl::unexpected(reason());
+    if (calls_over_) co_return tl::unexpected(*calls_over_);
     if (mine.is_first() && reserve()) co_return expected<void>();
     if (mine.late()) {
       co_return tl::unexpected(sure_error(errc::timed_out,
@@ -321,26 +322,27 @@ void live_link<T>::give_credit() noexcept {
   }
 }
 
-/// A call ends without its reply: the frame is taken back if it can be, else the peer is told.
-/// Frames with references or gradients were counted by their services, and travel.
+/// A call ends without its reply: whether its frame was not begun, and never will be. Frames with
+/// references or gradients were counted by their services, and travel.
+template <class T>
+bool live_link<T>::take_back(std::uint64_t number) noexcept {
+  frame back;
+  const std::lock_guard lock(mutex_);
+  if (state_ == state::down) return number >= unsent_from_;
+  back = outbox_.withdraw(
+      number, [](const frame& f) { return f.header.sections == (f.header.tensors > 0 ? 1 : 0); });
+  if (back.head.size() == 0) return false;
+  static_cast<void>(window_.credited(request_cost(back.wire_size())));
+  requests.sent.fetch_sub(1);
+  if (!line_.empty()) wake_line();
+  return true;
+}
+
+/// What is not taken back is cancelled there.
 template <class T>
 execution live_link<T>::give_up(std::uint64_t call, std::uint64_t number) noexcept {
-  frame back;
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == state::down) {
-      return number >= unsent_from_ ? execution::not_sent : execution::maybe_executed;
-    }
-    back = outbox_.withdraw(
-        number, [](const frame& f) { return f.header.sections == (f.header.tensors > 0 ? 1 : 0); });
-    if (back.head.size() > 0) {
-      static_cast<void>(window_.credited(request_cost(back.wire_size())));
-      requests.sent.fetch_sub(1);
-      if (!line_.empty()) wake_line();
-      return execution::not_sent;
-    }
-  }
-  send_small(frame_kind::cancel, call);
+  if (take_back(number)) return execution::not_sent;
+  if (now() != state::down) send_small(frame_kind::cancel, call);
   return execution::maybe_executed;
 }
 

@@ -240,7 +240,10 @@ void live_link<T>::finish_loss() noexcept {
 
 template <class T>
 void live_link<T>::fail_calls(const error& reason) {
-  slots_.fail_all(reason.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+  calls_over_ = unsent(reason);
+  const error maybe = reason.with([](error_detail& d) { d.ran = execution::maybe_executed; });
+  slots_.fail_all([&](std::uint64_t number) { return take_back(number) ? *calls_over_ : maybe; });
+  line_.wake_all();
 }
 
 template <class T>

@@ -296,9 +296,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     const error ending(errc::peer_died,
                        "the run ended: worker '" + members_.members[who].name + "': " + why);
     // The others are well: calls to them end, but no service may think that they are gone.
-    for (const ref<live_link<T>>& l : links_) {
-      if (l->rank() != rank()) l->fail_calls(l->rank() == who ? result : ending);
-    }
+    for (const ref<live_link<T>>& l : links_) l->fail_calls(l->rank() == who ? result : ending);
     // Whoever waits for a call hears why it failed before it hears that all is over.
     co_await until(soon(), [this] {
       return std::all_of(links_.begin(), links_.end(),
@@ -325,6 +323,8 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
   for (const ref<live_link<T>>& l : links_) l->close();
   co_await until(std::min(deadline, env_.time.now() + std::chrono::milliseconds(100)),
                  [&running] { return running.ready(); });
+  // Whoever waited for a link is told, in front of this, that it is closed.
+  co_await asio::post(env_.context, asio::use_awaitable);
   deadlines_.stop();
   trim_->cancel();
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
