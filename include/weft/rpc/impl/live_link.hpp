@@ -245,11 +245,11 @@ void live_link<T>::unreserve() noexcept {
 
 template <class T>
 void live_link<T>::wake_line() noexcept {
-  try {
-    asio::post(me_.context(), [self = ref<live_link>(this)] { self->line_.wake_first(); });
-  } catch (const std::bad_alloc&) {
-    // Whoever writes next, or the deadline, wakes it.
-  }
+  if (waking_.exchange(true)) return;
+  line_post_(me_.context(), [self = ref<live_link>(this)] {
+    self->waking_.store(false);
+    self->line_.wake_first();
+  });
 }
 
 template <class T>

@@ -7,6 +7,7 @@
 //                                       └─ no: gated, until replies are written ─► release_gated
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/resume_users.hpp>
 #include <weft/rpc/impl/invocation.hpp>
 #include <weft/rpc/impl/live_link.hpp>
@@ -30,9 +31,14 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     }
   }
   ref<invocation> call;
+  // Until services have heard all that it says, it cannot be refused alone: they count.
+  bool told = f.header.sections <= (f.header.tensors > 0 ? 1 : 0);
   try {
-    call = ref<invocation>(
-        new invocation(me_, ref<live_link>(this), std::move(f), bounds(), rank_, name()));
+    const auto make = [&] {
+      return ref<invocation>(
+          new invocation(me_, ref<live_link>(this), std::move(f), bounds(), rank_, name()));
+    };
+    call = told ? make() : insist(make);
     call->cost = cost;
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), id)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
@@ -45,6 +51,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
       if (arrived) arrived = s.arrive(*this, call->in);
     });
     if (!arrived) return arrived;
+    told = true;
     if (auto* setup = call->in.record().find<scope_setup>()) {
       call->autograd = std::move(setup->autograd);
       call->mode = std::move(setup->mode);
@@ -61,14 +68,19 @@ expected<void> live_link<T>::handle_request(frame&& f) {
     }
     dispatch(call);
   } catch (const std::bad_alloc&) {
+    const error why = bare_error(errc::resource_exhausted, execution::not_executed);
+    if (!told) return tl::unexpected(why);
     if (call) {
+      if (auto* keeper = call->in.record().find<result_keeper>(); keeper && keeper->fail) {
+        keeper->fail(why);
+      }
       forget(*call);
     } else {
       requests.finished.fetch_add(1);
       const std::lock_guard lock(mutex_);
       granted_.begun(cost);
     }
-    refuse_request(id, flags, bare_error(errc::resource_exhausted, execution::not_executed));
+    refuse_request(id, flags, why);
   }
   return {};
 }
@@ -209,11 +221,11 @@ bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
 
 template <class T>
 void live_link<T>::release_soon() noexcept {
-  try {
-    asio::post(me_.context(), [self = ref<live_link>(this)] { self->release_gated(); });
-  } catch (const std::bad_alloc&) {
-    // The next write or request does it.
-  }
+  if (releasing_.exchange(true)) return;
+  release_post_(me_.context(), [self = ref<live_link>(this)] {
+    self->releasing_.store(false);
+    self->release_gated();
+  });
 }
 
 /// Worker's thread.
