@@ -23,7 +23,9 @@ namespace weft::testing {
     // There was not even memory to keep the words for.
     const bool wordless = e.error() == errc::rref_lost &&
                           e.error().message().find("was never sent") != std::string::npos;
-    return wordless || e.error() == errc::resource_exhausted ? "" : e.what();
+    error root = e.error();  // of what a function asked of others
+    while (root == errc::remote_exception && root.cause()) root = root.cause();
+    return wordless || root == errc::resource_exhausted ? "" : e.what();
   } catch (const std::bad_alloc&) {
     return "";
   } catch (const std::exception& e) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/wire/bytes.hpp>
 
@@ -61,8 +62,11 @@ class frame_assembler {
   [[nodiscard]] std::size_t head_size() const noexcept {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;
   }
+  /// Throws std::bad_alloc; not lightly for a frame that cannot go by.
   void grow_head() {
-    frame_.head.resize(std::min(head_size(), std::max(head_step, 2 * head_have_)));
+    const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
+    const auto grow = [&] { frame_.head.resize(wanted); };
+    tells_services(frame_.header) ? detail::insist(grow) : grow();
   }
   /// Runs `use(to, bytes)` over the memory of the frame under way, for at most `count` bytes.
   template <class Use>
@@ -124,10 +128,14 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     if (used == out.size()) return used;
   }
   if (buffer_.size() == 0) {
-    buffer_.resize(first_buffer_size);
+    detail::insist([&] { buffer_.resize(first_buffer_size); });
   } else if (grow_ && bounds.payload > bounds.handshake) {
-    buffer_.resize(buffer_size);
     grow_ = false;
+    try {
+      buffer_.resize(buffer_size);
+    } catch (const std::bad_alloc&) {
+      // The small one will do.
+    }
   }
   add(buffer_.data() + filled_, buffer_.size() - filled_);
   return used;
@@ -184,7 +192,7 @@ inline expected<std::size_t> frame_assembler::arrived(std::size_t count, frame_s
       frame_.header = *header;
       stage_ = stage::head;
       try {
-        frame_.head.resize(std::min(head_size(), head_step));
+        grow_head();
       } catch (const std::bad_alloc&) {
         lose_head();
       }
@@ -273,7 +281,8 @@ inline void frame_assembler::lose_head() {
   const std::size_t needed = std::size_t{8} * frame_.header.tensors;
   lengths_ = bytes();
   if (head_have_ > table_at) {
-    lengths_.append(frame_.head.data() + table_at, std::min(head_have_ - table_at, needed));
+    const std::size_t known = std::min(head_have_ - table_at, needed);
+    detail::insist([&] { lengths_.append(frame_.head.data() + table_at, known); });
   }
   frame_.head = bytes();
   why_ = detail::bare_error(errc::resource_exhausted, execution::not_executed);
@@ -306,7 +315,7 @@ inline expected<bool> frame_assembler::go_by(std::size_t& at, frame_sink& sink) 
     const std::size_t needed = std::size_t{8} * frame_.header.tensors;
     const std::size_t n = std::min<std::uint64_t>(
         std::min<std::uint64_t>(needed - lengths_.size(), lost_), filled_ - at);
-    lengths_.append(buffer_.data() + at, n);
+    detail::insist([&] { lengths_.append(buffer_.data() + at, n); });
     at += n;
     lost_ -= n;
     if (!pass()) return false;

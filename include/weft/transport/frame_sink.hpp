@@ -13,6 +13,11 @@
 
 namespace weft {
 
+/// Services are told something in it, and count on it: it cannot be lost alone.
+[[nodiscard]] inline bool tells_services(const frame_header& header) noexcept {
+  return header.sections > (header.tensors > 0 ? 1 : 0);
+}
+
 /// Called only from within `connection::read`, on the connection's I/O thread.
 class frame_sink {
  public:

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_link.hpp: reading, and where each frame goes.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_link_serve.hpp>
 #include <weft/rpc/impl/live_link_state.hpp>
 #include <weft/rpc/impl/live_link_wait.hpp>
@@ -54,7 +55,7 @@ template <class T>
 expected<void> live_link<T>::frame_arrived(frame&& f) {
   partial_ = false;
   me_.count_received(f.wire_size());
-  arrived_.push_back(std::move(f));
+  insist([&] { arrived_.push_back(std::move(f)); });
   return {};
 }
 
@@ -65,7 +66,7 @@ expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint
   partial_ = false;
   me_.count_received(bytes);
   // What services were told in it is lost with it, and they cannot count on without.
-  if (header.sections > (header.tensors > 0 ? 1 : 0)) return tl::unexpected(std::move(why));
+  if (tells_services(header)) return tl::unexpected(std::move(why));
   if (header.kind == frame_kind::request) {
     const std::uint64_t cost = request_cost(bytes);
     {
@@ -83,15 +84,18 @@ expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint
   }
   if (is_answer(header.kind)) {
     // A failure of the same call, made here, in the order of what was handed over.
-    message m(bounds());
-    codec<error>::encode(m.payload(), with_if_possible(why, [](error_detail& d) {
-                           d.ran = execution::executed;
-                           d.from = origin::local;
-                         }));
+    const error here = with_if_possible(why, [](error_detail& d) {
+      d.ran = execution::executed;
+      d.from = origin::local;
+    });
     frame_header failure = header;
     failure.kind = frame_kind::failure;
     failure.flags = 0;
-    arrived_.push_back(std::move(m).finish(failure));
+    insist([&] {
+      message m(bounds());
+      codec<error>::encode(m.payload(), here);
+      arrived_.push_back(std::move(m).finish(failure));
+    });
     return {};
   }
   return tl::unexpected(std::move(why));
@@ -111,7 +115,7 @@ asio::awaitable<void> live_link<T>::read_loop(connection_ptr connection) {
   try {
     for (;;) {
       if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
-      co_await connection->read(*this);
+      co_await insist([&] { return connection->read(*this); });
     }
   } catch (const rpc_error& e) {
     why = e.error();
@@ -138,10 +142,12 @@ expected<void> live_link<T>::handle_arrived() {
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
   // Requests that came together with their own cancellation are not begun.
-  cancelled_.clear();
-  for (const frame& f : batch) {
-    if (f.header.kind == frame_kind::cancel) cancelled_.push_back(f.header.call);
-  }
+  insist([&] {
+    cancelled_.clear();
+    for (const frame& f : batch) {
+      if (f.header.kind == frame_kind::cancel) cancelled_.push_back(f.header.call);
+    }
+  });
   std::sort(cancelled_.begin(), cancelled_.end());
   std::size_t since_flush = 0;
   for (frame& f : batch) {
