@@ -79,7 +79,7 @@ class event : public ref_counted {
     void post(asio::error_code ec) {
       const auto executor = asio::get_associated_executor(*handler);
       if (asio::io_context* const io = detail::io_context_of(executor)) {
-        post_(*io, [self = ref<waiting>(this), ec] { self->run(ec); });
+        post_(*io, waking(ref<waiting>(this), ec));
         return;
       }
       detail::await_memory();
@@ -94,6 +94,18 @@ class event : public ref_counted {
       detail::run_inside(executor, [&] { std::move(mine)(ec); });
     }
     void abandon() noexcept override { handler.reset(); }
+    /// On its way to the io_context; if that goes first, the handler goes with it.
+    struct waking {
+      waking(ref<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
+      waking(waking&& other) noexcept : self(std::exchange(other.self, nullptr)), ec(other.ec) {}
+      waking& operator=(waking&&) = delete;
+      ~waking() {
+        if (self) self->handler.reset();
+      }
+      void operator()() { std::exchange(self, nullptr)->run(ec); }
+      ref<waiting> self;
+      asio::error_code ec;
+    };
     std::optional<Handler> handler;
     detail::sure_post post_;
   };

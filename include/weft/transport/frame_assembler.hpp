@@ -66,7 +66,7 @@ class frame_assembler {
   void grow_head() {
     const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
     const auto grow = [&] { frame_.head.resize(wanted); };
-    tells_services(frame_.header) ? detail::insist(grow) : grow();
+    must_arrive(frame_.header) ? detail::insist(grow) : grow();
   }
   /// Runs `use(to, bytes)` over the memory of the frame under way, for at most `count` bytes.
   template <class Use>

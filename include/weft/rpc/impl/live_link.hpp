@@ -317,7 +317,7 @@ execution live_link<T>::give_up(std::uint64_t call, std::uint64_t number) noexce
     if (state_ == state::down) {
       return number >= unsent_from_ ? execution::not_sent : execution::maybe_executed;
     }
-    back = outbox_.withdraw(number, [](const frame& f) { return !tells_services(f.header); });
+    back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
     if (back.head.size() > 0) {
       static_cast<void>(window_.credited(request_cost(back.wire_size())));
       requests.sent.fetch_sub(1);

@@ -66,7 +66,7 @@ expected<void> live_link<T>::frame_skipped(const frame_header& header, std::uint
   partial_ = false;
   me_.count_received(bytes);
   // What services were told in it is lost with it, and they cannot count on without.
-  if (tells_services(header)) return tl::unexpected(std::move(why));
+  if (must_arrive(header)) return tl::unexpected(std::move(why));
   if (header.kind == frame_kind::request) {
     const std::uint64_t cost = request_cost(bytes);
     {

@@ -32,7 +32,7 @@ expected<void> live_link<T>::handle_request(frame&& f) {
   }
   ref<invocation> call;
   // Until services have heard all that it says, it cannot be refused alone: they count.
-  bool told = !tells_services(f.header);
+  bool told = !must_arrive(f.header);
   try {
     const auto make = [&] {
       return ref<invocation>(
