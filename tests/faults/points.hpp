@@ -24,6 +24,7 @@ namespace weft::testing {
     const bool wordless = e.error() == errc::rref_lost &&
                           e.error().message().find("was never sent") != std::string::npos;
     error root = e.error();  // of what a function asked of others
+    // bounded: every turn goes one cause deeper
     while (root == errc::remote_exception && root.cause()) root = root.cause();
     return wordless || root == errc::resource_exhausted ? "" : e.what();
   } catch (const std::bad_alloc&) {

@@ -51,8 +51,8 @@
 namespace weft::rref_protocol {
 
 /// One per worker. Not thread-safe, not movable. A step that throws std::bad_alloc may be repeated;
-/// one that nobody can be refused (a drop, an outcome, a loss) never throws, and what it lacks memory
-/// to tell is told by `catch_up`.
+/// one that nobody can be refused (a drop, an outcome, a loss) never throws, and what it lacks the
+/// memory to tell is told by `catch_up`.
 class ledger {
  public:
   /// Ranks are below `world_size`; ids that name others are refused.

@@ -50,8 +50,8 @@ inline bare_details bare_error_details;
   }
 }
 
-/// As `e.with(edit)`; without its words, but with what `edit` says of how far the call got, if there
-/// is no memory. So `edit` sets `ran` first.
+/// As `e.with(edit)`; if there is no memory, without its words, but with what `edit` says of how
+/// far the call got. So `edit` sets `ran` first.
 template <class Edit>
 [[nodiscard]] error with_if_possible(const error& e, Edit&& edit) noexcept {
   try {

@@ -20,7 +20,7 @@ class sure_post {
   sure_post(const sure_post&) = delete;
   sure_post& operator=(const sure_post&) = delete;
 
-  /// Any thread, while no earlier one is on its way. Semantic duty: moving `handler` does not throw.
+  /// Any thread, while no earlier one is on its way. Semantic duty: moving it does not throw.
   template <class Handler>
   void operator()(asio::io_context& to, Handler&& handler) noexcept {
     asio::require(to.get_executor(), asio::execution::blocking.never,
