@@ -12,6 +12,7 @@ void* __real_malloc(std::size_t size);  // NOLINT: the linker's names
 namespace {
 // Only threads that asked for theirs have one: any allocation looks here.
 thread_local weft::testing::thread_memory* mine = nullptr;
+std::atomic<weft::testing::thread_memory*> all{nullptr};
 
 bool fails() noexcept { return mine && mine->fails(); }
 }  // namespace
@@ -19,9 +20,12 @@ bool fails() noexcept { return mine && mine->fails(); }
 namespace weft::testing {
 
 thread_memory& thread_memory::here() {
-  // Never freed: whoever made it lack may ask after the thread's end.
-  if (!mine) mine = new (__real_malloc(sizeof(thread_memory))) thread_memory;
-  return *mine;
+  if (mine) return *mine;
+  // Never freed, but kept: whoever made it lack may ask after the thread's end.
+  auto* const fresh = new (__real_malloc(sizeof(thread_memory))) thread_memory;
+  fresh->next_ = all.exchange(fresh);
+  mine = fresh;
+  return *fresh;
 }
 void thread_memory::lack(long nth, long further) noexcept {
   hit_ = false;

@@ -29,6 +29,7 @@ class thread_memory {
   std::atomic<long> left_{0};  // until one fails; 0: none will
   std::atomic<long> then_{0};  // that fail behind it
   std::atomic<bool> hit_{false};
+  thread_memory* next_ = nullptr;  // of all
 };
 
 /// `thread_memory::here()` lacks while it lives.

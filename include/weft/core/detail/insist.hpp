@@ -9,22 +9,34 @@
 
 namespace weft::detail {
 
-/// Runs `step` again while it throws std::bad_alloc, for about a tenth of a second; then it throws
-/// that. Semantic duty: what threw may be run again. Hold no lock meanwhile.
-template <class Step>
-decltype(auto) insist(Step&& step) {
-  constexpr int at_once = 64;
-  constexpr int most = at_once + 100;
-  for (int tries = 0;; ++tries) {
-    try {
-      return step();
-    } catch (const std::bad_alloc&) {
-      if (tries == most) throw;
-    }
-    if (tries < at_once) {
+/// How long one waits for memory: about a tenth of a second.
+class patience {
+ public:
+  /// Waits a moment. False, at once: it has waited long enough.
+  [[nodiscard]] bool more() {
+    constexpr int at_once = 64;
+    if (tries_ == at_once + 100) return false;
+    if (++tries_ <= at_once) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
+
+ private:
+  int tries_ = 0;
+};
+
+/// Runs `step` again while it throws std::bad_alloc and patience lasts; then it throws that.
+/// Semantic duty: what threw may be run again. Hold no lock meanwhile.
+template <class Step>
+decltype(auto) insist(Step&& step) {
+  for (patience left;;) {
+    try {
+      return step();
+    } catch (const std::bad_alloc&) {
+      if (!left.more()) throw;
     }
   }
 }

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/invocation.hpp: running a function and replying.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/event.hpp>
 #include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/invocation.hpp>
@@ -106,10 +107,14 @@ void serving<T>::answer(invocation& call, link& peer) {
     });
   }
   header.kind = frame_kind::failure;
-  message m(me.settings().bounds);
-  codec<error>::encode(m.payload(), call.failure);
-  const auto sent = peer.send(std::move(m), header);
-  if (!sent && peer.now() != link::state::down) throw rpc_error(sent.error());
+  insist([&] {
+    message m(me.settings().bounds);
+    codec<error>::encode(m.payload(), call.failure);
+    const auto sent = peer.send(std::move(m), header);
+    if (sent || peer.now() == link::state::down) return;
+    if (sent.error() == errc::resource_exhausted) throw std::bad_alloc();
+    throw rpc_error(sent.error());
+  });
 }
 
 template <class T>

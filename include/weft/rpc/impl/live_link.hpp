@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_link.hpp: sending.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/live_link.hpp>
 #include <weft/rpc/runner.hpp>
@@ -188,8 +189,14 @@ template <class T>
 asio::awaitable<void> live_link<T>::write_rest(connection_ptr connection) {
   const ref<live_link> self(this);
   try {
-    for (;;) {
-      co_await connection->writable();
+    for (patience left;;) {
+      try {
+        co_await connection->writable();
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines
+        if (!left.more()) throw;
+        continue;
+      }
       std::vector<frame> finished;
       written result = written::closed;
       {

@@ -113,9 +113,14 @@ asio::awaitable<void> live_link<T>::read_loop(connection_ptr connection) {
   const ref<live_link> self(this);
   error why;
   try {
-    for (;;) {
+    for (patience left;;) {
       if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
-      co_await insist([&] { return connection->read(*this); });
+      try {
+        co_await connection->read(*this);
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines: nothing was read
+        if (!left.more()) throw;
+      }
     }
   } catch (const rpc_error& e) {
     why = e.error();

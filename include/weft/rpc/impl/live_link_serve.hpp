@@ -97,9 +97,11 @@ void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
     frame_header header;
     header.kind = frame_kind::failure;
     header.call = call;
-    message m(me_.settings().bounds);
-    codec<error>::encode(m.payload(), why);
-    if (append(std::move(m).finish(header))) flush();
+    insist([&] {
+      message m(me_.settings().bounds);
+      codec<error>::encode(m.payload(), why);
+      if (append(std::move(m).finish(header))) flush();
+    });
   } catch (...) {
     lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
   }
