@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Every allocation of a sender fails once, and every burst of them: the caller has the error, and
 // the next call works.
-#include "shortage.hpp"
+#include "points.hpp"
 #include <weft/rpc/peer.hpp>
 
 #include <exception>
-#include <new>
 #include <optional>
 #include <rpc/cluster_bodies.hpp>
 #include <string>
@@ -25,19 +24,6 @@ constexpr std::size_t large = 3000;  // more than a kept block
 int length(std::string s) { return static_cast<int>(s.size()); }
 asio::awaitable<int> length_later(std::string s) { co_return static_cast<int>(s.size()); }
 int add(int a, int b) { return a + b; }
-
-/// What a caller may be told: bad_alloc as it is, or the typed error.
-bool is_shortage(const std::exception_ptr& thrown) {
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const weft::rpc_error& e) {
-    return e.error() == errc::resource_exhausted;
-  } catch (const std::bad_alloc&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
 
 enum class way : std::uint8_t { start, start_later, post, spawn };
 /// Sends under the shortage that its caller made; the future, if there is one.
@@ -85,7 +71,7 @@ asio::awaitable<void> all_points(worker& me, way how, long further) {
     if (thrown) {
       ++failed;
       CHECK(struck);
-      CHECK(is_shortage(thrown));
+      CHECK(not_a_shortage(thrown) == "");
     }
     CHECK(co_await me.peer(1).call<&add>(20, 22) == 42);
     CHECK(me.to(1).slots().waiting() == 0);

@@ -5,41 +5,65 @@
 #include <cstdlib>
 #include <new>
 
-namespace {
-thread_local long left = 0;  // until one fails; 0: none will
-thread_local long then = 0;  // that fail behind it
-thread_local bool hit = false;
-
-bool fails() noexcept {
-  if (left == 0) return false;
-  if (left > 1) {
-    --left;
-    return false;
-  }
-  hit = true;
-  if (then == 0) {
-    left = 0;
-  } else {
-    --then;
-  }
-  return true;
+extern "C" {
+void* __real_malloc(std::size_t size);  // NOLINT: the linker's names
 }
+
+namespace {
+// Only threads that asked for theirs have one: any allocation looks here.
+thread_local weft::testing::thread_memory* mine = nullptr;
+std::atomic<weft::testing::thread_memory*> all{nullptr};
+
+bool fails() noexcept { return mine && mine->fails(); }
 }  // namespace
 
 namespace weft::testing {
+
+thread_memory& thread_memory::here() {
+  if (mine) return *mine;
+  // Never freed, but kept: whoever made it lack may ask after the thread's end.
+  auto* const fresh = new (__real_malloc(sizeof(thread_memory))) thread_memory;
+  fresh->next_ = all.exchange(fresh);
+  mine = fresh;
+  return *fresh;
+}
+void thread_memory::lack(long nth, long further) noexcept {
+  hit_ = false;
+  then_ = further;
+  left_ = nth;
+}
+bool thread_memory::suffice() noexcept {
+  left_ = 0;
+  return hit_;
+}
+bool thread_memory::fails() noexcept {
+  const long left = left_;
+  if (left == 0) return false;
+  if (left > 1) {
+    // Unless it was told otherwise meanwhile.
+    long expected = left;
+    left_.compare_exchange_strong(expected, left - 1);
+    return false;
+  }
+  hit_ = true;
+  if (then_ == 0) {
+    long expected = left;
+    left_.compare_exchange_strong(expected, 0);
+  } else {
+    --then_;
+  }
+  return true;
+}
+
 shortage::shortage(long nth, long further) { arm(nth, further); }
 shortage::~shortage() { disarm(); }
-bool shortage::struck() noexcept { return hit; }
-void shortage::arm(long nth, long further) noexcept {
-  left = nth;
-  then = further;
-  hit = false;
-}
-void shortage::disarm() noexcept { left = 0; }
+bool shortage::struck() { return thread_memory::here().lacked(); }
+void shortage::arm(long nth, long further) { thread_memory::here().lack(nth, further); }
+void shortage::disarm() { thread_memory::here().suffice(); }
+
 }  // namespace weft::testing
 
 extern "C" {
-void* __real_malloc(std::size_t size);  // NOLINT: the linker's names
 void* __wrap_malloc(std::size_t size) { return fails() ? nullptr : __real_malloc(size); }
 }
 

@@ -2,10 +2,37 @@
 // Allocations that fail on one thread, from a chosen one on.
 #pragma once
 
+#include <atomic>
+
 namespace weft::testing {
 
-/// While it lives, on its thread: the n-th allocation fails, and `further` ones right behind it.
-/// Counts from 1; covers operator new, and malloc as weft itself calls it.
+/// One thread's memory. Any thread may make it lack. Covers operator new, and malloc as weft itself
+/// calls it.
+class thread_memory {
+ public:
+  /// Of the calling thread; lives as long as the process.
+  [[nodiscard]] static thread_memory& here();
+  thread_memory() = default;
+  thread_memory(const thread_memory&) = delete;
+  thread_memory& operator=(const thread_memory&) = delete;
+
+  /// The n-th allocation from now on fails, and `further` ones right behind it. Counts from 1.
+  void lack(long nth, long further = 0) noexcept;
+  /// All succeed again. Whether one failed since `lack`.
+  bool suffice() noexcept;
+  /// Whether one failed since `lack`.
+  [[nodiscard]] bool lacked() const noexcept { return hit_.load(); }
+  /// Whether the allocation that its thread is about to make fails.
+  [[nodiscard]] bool fails() noexcept;
+
+ private:
+  std::atomic<long> left_{0};  // until one fails; 0: none will
+  std::atomic<long> then_{0};  // that fail behind it
+  std::atomic<bool> hit_{false};
+  thread_memory* next_ = nullptr;  // of all
+};
+
+/// `thread_memory::here()` lacks while it lives.
 class shortage {
  public:
   shortage(long nth, long further);
@@ -13,10 +40,10 @@ class shortage {
   shortage& operator=(const shortage&) = delete;
   ~shortage();
   /// Whether one failed.
-  [[nodiscard]] static bool struck() noexcept;
-  /// Lasts beyond this object's place: until it has struck, or `disarm`.
-  static void arm(long nth, long further) noexcept;
-  static void disarm() noexcept;
+  [[nodiscard]] static bool struck();
+  /// Lasts beyond this object's place: until `disarm`.
+  static void arm(long nth, long further);
+  static void disarm();
 };
 
 }  // namespace weft::testing

@@ -156,9 +156,7 @@ TEST_CASE("sender: a result that cannot be encoded is a failure of the call, whi
           INFO(e.message());
           CHECK(e);
           CHECK(e.ran() == execution::executed);
-          if (h == how::std_exception) {
-            CHECK(e.message().find("the value is odd") != std::string::npos);
-          }
+          check_words(e, h);
         }
         CHECK(co_await p.call<&add>(20, 22) == 42);
       }
@@ -192,8 +190,8 @@ TEST_CASE("sender: an argument that the callee's codec refuses fails the call, n
       for (const auto& e :
            {co_await failure_of(p.call<&take>(fragile{how::well, h}, as_expected)),
             co_await failure_of(p.call<&take_later>(fragile{how::well, h}, as_expected))}) {
-        INFO(e.message());
-        CHECK(e);
+        check_words(e, h);
+        CHECK(e.ran() == execution::not_executed);
       }
       CHECK(co_await p.call<&add>(20, 22) == 42);
     }

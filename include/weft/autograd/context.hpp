@@ -9,6 +9,7 @@
 #pragma once
 
 #include <weft/autograd/service.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/scope.hpp>
 #include <weft/rpc/worker.hpp>
 
@@ -82,7 +83,12 @@ class release_guard {
   release_guard(worker& me, ref<context_state> state) : me_(me), state_(std::move(state)) {}
   release_guard(const release_guard&) = delete;
   release_guard& operator=(const release_guard&) = delete;
-  ~release_guard() { me_.use<autograd_service>().release(*state_); }
+  ~release_guard() {
+    try {
+      weft::detail::insist([this] { me_.use<autograd_service>().release(*state_); });
+    } catch (...) {  // no memory to tell the others: they let go of it when this worker leaves
+    }
+  }
 
  private:
   worker& me_;

@@ -2,8 +2,11 @@
 // One-shot event: set once from any thread, awaited by any number of coroutines.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/ref.hpp>
+#include <weft/core/scope.hpp>
 
 #include <asio/append.hpp>
 #include <asio/associated_cancellation_slot.hpp>
@@ -30,7 +33,7 @@ class event : public ref_counted {
   }
 
   /// Wakes all present and future waiters, in the order in which they came. Further calls do
-  /// nothing.
+  /// nothing. Needs no memory for those who wait on an io_context.
   void set() {
     ref<waiter> woken;
     {
@@ -74,12 +77,37 @@ class event : public ref_counted {
       if (const auto pass = this->leave()) post(ec);
     }
     void post(asio::error_code ec) {
+      const auto executor = asio::get_associated_executor(*handler);
+      if (asio::io_context* const io = detail::io_context_of(executor)) {
+        post_(*io, waking(ref<waiting>(this), ec));
+        return;
+      }
+      detail::await_memory();
       Handler mine = std::move(*handler);
       handler.reset();
       asio::post(asio::append(std::move(mine), ec));
     }
+    void run(asio::error_code ec) {
+      Handler mine = std::move(*handler);
+      handler.reset();
+      const auto executor = asio::get_associated_executor(mine);
+      detail::run_inside(executor, [&] { std::move(mine)(ec); });
+    }
     void abandon() noexcept override { handler.reset(); }
+    /// On its way to the io_context; if that goes first, the handler goes with it.
+    struct waking {
+      waking(ref<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
+      waking(waking&& other) noexcept : self(std::exchange(other.self, nullptr)), ec(other.ec) {}
+      waking& operator=(waking&&) = delete;
+      ~waking() {
+        if (self) self->handler.reset();
+      }
+      void operator()() { std::exchange(self, nullptr)->run(ec); }
+      ref<waiting> self;
+      asio::error_code ec;
+    };
     std::optional<Handler> handler;
+    detail::sure_post post_;
   };
 
   template <class Handler>

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -142,11 +143,14 @@ class scope_executor {
   template <class Function>
   void execute(Function&& function) const {
     inner_.execute([installed = scope_, f = std::forward<Function>(function)]() mutable {
-      // Held: the call may end within `f`, and its scope is installed until the guard leaves.
-      const ref<const scope> call = installed ? installed->forward : nullptr;
-      detail::scope_guard guard(call ? call.get() : installed.get());
-      std::move(f)();
+      run_inside(installed, std::move(f));
     });
+  }
+  /// At once, on this thread.
+  template <class Function>
+  void run(Function&& function) const {
+    const ref<const scope> installed = scope_;
+    run_inside(installed, std::forward<Function>(function));
   }
 
   friend bool operator==(const scope_executor& a, const scope_executor& b) noexcept {
@@ -154,11 +158,54 @@ class scope_executor {
   }
 
  private:
+  template <class Function>
+  static void run_inside(const ref<const scope>& installed, Function&& function) {
+    // Held: the call may end within, and its scope is installed until the guard leaves.
+    const ref<const scope> call = installed ? installed->forward : nullptr;
+    const detail::scope_guard guard(call ? call.get() : installed.get());
+    std::forward<Function>(function)();
+  }
+
   Inner inner_;
   ref<const scope> scope_;
 };
 
 static_assert(sizeof(scope_executor<asio::io_context::executor_type>) <= 16);
+
+namespace detail {
+
+/// The io_context on which `executor` runs what it is given, with or without a scope; null if it is
+/// of another kind.
+template <class Executor>
+[[nodiscard]] asio::io_context* io_context_of(const Executor& executor) noexcept {
+  using plain = asio::io_context::executor_type;
+  if constexpr (std::is_same_v<Executor, plain>) {
+    return &executor.context();
+  } else if constexpr (std::is_same_v<Executor, scope_executor<plain>>) {
+    return &executor.inner().context();
+  } else if constexpr (requires { executor.template target<plain>(); }) {
+    if (const auto* p = executor.template target<plain>()) return &p->context();
+    const auto* s = executor.template target<scope_executor<plain>>();
+    return s ? &s->inner().context() : nullptr;
+  } else {
+    return nullptr;
+  }
+}
+/// Runs `f` at once as `executor`, which has an io_context, would: on its thread only.
+template <class Executor, class F>
+void run_inside(const Executor& executor, F&& f) {
+  using scoped_io = scope_executor<asio::io_context::executor_type>;
+  const scoped_io* wrapper = nullptr;
+  if constexpr (std::is_same_v<Executor, scoped_io>) {
+    wrapper = &executor;
+  } else if constexpr (requires { executor.template target<scoped_io>(); }) {
+    wrapper = executor.template target<scoped_io>();
+  }
+  if (!wrapper) return std::forward<F>(f)();
+  wrapper->run(std::forward<F>(f));
+}
+
+}  // namespace detail
 
 /// The executor of a coroutine that runs on `context` inside `installed`. A template over the
 /// io_context only so that nothing of it is compiled where it is not used.

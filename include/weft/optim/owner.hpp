@@ -10,6 +10,7 @@
 #pragma once
 
 #include <weft/autograd/service.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/event.hpp>
 #include <weft/optim/options.hpp>
 #include <weft/optim/write_turns.hpp>
@@ -59,11 +60,10 @@ class write_turn final : public ref_counted {
   write_turn(const write_turn&) = delete;
   write_turn& operator=(const write_turn&) = delete;
   ~write_turn() override {
-    std::vector<ref<event>> now;
-    {
+    const std::vector<ref<event>> now = weft::detail::insist([this] {
       const std::lock_guard lock(all().mutex);
-      now = all().queue.leave(place_);
-    }
+      return all().queue.leave(place_);
+    });
     for (const ref<event>& next : now) next->set();
   }
 

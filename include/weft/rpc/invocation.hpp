@@ -79,10 +79,11 @@ class cancellable {
 /// The function's scope is the invocation itself, so that a request costs one allocation.
 class invocation final : public scope, public timed {
  public:
-  invocation(worker& me, ref<link> from, frame f, const limits& bounds, error lacking,
+  /// Leaves `f` alone if it throws.
+  invocation(worker& me, ref<link> from, frame&& f, const limits& bounds, error lacking,
              std::uint32_t rank, std::string_view name)
-      : in(std::move(f), bounds, std::move(lacking)),
-        out(bounds),
+      : out(bounds),
+        in(std::move(f), bounds, std::move(lacking)),
         who(me, rank, name),
         from_(std::move(from)) {}
   ~invocation() override {
@@ -90,11 +91,14 @@ class invocation final : public scope, public timed {
     if (served || listed()) from_->forget(*this);  // it was dropped
   }
 
-  incoming_message in;
   message out;
+  incoming_message in;
   caller who;
   const function_entry* function = nullptr;
   error failure;  ///< set: a failure is sent instead of `out`
+  /// What is under way: it tells what is thrown meanwhile.
+  enum class stage : std::uint8_t { arguments, function, result };
+  stage now = stage::arguments;
   /// Cancels the coroutine that serves it, while one does; worker's thread only.
   cancellable* runner = nullptr;
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
@@ -138,6 +142,7 @@ namespace detail {
 template <class R>
 void deliver(invocation& call, R&& value) {
   using T = std::decay_t<R>;
+  call.now = invocation::stage::result;
   if (auto* keeper = call.in.record().find<result_keeper>()) {
     keeper->keep(std::make_shared<T>(std::forward<R>(value)), type_key<T>);
     return;
@@ -190,6 +195,7 @@ Tuple decode_arguments(invocation& call) {
   };
   Tuple out = decode(std::type_identity<Tuple>());
   r.finish();
+  call.now = invocation::stage::function;
   return out;
 }
 

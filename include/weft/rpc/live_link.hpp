@@ -5,6 +5,7 @@
 // live_link_wait.hpp (those whose object is being made).
 #pragma once
 
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/connection.hpp>
@@ -144,6 +145,7 @@ class live_link final : public link, public frame_sink {
     std::uint64_t bytes = 0;  // on the wire
     error lacking;            // set: why there is only a part of it
   };
+  void room_for_arrived();
   expected<void> handle(arrived_frame&& came);
   void reply_arrived(incoming_message&& m);
   void watch_stalls();
@@ -167,12 +169,14 @@ class live_link final : public link, public frame_sink {
     void expired() override;
     live_link& link_;
   };
-  void wait_for_object(ref<invocation> call);                // the thread that reads
-  void object_there(std::uint64_t number, run_style style);  // any thread
-  void begin_waiting(std::uint64_t number);                  // any thread
-  void fail_with_object(const ref<invocation>& call, const call_target& target);
-  void give_up_waiting(const ref<waiting_call>& w, const error& why);  // any thread
-  void watch_waiting(const std::unique_lock<std::mutex>&);             // any thread
+  void wait_for_object(ref<invocation> call);  // the thread that reads
+  // Any thread:
+  void object_there(std::uint64_t number, run_style style) noexcept;
+  void begin_waiting(std::uint64_t number) noexcept;
+  void fail_with_object(const ref<invocation>& call, const call_target& target) noexcept;
+  void give_up_waiting(const ref<waiting_call>& w, const error& why) noexcept;
+  [[nodiscard]] ref<waiting_call> take_waiting(std::uint64_t number) noexcept;
+  void watch_waiting(const std::unique_lock<std::mutex>&) noexcept;
   void cancel_served(std::uint64_t call);
   void cancel_all_served() noexcept;
 
@@ -199,14 +203,20 @@ class live_link final : public link, public frame_sink {
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
-  std::mutex waiting_mutex_;  // guards the next two; nothing is called under it
+  std::mutex waiting_mutex_;  // guards the next four; nothing is called under it
   waiting_calls<ref<waiting_call>, time_point> waiting_{most_waiting_calls};
   std::optional<time_point> waiting_watched_;  // the alarm rings then
-  waiting_alarm waiting_alarm_{*this};         // worker's thread
+  bool watch_posted_ = false;
+  sure_post watch_post_;
+  waiting_alarm waiting_alarm_{*this};  // worker's thread
 
   std::atomic<bool> dead_{false};           // nothing more is read
-  std::atomic<bool> loss_pending_{false};   // finish_loss could not be posted
-  std::atomic<bool> retry_pending_{false};  // nor the next try to connect
+  std::atomic<bool> retry_pending_{false};  // the next try to connect could not be posted
+  std::atomic<bool> releasing_{false};      // release_post_ is on its way
+  std::atomic<bool> waking_{false};         // line_post_ is
+  sure_post loss_post_;
+  sure_post release_post_;
+  sure_post line_post_;
   std::atomic<std::uint64_t> received_{0};
   std::atomic<std::uint64_t> written_{0};
   std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word

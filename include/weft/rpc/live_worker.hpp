@@ -4,6 +4,7 @@
 // impl/live_worker.hpp.
 #pragma once
 
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/memory/pool.hpp>
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/live_link.hpp>
@@ -120,7 +121,7 @@ class live_worker final : public worker {
     error lacking;
     ref<invocation> call;
   };
-  void wake_inbox();
+  void put_in(handed&& what);
   void drain();
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> welcome_in(connection_ptr connection, asio::io_context& io);
@@ -176,6 +177,8 @@ class live_worker final : public worker {
   std::mutex inbox_mutex_;
   std::vector<handed> inbox_;
   std::vector<handed> draining_;  // worker's thread
+  sure_post wake_inbox_;
+  sure_post end_turn_;
 };
 
 }  // namespace weft::detail

@@ -14,14 +14,12 @@
 #include <asio/cancellation_state.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/deferred.hpp>
-#include <asio/dispatch.hpp>
 #include <asio/this_coro.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -65,37 +63,39 @@ class coroutine_runner final : public ref_counted, public cancellable {
     return !spent_ && parked_ && cell_->use_count() <= holders_when_clean_;
   }
   /// Ends a waiting coroutine.
-  void drop() { parked_.reset(); }
+  void drop() {
+    if (waiting* const parked = std::exchange(parked_, nullptr)) parked->end();
+  }
   /// Serves what it serves, then ends.
   void retire() noexcept { spent_ = true; }
 
  private:
   struct waiting {
     virtual ~waiting() = default;
+    /// Each destroys this, in its place.
     virtual void resume() = 0;
+    virtual void end() noexcept = 0;
   };
   template <class Handler>
   struct waiting_with final : waiting {
     explicit waiting_with(Handler h) : handler(std::move(h)) {}
     void resume() override {
-      auto executor = asio::get_associated_executor(handler);
-      asio::dispatch(executor, std::move(handler));
+      Handler mine = std::move(handler);
+      end();  // it may wait here again
+      const auto executor = asio::get_associated_executor(mine);
+      run_inside(executor, [&] { std::move(mine)(); });
     }
-    static void* operator new(std::size_t size) { return recycled_new(size); }
-    static void operator delete(void* block, std::size_t size) noexcept {
-      recycled_delete(block, size);
-    }
+    void end() noexcept override { this->~waiting_with(); }
     Handler handler;
   };
 
-  void resume() {
-    const auto parked = std::exchange(parked_, nullptr);
-    parked->resume();
-  }
+  void resume() { std::exchange(parked_, nullptr)->resume(); }
   auto park() {
     return asio::async_initiate<const asio::deferred_t, void()>(
         [](auto handler, coroutine_runner* self) {
-          self->parked_ = std::make_unique<waiting_with<decltype(handler)>>(std::move(handler));
+          using held = waiting_with<decltype(handler)>;
+          static_assert(sizeof(held) <= room && alignof(held) <= alignof(std::max_align_t));
+          self->parked_ = new (self->place_) held(std::move(handler));
         },
         asio::deferred, this);
   }
@@ -125,7 +125,9 @@ class coroutine_runner final : public ref_counted, public cancellable {
   const served done_;
   const ref<scope> cell_ = make_ref<scope>();
   ref<invocation> current_;
-  std::unique_ptr<waiting> parked_;
+  static constexpr std::size_t room = 128;
+  alignas(std::max_align_t) std::byte place_[room];  // waiting needs no memory
+  waiting* parked_ = nullptr;
   asio::cancellation_signal stop_;
   std::uint32_t holders_when_clean_ = 0;
   bool spent_ = false;

@@ -2,6 +2,7 @@
 // A worker with everything under it: threads, io_contexts, clock, network, services.
 #pragma once
 
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/rpc/connection.hpp>
 #include <weft/rpc/detail/in_time.hpp>
 #include <weft/rpc/detail/timer_alarm.hpp>
@@ -10,9 +11,9 @@
 
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -148,7 +149,9 @@ class runtime {
               c.run();
               over = true;
             } catch (...) {
-              asio::post(context,
+              // The first one ends the run.
+              if (threw.exchange(true)) continue;
+              tell_of_it(context,
                          [this, what = std::current_exception()] { me->handler_threw(what); });
             }
           }
@@ -184,6 +187,8 @@ class runtime {
     std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
     std::vector<std::thread> threads;
     std::vector<member::address> addresses;
+    std::atomic<bool> threw{false};  // something on one of `threads`
+    detail::sure_post tell_of_it;
     std::unique_ptr<detail::live_worker<>> me;
   };
 

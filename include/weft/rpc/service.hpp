@@ -87,7 +87,7 @@ struct call_target;
 class object_waiter : public ref_counted {
  public:
   /// The object or a failure is there. At most once, on any thread, under nobody's lock.
-  virtual void object_there() = 0;
+  virtual void object_there() noexcept = 0;
 
  private:
   friend class unmade_object;

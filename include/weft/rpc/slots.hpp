@@ -4,6 +4,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/wire/message.hpp>
@@ -99,12 +100,17 @@ class reply_slots {
     return true;
   }
   [[nodiscard]] bool waits(std::uint64_t call) { return find(call) != nullptr; }
-  /// Ends every call with `why(frame number)`.
+  /// Ends every call with `why(frame number)`. Who cannot be told for want of memory is destroyed,
+  /// and keeps nobody else from being told.
   template <class Why>
     requires std::is_invocable_r_v<error, Why, std::uint64_t>
   void fail_all(Why&& why) {
     for (std::size_t i = 0; i < slots_.size(); ++i) {  // a handler's end may add a slot
-      if (slots_[i].waiting) finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
+      if (!slots_[i].waiting) continue;
+      try {
+        finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
+      } catch (const std::bad_alloc&) {
+      }
     }
   }
   void fail_all(const error& reason) {
@@ -169,6 +175,7 @@ class reply_slots {
       Handler h = std::move(handler);
       destroy();
       auto executor = asio::get_associated_executor(h);
+      if (when == resume::later) detail::await_memory();
       auto run = [h = std::move(h), r = std::move(result)]() mutable {
         std::move(h)(std::move(r));
       };

@@ -12,6 +12,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,12 +37,18 @@ class waiting_calls {
   [[nodiscard]] std::size_t size() const noexcept { return calls_.size(); }
 
   /// `id` is the caller's, by which it gives up; 0: it never does. Of two with one id, which no
-  /// correct peer sends, the first is meant. Requires neither closed() nor full().
+  /// correct peer sends, the first is meant. Requires neither closed() nor full(). If it throws,
+  /// it is not in here.
   number add(std::uint64_t id, std::optional<time_point> deadline, Call call) {
     const number mine = ++last_;
-    calls_.emplace(mine, entry{id, deadline, std::move(call)});
-    if (id != 0) ids_.emplace(id, mine);
-    if (deadline) deadlines_.emplace(*deadline, mine);
+    const auto at = calls_.emplace(mine, entry{id, deadline, std::move(call)}).first;
+    try {
+      if (id != 0) ids_.emplace(id, mine);
+      if (deadline) deadlines_.emplace(*deadline, mine);
+    } catch (...) {
+      remove(at);
+      throw;
+    }
     return mine;
   }
   [[nodiscard]] bool waits(number mine) const { return calls_.contains(mine); }
@@ -54,18 +62,21 @@ class waiting_calls {
     const auto at = ids_.find(id);
     return at == ids_.end() ? Call() : take(at->second);
   }
-  /// Those whose deadline is not after `now`, in its order.
+  /// Those whose deadline is not after `now`, in its order. All stay if it throws.
   [[nodiscard]] std::vector<Call> take_expired(time_point now) {
     std::vector<Call> out;
+    const auto end = deadlines_.upper_bound({now, std::numeric_limits<number>::max()});
+    out.reserve(static_cast<std::size_t>(std::distance(deadlines_.begin(), end)));
     while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
       out.push_back(take(deadlines_.begin()->second));
     }
     return out;
   }
-  /// All, in the order of their arrival.
+  /// All, in the order of their arrival; they stay if it throws.
   [[nodiscard]] std::vector<Call> close() {
     closed_ = true;
     std::vector<Call> out;
+    out.reserve(calls_.size());
     while (!calls_.empty()) out.push_back(remove(calls_.begin()));
     return out;
   }

@@ -39,15 +39,20 @@
 #include <weft/rref/ledger_types.hpp>
 #include <weft/rref/ledger_user.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::rref_protocol {
 
-/// One per worker. Not thread-safe, not movable.
+/// One per worker. Not thread-safe, not movable. A step that throws std::bad_alloc may be repeated;
+/// one that nobody can be refused (a drop, an outcome, a loss) never throws, and what it lacks the
+/// memory to tell is told by `catch_up`.
 class ledger {
  public:
   /// Ranks are below `world_size`; ids that name others are refused.
@@ -101,7 +106,8 @@ class ledger {
     return id.owner == sessions_.self() ? owner_.add_local(id) : user_.add_local(id);
   }
   bool drop_local_ref(const rref_id& id, outputs& out) {
-    return id.owner == sessions_.self() ? owner_.drop_local(id, out) : user_.drop_local(id, out);
+    return id.owner == sessions_.self() ? owner_.drop_local(id, out)
+                                        : user_.drop_local(id, answers_, out);
   }
 
   // ---- handing over
@@ -135,6 +141,7 @@ class ledger {
     }
     import_result result;
     if (what.id.owner == sessions_.self()) {
+      detail::make_room(answers_, 1);
       result = owner_.acquire(from, what.id);
       answers_.push_back({from, what});
     } else {
@@ -169,6 +176,17 @@ class ledger {
     answer(out);
     return result;
   }
+
+  /// What earlier steps lacked memory for; after every step of a shell whose memory may lack.
+  void catch_up(outputs& out) noexcept {
+    if (std::exchange(sessions_.behind, false)) {
+      owner_.sweep(out);
+      user_.sweep(answers_, out);
+    }
+    answer(out);
+  }
+  /// Something is left for `catch_up`.
+  [[nodiscard]] bool behind() const noexcept { return sessions_.behind || !answers_.empty(); }
 
   /// The session with `gone` ended, for ever. Repeating it does nothing.
   void peer_lost(rank gone, outputs& out) {
@@ -234,23 +252,29 @@ class ledger {
     if (id.owner == sessions_.self())
       owner_.unpin(id, out);
     else
-      user_.unpin(id, out);
+      user_.unpin(id, answers_, out);
   }
 
-  /// Tells the senders of settled hand-overs, this worker itself included.
-  void answer(outputs& out) {
-    for (const detail::settled& done : answers_) {
-      if (done.sender == sessions_.self()) {
-        transfer_dropped(done.what.number, out);
-        continue;
+  /// Tells the senders of settled hand-overs, this worker itself included. Those that there is no
+  /// memory for are told in the next step.
+  void answer(outputs& out) noexcept {
+    std::size_t done = 0;
+    try {
+      for (; done != answers_.size(); ++done) {  // unpinning may add more
+        const detail::settled next = answers_[done];
+        if (next.sender == sessions_.self()) {
+          transfer_dropped(next.what.number, out);
+          continue;
+        }
+        message m;
+        m.kind = message_kind::xack;
+        m.id = next.what.id;
+        m.transfer = next.what.number;
+        sessions_.send(next.sender, m, out);
       }
-      message m;
-      m.kind = message_kind::xack;
-      m.id = done.what.id;
-      m.transfer = done.what.number;
-      sessions_.send(done.sender, m, out);
+    } catch (const std::bad_alloc&) {
     }
-    answers_.clear();
+    answers_.erase(answers_.begin(), answers_.begin() + static_cast<std::ptrdiff_t>(done));
   }
 
   detail::session_table sessions_;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,10 @@ class owner_table {
 
   rref_id create_local() {
     const rank self = sessions_.self();
-    const rref_id id{self, self, ++sessions_.at(self).serial};
+    session& mine = sessions_.at(self);
+    const rref_id id{self, self, mine.serial + 1};
     entry& made = entries_[id];
+    ++mine.serial;
     made.value = value_state::pending;
     made.local = 1;
     ++sessions_.counters.created;
@@ -42,9 +45,17 @@ class owner_table {
     if (what.sequence == 0 || id.serial > peer.created_through() + limits_.creation_window)
       return refuse();
     if (peer.ended || peer.created.contains(id.serial)) return stale();
-    peer.created.insert(id.serial);
-
-    entry& made = entries_[id];
+    // A CREATE comes once: all that may throw is done before it counts.
+    const auto [it, fresh] = entries_.try_emplace(id);
+    entry& made = it->second;
+    try {
+      static_cast<void>(made.rows[from]);
+      make_room(out.messages, made.rows.size());
+      peer.created.insert(id.serial);
+    } catch (...) {
+      if (fresh) entries_.erase(it);
+      throw;
+    }
     fulfil(made);
     made.value = value_state::pending;
     ++sessions_.counters.created;
@@ -59,21 +70,21 @@ class owner_table {
     return received::accepted;
   }
 
-  bool resolve(const rref_id& id, value_state how, outputs& out) {
+  /// Succeeds also if there is no memory; so do the next ones.
+  bool resolve(const rref_id& id, value_state how, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.value != value_state::pending) return false;
     it->second.value = how;
-    release_if_unused(it, out);
+    settle(it, out);
     return true;
   }
 
   /// The request of a value that this worker makes for itself was never sent.
-  void creation_dropped(const rref_id& id, outputs& out) {
+  void creation_dropped(const rref_id& id, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.value != value_state::pending) return;
-    it->second.value = value_state::failed;
-    out.events.push_back({event_kind::failed, id, value_state::failed, cause::creation_failed});
-    release_if_unused(it, out);
+    it->second.unsent = true;
+    settle(it, out);
   }
 
   /// A local reference on behalf of `from`: a use, or a hand-over that came home.
@@ -93,11 +104,11 @@ class owner_table {
     ++it->second.local;
     return true;
   }
-  bool drop_local(const rref_id& id, outputs& out) {
+  bool drop_local(const rref_id& id, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.local == 0) return false;
     --it->second.local;
-    release_if_unused(it, out);
+    settle(it, out);
     return true;
   }
 
@@ -107,11 +118,11 @@ class owner_table {
     ++it->second.pins;
     return true;
   }
-  void unpin(const rref_id& id, outputs& out) {
+  void unpin(const rref_id& id, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.pins == 0) return;
     --it->second.pins;
-    release_if_unused(it, out);
+    settle(it, out);
   }
 
   /// add: registers `from`, or remembers to answer once the CREATE is here.
@@ -141,29 +152,33 @@ class owner_table {
   /// del: always answered, whatever is known of the reference.
   received del(rank from, const message& m, outputs& out) {
     const rref_id id = m.id;
+    const auto it = entries_.find(id);
+    // What may throw comes first: a message that could not be heeded is heeded again.
+    if (it != entries_.end()) static_cast<void>(it->second.rows[from]);
+    const bool told = it != entries_.end() && it->second.value == value_state::promised;
+    make_room(out.messages, 1 + (told ? it->second.rows.size() : 0));
+    make_room(out.events, 1);
     message answered;
     answered.kind = message_kind::deled;
     answered.id = id;
     answered.sequence = m.sequence;
-    sessions_.send(from, answered, out);
-
     session& peer = sessions_.at(from);
     const bool withdrawn = id.creator == from && !peer.created.contains(id.serial);
     if (withdrawn && id.serial > peer.created_through() + limits_.creation_window) return refuse();
     if (withdrawn) peer.created.insert(id.serial);  // its CREATE never comes
-    const auto it = entries_.find(id);
+    sessions_.send(from, answered, out);
     if (it == entries_.end()) return withdrawn ? received::accepted : stale();
     entry& e = it->second;
     const auto known = e.rows.find(from);
     const bool newer = known == e.rows.end() || m.sequence > known->second.last;
     if (newer) unhold(e, from, m.sequence);
     if (withdrawn && e.value == value_state::promised) fail(id, e, cause::creation_failed, out);
-    release_if_unused(it, out);
+    settle(it, out);
     return newer || withdrawn ? received::accepted : stale();
   }
 
   /// `gone` is already marked as ended.
-  void lost(rank gone, outputs& out) {
+  void lost(rank gone, outputs& out) noexcept {
     for (auto it = entries_.begin(); it != entries_.end();) {
       const auto here = it++;
       entry& e = here->second;
@@ -172,10 +187,12 @@ class owner_table {
         if (known->second.held) forget_holder(e);
         e.rows.erase(known);
       }
-      if (e.value == value_state::promised && here->first.creator == gone)
-        fail(here->first, e, cause::creator_died, out);
-      release_if_unused(here, out);
+      settle(here, out);
     }
+  }
+  /// What there was no memory for.
+  void sweep(outputs& out) noexcept {
+    for (auto it = entries_.begin(); it != entries_.end();) settle(it++, out);
   }
 
   [[nodiscard]] std::optional<value_state> value(const rref_id& id) const {
@@ -208,6 +225,7 @@ class owner_table {
     std::uint64_t local = 0;
     std::uint64_t pins = 0;
     std::uint64_t held = 0;
+    bool unsent = false;  // the request that was to make it
     std::optional<rank> promised_by;
     std::map<rank, registration> rows;
   };
@@ -248,10 +266,10 @@ class owner_table {
     if (id.serial > creator.created_through() + limits_.creation_window ||
         payer.promised >= limits_.promised_per_peer)
       return cause::too_many;
-    ++payer.promised;
-    ++sessions_.counters.promised;
     it = entries_.try_emplace(id).first;
     it->second.promised_by = from;
+    ++payer.promised;
+    ++sessions_.counters.promised;
     return cause::none;
   }
 
@@ -286,7 +304,10 @@ class owner_table {
 
   /// The CREATE of a promised entry never comes: those that wait for it are told that it is gone,
   /// local references and holders that got it from us keep an entry that says why.
+  /// Nothing happened if it throws.
   void fail(const rref_id& id, entry& e, cause why, outputs& out) {
+    make_room(out.messages, e.rows.size());
+    make_room(out.events, 1);
     fulfil(e);
     e.value = value_state::failed;
     ++sessions_.counters.created;
@@ -300,13 +321,28 @@ class owner_table {
     out.events.push_back({event_kind::failed, id, e.value, why});
   }
 
-  void release_if_unused(entries::iterator it, outputs& out) {
+  /// Draws the conclusions from what the entry says, now or, if memory lacks, in the next `sweep`.
+  void settle(entries::iterator it, outputs& out) noexcept {
+    try {
+      conclude(it, out);
+    } catch (const std::bad_alloc&) {
+      sessions_.behind = true;
+    }
+  }
+  void conclude(entries::iterator it, outputs& out) {
+    const rref_id& id = it->first;
     entry& e = it->second;
+    if (e.unsent && e.value == value_state::pending) {
+      out.events.push_back({event_kind::failed, id, value_state::failed, cause::creation_failed});
+      e.value = value_state::failed;
+    } else if (e.value == value_state::promised && sessions_.lost(id.creator)) {
+      fail(id, e, cause::creator_died, out);
+    }
     if (e.value == value_state::pending || e.local != 0 || e.pins != 0 || e.held != 0) return;
     // Who registered and left before the CREATE is remembered until then: a repeated add is late.
     if (e.value == value_state::promised && !e.rows.empty()) return;
+    out.events.push_back({event_kind::released, id, e.value, cause::none});
     fulfil(e);
-    out.events.push_back({event_kind::released, it->first, e.value, cause::none});
     if (e.value != value_state::promised) ++sessions_.counters.released;
     entries_.erase(it);
   }

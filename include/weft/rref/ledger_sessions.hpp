@@ -6,11 +6,19 @@
 #include <weft/core/detail/numbers_seen.hpp>
 #include <weft/rref/ledger_types.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
 
 namespace weft::rref_protocol::detail {
+
+/// Room for `more` elements, so that appending them does not throw.
+template <class Vector>
+void make_room(Vector& in, std::size_t more) {
+  const std::size_t needed = in.size() + more;
+  if (needed > in.capacity()) in.reserve(needed > 2 * in.size() ? needed : 2 * in.size());
+}
 
 struct session {
   std::uint32_t epoch = first_epoch;
@@ -49,16 +57,19 @@ class session_table {
     return it != peers_.end() && it->second.ended;
   }
 
-  /// Queues `what`, unless its addressee is gone.
+  /// Queues `what`, unless its addressee is gone. Nothing happened if it throws.
   void send(rank to, message what, outputs& out) {
     session& peer = at(to);
     if (peer.ended) return;
     what.epoch = peer.epoch;
-    ++counters.sent[static_cast<std::size_t>(what.kind)];
     out.messages.push_back({to, what});
+    ++counters.sent[static_cast<std::size_t>(what.kind)];
   }
 
   ledger_counters counters;
+  /// Something that nobody can be refused (a release, a loss) lacked the memory to be told: what
+  /// the entries say of it is made up for by their tables' `sweep`.
+  bool behind = false;
 
  private:
   rank self_;

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,8 +28,9 @@ class user_table {
 
   creation create(rank owner) {
     session& peer = sessions_.at(owner);
-    const rref_id id{owner, sessions_.self(), ++peer.serial};
+    const rref_id id{owner, sessions_.self(), peer.serial + 1};
     entry& made = entries_[id];
+    ++peer.serial;  // now that nothing throws: the owner misses none
     made.local = 1;
     made.sequence = ++peer.sequence;
     return {id, made.sequence};
@@ -39,9 +41,8 @@ class user_table {
     if (id.creator != sessions_.self() || it == entries_.end() ||
         it->second.state != import_state::registering)
       return;
-    say(message_kind::del, id, ++sessions_.at(id.owner).sequence, 0, out);
-    shatter(id, it->second, cause::creation_failed, answers, out);
-    settle(it, out);
+    it->second.withdrawn = true;
+    settle(it, answers, out);
   }
 
   /// The caller answers `what` at once if it is in `answers` when this returns.
@@ -54,6 +55,11 @@ class user_table {
       return {cause::lost};
     }
     auto it = entries_.find(id);
+    // What may throw comes first, but for a new entry.
+    make_room(answers, 1);
+    make_room(out.messages, 1);
+    session& owner = sessions_.at(id.owner);
+    if (it != entries_.end() && from != id.owner) make_room(it->second.waiting, 1);
     if (it != entries_.end() && it->second.state == import_state::broken) {
       answers.push_back({from, what});
       return {it->second.why};
@@ -69,12 +75,14 @@ class user_table {
           answers.push_back({from, what});
           return {cause::too_many_imports};
         }
-        it = entries_.try_emplace(id).first;
-        it->second.given_by = from;
+        entry fresh;
+        if (from != id.owner) fresh.waiting.reserve(1);
+        fresh.given_by = from;
+        it = entries_.emplace(id, std::move(fresh)).first;
         ++giver.imports;
       }
       entry& e = it->second;
-      e.sequence = ++sessions_.at(id.owner).sequence;
+      e.sequence = ++owner.sequence;
       // The owner pins what it hands over until we answer, and our answer is the registration.
       // So nothing has to be waited for. A del may overtake that add: its sequence is higher,
       // the add then only drops the pin.
@@ -96,13 +104,14 @@ class user_table {
     entry& e = it->second;
     if (m.why == cause::none) {
       if (e.state != import_state::registering) return stale();
+      make_room(answers, e.waiting.size());
       e.state = import_state::ok;
       answer_all(e, answers);
     } else {
       if (e.state != import_state::registering && e.state != import_state::ok) return stale();
       shatter(m.id, e, m.why, answers, out);
     }
-    settle(it, out);
+    settle(it, answers, out);
     return received::accepted;
   }
 
@@ -121,11 +130,12 @@ class user_table {
     ++it->second.local;
     return true;
   }
-  bool drop_local(const rref_id& id, outputs& out) {
+  /// Succeeds also if there is no memory.
+  bool drop_local(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.local == 0) return false;
     --it->second.local;
-    settle(it, out);
+    settle(it, answers, out);
     return true;
   }
 
@@ -136,26 +146,24 @@ class user_table {
     ++it->second.pins;
     return true;
   }
-  void unpin(const rref_id& id, outputs& out) {
+  /// Succeeds also if there is no memory.
+  void unpin(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.pins == 0) return;
     --it->second.pins;
-    settle(it, out);
+    settle(it, answers, out);
   }
 
   /// `gone` is already marked as ended.
-  void lost(rank gone, std::vector<settled>& answers, outputs& out) {
+  void lost(rank gone, std::vector<settled>& answers, outputs& out) noexcept {
     for (auto it = entries_.begin(); it != entries_.end();) {
       const auto here = it++;
-      entry& e = here->second;
-      if (here->first.owner != gone || e.state == import_state::broken) continue;
-      if (e.state == import_state::releasing)
-        erase(here);
-      else {
-        shatter(here->first, e, cause::owner_died, answers, out);
-        settle(here, out);
-      }
+      if (here->first.owner == gone) settle(here, answers, out);
     }
+  }
+  /// What there was no memory for.
+  void sweep(std::vector<settled>& answers, outputs& out) noexcept {
+    for (auto it = entries_.begin(); it != entries_.end();) settle(it++, answers, out);
   }
 
   [[nodiscard]] std::optional<import_view> view(const rref_id& id) const {
@@ -178,6 +186,7 @@ class user_table {
     std::uint64_t local = 0;
     std::uint64_t pins = 0;
     std::uint64_t sequence = 0;
+    bool withdrawn = false;        // its CREATE never left
     std::optional<rank> given_by;  // none: created by this worker
     std::vector<settled> waiting;
   };
@@ -207,8 +216,11 @@ class user_table {
     e.waiting.clear();
   }
 
+  /// Nothing happened if it throws.
   void shatter(const rref_id& id, entry& e, cause why, std::vector<settled>& answers,
                outputs& out) {
+    make_room(answers, e.waiting.size());
+    make_room(out.events, 1);
     e.state = import_state::broken;
     e.why = why;
     ++sessions_.counters.broken;
@@ -216,18 +228,36 @@ class user_table {
     out.events.push_back({event_kind::broken, id, value_state::promised, why});
   }
 
+  /// Draws the conclusions from what the entry says, now or, if memory lacks, in the next `sweep`.
+  void settle(entries::iterator it, std::vector<settled>& answers, outputs& out) noexcept {
+    try {
+      conclude(it, answers, out);
+    } catch (const std::bad_alloc&) {
+      sessions_.behind = true;
+    }
+  }
   /// Rule 1: del only when nothing here refers to it, every hand-over that this worker sent was
   /// answered, and the owner has confirmed the registration.
-  void settle(entries::iterator it, outputs& out) {
+  void conclude(entries::iterator it, std::vector<settled>& answers, outputs& out) {
+    const rref_id& id = it->first;
     entry& e = it->second;
+    if (sessions_.lost(id.owner) && e.state != import_state::broken) {
+      if (e.state == import_state::releasing) return erase(it);
+      shatter(id, e, cause::owner_died, answers, out);
+    } else if (e.withdrawn && e.state == import_state::registering) {
+      make_room(out.messages, 1);
+      shatter(id, e, cause::creation_failed, answers, out);
+      say(message_kind::del, id, ++sessions_.at(id.owner).sequence, 0, out);
+    }
     if (e.local != 0 || e.pins != 0) return;
     if (e.state == import_state::broken) {
-      out.events.push_back({event_kind::forgotten, it->first, value_state::promised, e.why});
+      out.events.push_back({event_kind::forgotten, id, value_state::promised, e.why});
       erase(it);
     } else if (e.state == import_state::ok) {
+      const std::uint64_t sequence = ++sessions_.at(id.owner).sequence;
+      say(message_kind::del, id, sequence, 0, out);
       e.state = import_state::releasing;
-      e.sequence = ++sessions_.at(it->first.owner).sequence;
-      say(message_kind::del, it->first, e.sequence, 0, out);
+      e.sequence = sequence;
     }
   }
 

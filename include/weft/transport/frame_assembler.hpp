@@ -12,6 +12,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/detail/budget.hpp>
@@ -64,8 +65,11 @@ class frame_assembler {
   [[nodiscard]] std::size_t head_size() const noexcept {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;
   }
+  /// Throws std::bad_alloc; not lightly for a frame that cannot go by.
   void grow_head() {
-    frame_.head.resize(std::min(head_size(), std::max(head_step, 2 * head_have_)));
+    const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
+    const auto grow = [&] { frame_.head.resize(wanted); };
+    must_arrive(frame_.header) ? detail::insist(grow) : grow();
   }
   /// Runs `use(to, bytes)` over the memory of the frame under way, for at most `count` bytes.
   template <class Use>
@@ -133,7 +137,7 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     if (used == out.size()) return used;
   }
   if (buffer_.size() == 0) {
-    buffer_.resize(first_buffer_size);
+    detail::insist([&] { buffer_.resize(first_buffer_size); });
   } else if (grow_ && bounds.payload > bounds.handshake) {
     grow_ = false;
     try {
@@ -197,7 +201,7 @@ inline expected<std::size_t> frame_assembler::arrived(std::size_t count, frame_s
       frame_.header = *header;
       stage_ = stage::head;
       try {
-        frame_.head.resize(std::min(head_size(), head_step));
+        grow_head();
       } catch (const std::bad_alloc&) {
         lose_head();
       }
@@ -306,8 +310,10 @@ inline void frame_assembler::take_table(std::span<const std::byte> part) noexcep
   table_have_ += part.size();
   if (left_ == remains::header || part.empty()) return;
   try {
-    if (frame_.head.size() == 0) frame_.head.resize(header_size);
-    frame_.head.append(part.data(), part.size());
+    detail::insist([&] {
+      if (frame_.head.size() == 0) frame_.head.resize(header_size);
+      frame_.head.append(part.data(), part.size());
+    });
   } catch (const std::bad_alloc&) {
     frame_.head = bytes();
     left_ = remains::header;

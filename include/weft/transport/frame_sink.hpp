@@ -20,6 +20,12 @@ enum class remains : std::uint8_t {
   header     ///< not even its sections
 };
 
+/// What it says is said once, and services or the link count on it: it cannot be lost alone.
+[[nodiscard]] inline bool must_arrive(const frame_header& header) noexcept {
+  const bool of_a_call = header.kind == frame_kind::request || is_answer(header.kind);
+  return !of_a_call || header.sections > (header.tensors > 0 ? 1 : 0);
+}
+
 /// Called only from within `connection::read`, on the connection's I/O thread.
 class frame_sink {
  public:

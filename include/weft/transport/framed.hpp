@@ -8,7 +8,10 @@
 //             into their final memory.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/ref.hpp>
+#include <weft/core/scope.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/stream_io.hpp>
 #include <weft/transport/frame_assembler.hpp>
@@ -66,6 +69,8 @@ class framed {
     explicit state(Stream s) : stream(std::move(s)) {}
     Stream stream;
     std::atomic<status> now{status::open};
+    std::atomic<bool> closing{false};
+    detail::sure_post close_post;
     frame_assembler assembler;
     std::array<asio::mutable_buffer, 32> room;
     // Only for streams that cannot write at once: `busy` passes both to the I/O thread and back.
@@ -175,7 +180,13 @@ asio::awaitable<void> framed<Stream>::read_into(frame_sink* sink) {
       check();  // what ended here tells more than the aborted wait
       fail(ec);
     }
-    auto delivered = s.assembler.arrived(count, *sink);
+    expected<std::size_t> delivered = 0;
+    try {
+      delivered = s.assembler.arrived(count, *sink);
+    } catch (const std::bad_alloc&) {  // what came is lost: whoever reads again must hear of it
+      end(status::closed);
+      throw;
+    }
     if (!delivered) throw rpc_error(std::move(delivered).error());
     if (*delivered > 0) co_return;
   }
@@ -195,7 +206,18 @@ void framed<Stream>::end(status how) noexcept {
     if (was_open) detail::shut_down(state_->stream);
     if (how == status::broken) return;
   }
-  asio::post(state_->stream.get_executor(), [s = state_] { detail::close_stream(s->stream); });
+  if (state_->closing.exchange(true)) return;
+  auto close = [s = state_] { detail::close_stream(s->stream); };
+  const auto executor = state_->stream.get_executor();
+  if (asio::io_context* const io = detail::io_context_of(executor)) {
+    state_->close_post(*io, std::move(close));
+    return;
+  }
+  try {
+    detail::insist([&] { asio::post(executor, close); });
+  } catch (const std::bad_alloc&) {
+    // It is closed with the connection.
+  }
 }
 
 template <class Stream>

@@ -4,6 +4,7 @@
 
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/autograd/service.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/invocation.hpp>
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/detail/tensor_error.hpp>
@@ -175,7 +176,10 @@ void live_autograd_service<T>::send_release(std::uint32_t to, autograd::context_
   std::byte what[9];
   detail::store(what, autograd::detail::release_frame);
   detail::store(what + 1, id);
-  if (queue(to, what, {})) return;
+  if (const error failed = queue(to, what, {})) {
+    if (failed == errc::resource_exhausted) throw std::bad_alloc();
+    return;
+  }
   // Later, so that what the caller sends next goes in the same write.
   asio::post(me_.context(), [l = ref<link>(&me_.to(to))] { l->flush(); });
 }
@@ -210,7 +214,7 @@ void live_autograd_service<T>::add_joined(autograd::context_id id,
     }
   }
   if (autograd::creator_of(id) == me_.rank()) {
-    for (const auto rank : joined) send_release(rank, id);
+    for (const auto rank : joined) insist([&] { send_release(rank, id); });
   } else {
     send_joined(id, joined);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/autograd/impl/service.hpp>
+#include <weft/core/detail/insist.hpp>
 
 #include <functional>
 #include <variant>
@@ -42,6 +43,9 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
     }
   } catch (const rpc_error& e) {
     return e.error();
+  } catch (const std::bad_alloc&) {
+    return sure_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)",
+                      execution::not_sent);
   } catch (const std::exception& e) {
     return error(errc::not_encodable, words_of(e));
   }
@@ -140,16 +144,21 @@ void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
   // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
-    asio::post(me_.pool(), [this, c, p = std::move(pass)] { run(c, p); });
+    try {
+      insist([&] { asio::post(me_.pool(), [this, c, pass] { run(c, pass); }); });
+    } catch (const std::bad_alloc&) {
+      run(c, pass);  // it is claimed: nobody else would
+    }
   }
   for (const ref<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
   for (const refusal& no : todo.refusals) refuse(no);
   if (todo.violation) {
-    asio::post(me_.context(), [l = ref<link>(&me_.to(todo.violation->from)),
-                               why = std::move(todo.violation->text)] {
-      l->lose(error(errc::protocol_error, "an autograd frame: " + why, execution::maybe_executed,
-                    origin::transport));
+    insist([&] {
+      const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
+                      execution::maybe_executed, origin::transport);
+      asio::post(me_.context(),
+                 [l = ref<link>(&me_.to(todo.violation->from)), why] { l->lose(why); });
     });
   }
 }

@@ -50,13 +50,20 @@ inline bare_details bare_error_details;
   }
 }
 
-/// As `e.with(edit)`, or `e` as it is if there is no memory.
+/// As `e.with(edit)`; if there is no memory, without its words, but with what `edit` says of how
+/// far the call got. So `edit` sets `ran` first.
 template <class Edit>
 [[nodiscard]] error with_if_possible(const error& e, Edit&& edit) noexcept {
   try {
-    return e.with(std::forward<Edit>(edit));
+    return e.with(edit);
   } catch (const std::bad_alloc&) {
-    return bare_error(static_cast<errc>(e.code().value()), e.ran());
+    error_detail bare;
+    bare.ran = e.ran();
+    try {
+      edit(bare);
+    } catch (const std::bad_alloc&) {
+    }
+    return bare_error(static_cast<errc>(e.code().value()), bare.ran);
   }
 }
 

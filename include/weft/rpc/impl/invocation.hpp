@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/invocation.hpp: running a function and replying.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/event.hpp>
 #include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/invocation.hpp>
@@ -115,10 +116,14 @@ void serving<T>::answer(invocation& call, link& peer) {
     });
   }
   header.kind = frame_kind::failure;
-  message m(me.settings().bounds);
-  codec<error>::encode(m.payload(), call.failure);
-  const auto sent = send(std::move(m), header);
-  if (!sent && peer.now() != link::state::down) throw rpc_error(sent.error());
+  insist([&] {
+    message m(me.settings().bounds);
+    codec<error>::encode(m.payload(), call.failure);
+    const auto sent = send(std::move(m), header);
+    if (sent || peer.now() == link::state::down) return;
+    if (sent.error() == errc::resource_exhausted) throw std::bad_alloc();
+    throw rpc_error(sent.error());
+  });
 }
 
 template <class T>
@@ -150,6 +155,25 @@ void serving<T>::describe_exception(invocation& call) {
                     execution::maybe_executed, origin::remote_runtime);
     return true;
   };
+  const auto aborted = [] {
+    try {
+      throw;
+    } catch (const std::system_error& e) {
+      return e.code() == asio::error::operation_aborted;
+    } catch (...) {
+      return false;
+    }
+  };
+  if (call.now != invocation::stage::function && !aborted()) {
+    // A user's codec, or weft's: the function did not run, or it did.
+    const bool before = call.now == invocation::stage::arguments;
+    const execution ran = before ? execution::not_executed : execution::executed;
+    failure = with_if_possible(caught(call.who.self(), ran), [&](error_detail& d) {
+      d.ran = ran;
+      d.from = origin::remote_runtime;
+    });
+    return;
+  }
   try {
     throw;
   } catch (const rpc_error& e) {
@@ -174,6 +198,10 @@ void serving<T>::describe_exception(invocation& call) {
       failure = error(errc::cancelled, "the function was cancelled", execution::maybe_executed,
                       origin::remote_runtime);
     }
+  } catch (const std::bad_alloc&) {
+    failure =
+        sure_error(errc::resource_exhausted, "no memory for what the function did (std::bad_alloc)",
+                   execution::executed, origin::remote_user);
   } catch (const std::exception& e) {
     remote(type_name_of(e), call.who.self().in_words(e));
   } catch (...) {

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_link.hpp: sending.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/live_link.hpp>
 #include <weft/rpc/runner.hpp>
@@ -202,8 +203,14 @@ template <class T>
 asio::awaitable<void> live_link<T>::write_rest(connection_ptr connection) {
   const ref<live_link> self(this);
   try {
-    for (;;) {
-      co_await connection->writable();
+    for (patience left;;) {
+      try {
+        co_await connection->writable();
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines
+        if (!left.more()) throw;
+        continue;
+      }
       std::vector<frame> finished;
       written result = written::closed;
       {
@@ -259,11 +266,11 @@ void live_link<T>::unreserve() noexcept {
 
 template <class T>
 void live_link<T>::wake_line() noexcept {
-  try {
-    asio::post(me_.context(), [self = ref<live_link>(this)] { self->line_.wake_first(); });
-  } catch (const std::bad_alloc&) {
-    // Whoever writes next, or the deadline, wakes it.
-  }
+  if (waking_.exchange(true)) return;
+  line_post_(me_.context(), [self = ref<live_link>(this)] {
+    self->waking_.store(false);
+    self->line_.wake_first();
+  });
 }
 
 template <class T>
@@ -329,8 +336,7 @@ bool live_link<T>::take_back(std::uint64_t number) noexcept {
   frame back;
   const std::lock_guard lock(mutex_);
   if (state_ == state::down) return number >= unsent_from_;
-  back = outbox_.withdraw(
-      number, [](const frame& f) { return f.header.sections == (f.header.tensors > 0 ? 1 : 0); });
+  back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
   if (back.head.size() == 0) return false;
   static_cast<void>(window_.credited(request_cost(back.wire_size())));
   requests.sent.fetch_sub(1);

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_link.hpp: reading, and where each frame goes.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_link_serve.hpp>
 #include <weft/rpc/impl/live_link_state.hpp>
 #include <weft/rpc/impl/live_link_wait.hpp>
@@ -51,10 +52,17 @@ expected<blob> live_link<T>::allocate(std::size_t size) {
 }
 
 template <class T>
+void live_link<T>::room_for_arrived() {
+  if (arrived_.size() < arrived_.capacity()) return;
+  insist([&] { arrived_.reserve(2 * arrived_.size() + 16); });
+}
+
+template <class T>
 expected<void> live_link<T>::frame_arrived(frame&& f) {
   partial_ = false;
   const std::uint64_t bytes = f.wire_size();
   me_.count_received(bytes);
+  room_for_arrived();
   arrived_.push_back({std::move(f), bytes, {}});
   return {};
 }
@@ -72,7 +80,7 @@ expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint
     return tl::unexpected(std::move(why));
   }
   if (what == remains::header) {
-    if (h.sections > (h.tensors > 0 ? 1 : 0)) return tl::unexpected(std::move(why));
+    if (must_arrive(h)) return tl::unexpected(std::move(why));
     h.sections = h.tensors = 0;
     h.table_bytes = 0;
     h.payload_bytes = 0;
@@ -80,6 +88,7 @@ expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint
     rest.head.resize(header_size);
     rest.seal();
   }
+  room_for_arrived();
   arrived_.push_back({std::move(rest), bytes, std::move(why)});
   return {};
 }
@@ -96,9 +105,14 @@ asio::awaitable<void> live_link<T>::read_loop(connection_ptr connection) {
   const ref<live_link> self(this);
   error why;
   try {
-    for (;;) {
+    for (patience left;;) {
       if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
-      co_await connection->read(*this);
+      try {
+        co_await connection->read(*this);
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines: nothing was read
+        if (!left.more()) throw;
+      }
     }
   } catch (const rpc_error& e) {
     why = e.error();
@@ -125,10 +139,12 @@ expected<void> live_link<T>::handle_arrived() {
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
   // Requests that came together with their own cancellation are not begun.
-  cancelled_.clear();
-  for (const arrived_frame& a : batch) {
-    if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
-  }
+  insist([&] {
+    cancelled_.clear();
+    for (const arrived_frame& a : batch) {
+      if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
+    }
+  });
   std::sort(cancelled_.begin(), cancelled_.end());
   std::size_t since_flush = 0;
   for (arrived_frame& a : batch) {

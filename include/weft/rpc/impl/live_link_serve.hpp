@@ -7,6 +7,7 @@
 //                                       └─ no: gated, until replies are written ─► release_gated
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/resume_users.hpp>
 #include <weft/rpc/impl/invocation.hpp>
 #include <weft/rpc/impl/live_link.hpp>
@@ -21,7 +22,6 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
   me_.served.fetch_add(1, std::memory_order_relaxed);
   const frame_header of = came.f.header;
   const std::uint64_t cost = request_cost(came.bytes);
-  bool told = of.sections == (of.tensors > 0 ? 1 : 0);  // services know all of it
   {
     const std::lock_guard lock(mutex_);
     if (!granted_.arrived(cost)) {
@@ -30,9 +30,14 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     }
   }
   ref<invocation> call;
+  // Until services have heard all that it says, it cannot be refused alone: they count.
+  bool told = !must_arrive(of);
   try {
-    call = ref<invocation>(new invocation(me_, ref<live_link>(this), std::move(came.f), bounds(),
-                                          std::move(came.lacking), rank_, name()));
+    const auto make = [&] {
+      return ref<invocation>(new invocation(me_, ref<live_link>(this), std::move(came.f), bounds(),
+                                            came.lacking, rank_, name()));
+    };
+    call = told ? make() : insist(make);
     call->cost = cost;
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
@@ -64,15 +69,18 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     if (call->in.lacking()) call->failure = call->in.lacking();
     dispatch(call);
   } catch (const std::bad_alloc&) {
+    const error why = bare_error(errc::resource_exhausted, execution::not_executed);
+    if (!told) return tl::unexpected(why);
     if (call) {
+      if (auto* keeper = call->in.record().find<result_keeper>(); keeper && keeper->fail) {
+        keeper->fail(why);
+      }
       forget(*call);
     } else {
       requests.finished.fetch_add(1);
       const std::lock_guard lock(mutex_);
       granted_.begun(cost);
     }
-    const error why = bare_error(errc::resource_exhausted, execution::not_executed);
-    if (!told) return tl::unexpected(why);  // a service has lost count
     refuse_request(of.call, of.flags, why);
   }
   return {};
@@ -90,9 +98,11 @@ void live_link<T>::refuse_request(std::uint64_t call, std::uint16_t flags,
     frame_header header;
     header.kind = frame_kind::failure;
     header.call = call;
-    message m(me_.settings().bounds);
-    codec<error>::encode(m.payload(), why);
-    if (append(std::move(m).finish(header))) flush();
+    insist([&] {
+      message m(me_.settings().bounds);
+      codec<error>::encode(m.payload(), why);
+      if (append(std::move(m).finish(header))) flush();
+    });
   } catch (...) {
     lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
   }
@@ -214,11 +224,11 @@ bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
 
 template <class T>
 void live_link<T>::release_soon() noexcept {
-  try {
-    asio::post(me_.context(), [self = ref<live_link>(this)] { self->release_gated(); });
-  } catch (const std::bad_alloc&) {
-    // The next write or request does it.
-  }
+  if (releasing_.exchange(true)) return;
+  release_post_(me_.context(), [self = ref<live_link>(this)] {
+    self->releasing_.store(false);
+    self->release_gated();
+  });
 }
 
 /// Worker's thread.

@@ -195,9 +195,9 @@ void live_link<T>::lose(error reason) noexcept {
     state_ = state::down;
     dead_.store(true, std::memory_order_relaxed);
     reason_ = with_if_possible(reason, [&](error_detail& d) {
+      d.ran = execution::not_sent;
       d.peer = name();
       d.incarnation = me_.members().members[rank_].incarnation.low;
-      d.ran = execution::not_sent;
     });
     if (connection_) connection_->close();
     unsent_from_ = outbox_.first_unbegun();
@@ -206,14 +206,11 @@ void live_link<T>::lose(error reason) noexcept {
     told_ = !me_.leaving();
   }
   // Behind what is being read, then behind what was handed over: the loss comes last.
-  try {
-    asio::post(*home, [self = ref<live_link>(this)] {
-      asio::post(self->me_.context(),
-                 [self] { asio::post(self->me_.context(), [self] { self->finish_loss(); }); });
+  loss_post_(*home, [self = ref<live_link>(this)] {
+    self->loss_post_(self->me_.context(), [self] {
+      self->loss_post_(self->me_.context(), [self] { self->finish_loss(); });
     });
-  } catch (...) {
-    loss_pending_.store(true);
-  }
+  });
 }
 
 template <class T>
@@ -222,11 +219,7 @@ void live_link<T>::finish_loss() noexcept {
   const error why = reason();
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
-  try {
-    slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
-  } catch (...) {
-    // Those who could not be told for want of memory hear of it at their deadlines.
-  }
+  slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
   cancel_all_served();
   line_.wake_all();
   try {
@@ -270,13 +263,6 @@ void live_link<T>::close() {
 
 template <class T>
 void live_link<T>::beat(bool reading) noexcept {
-  if (loss_pending_.exchange(false)) {
-    try {
-      asio::post(me_.context(), [self = ref<live_link>(this)] { self->finish_loss(); });
-    } catch (...) {
-      loss_pending_.store(true);
-    }
-  }
   if (retry_pending_.exchange(false)) begin_connecting();
   {
     std::unique_lock lock(mutex_);

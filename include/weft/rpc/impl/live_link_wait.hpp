@@ -2,12 +2,14 @@
 // Bodies of weft/rpc/live_link.hpp: requests whose object is still being made.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_link_serve.hpp>
 
 #include <asio/post.hpp>
 
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,7 +27,7 @@ template <class T>
 class live_link<T>::waiting_call final : public object_waiter {
  public:
   waiting_call(ref<live_link> l, ref<invocation> c) : link_(std::move(l)), call_(std::move(c)) {}
-  void object_there() override { link_->object_there(number_, call_->function->style); }
+  void object_there() noexcept override { link_->object_there(number_, call_->function->style); }
 
   [[nodiscard]] call_target& target() const { return *call_->in.record().find<call_target>(); }
   [[nodiscard]] const ref<invocation>& call() const noexcept { return call_; }
@@ -58,8 +60,13 @@ void live_link<T>::wait_for_object(ref<invocation> call) {
     waiter->number_ = waiting_.add(call->call(), call->deadline, waiter);
     watch_waiting(lock);
   }
-  if (!object->enter(waiter)) {
-    waiter->object_there();
+  try {
+    if (!object->enter(waiter)) {
+      waiter->object_there();
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    if (take_waiting(waiter->number_)) throw;  // nobody else answers it
     return;
   }
   // Its wait may have ended before it was kept: then nobody else takes it out.
@@ -71,25 +78,40 @@ void live_link<T>::wait_for_object(ref<invocation> call) {
 }
 
 template <class T>
-void live_link<T>::object_there(std::uint64_t number, run_style style) {
-  if (style != run_style::coroutine) {
-    begin_waiting(number);
+void live_link<T>::object_there(std::uint64_t number, run_style style) noexcept {
+  if (style == run_style::coroutine) {
+    try {
+      // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
+      asio::post(me_.context(),
+                 [self = ref<live_link>(this), number] { self->begin_waiting(number); });
+      return;
+    } catch (const std::bad_alloc&) {
+      // Its failure can be said from any thread.
+    }
+    if (const auto waiter = take_waiting(number)) {
+      give_up_waiting(waiter, bare_error(errc::resource_exhausted, execution::not_executed));
+    }
     return;
   }
-  // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
-  asio::post(me_.context(), [self = ref<live_link>(this), number] { self->begin_waiting(number); });
+  begin_waiting(number);
 }
 
 template <class T>
-void live_link<T>::begin_waiting(std::uint64_t number) {
-  ref<waiting_call> waiter;
-  {
-    const std::lock_guard lock(waiting_mutex_);
-    waiter = waiting_.take(number);
-  }
+auto live_link<T>::take_waiting(std::uint64_t number) noexcept -> ref<waiting_call> {
+  const std::lock_guard lock(waiting_mutex_);
+  return waiting_.take(number);
+}
+
+template <class T>
+void live_link<T>::begin_waiting(std::uint64_t number) noexcept {
+  const ref<waiting_call> waiter = take_waiting(number);
   if (!waiter) return;
   call_target& target = waiter->target();
-  std::exchange(target.unmade, nullptr)->look(target);
+  try {
+    std::exchange(target.unmade, nullptr)->look(target);
+  } catch (...) {
+    target.failure = caught(me_, execution::not_executed);
+  }
   if (target.failure) {
     fail_with_object(waiter->call(), target);
   } else if (waiter->call()->function->style == run_style::coroutine) {
@@ -101,13 +123,15 @@ void live_link<T>::begin_waiting(std::uint64_t number) {
 
 /// The function does not run: why there is no object is the call's failure, in the same words.
 template <class T>
-void live_link<T>::fail_with_object(const ref<invocation>& call, const call_target& target) {
-  call->failure = target.failure.with([](error_detail& d) { d.ran = execution::not_executed; });
+void live_link<T>::fail_with_object(const ref<invocation>& call,
+                                    const call_target& target) noexcept {
+  call->failure =
+      with_if_possible(target.failure, [](error_detail& d) { d.ran = execution::not_executed; });
   fail(call);
 }
 
 template <class T>
-void live_link<T>::give_up_waiting(const ref<waiting_call>& waiter, const error& why) {
+void live_link<T>::give_up_waiting(const ref<waiting_call>& waiter, const error& why) noexcept {
   call_target& target = waiter->target();
   std::exchange(target.unmade, nullptr)->leave(*waiter);
   waiter->call()->failure = why;
@@ -116,14 +140,14 @@ void live_link<T>::give_up_waiting(const ref<waiting_call>& waiter, const error&
 
 template <class T>
 void live_link<T>::close_waiting() {
-  std::vector<ref<waiting_call>> waiters;
-  {
+  const std::vector<ref<waiting_call>> waiters = insist([&] {
     const std::lock_guard lock(waiting_mutex_);
-    waiters = waiting_.close();
-  }
+    return waiting_.close();
+  });
   // The caller hears nothing; users of a result that was to stay here do.
-  const error why(errc::cancelled, "the caller's link was lost before the object was made",
-                  execution::not_executed, origin::remote_runtime);
+  const error why =
+      sure_error(errc::cancelled, "the caller's link was lost before the object was made",
+                 execution::not_executed, origin::remote_runtime);
   for (const auto& w : waiters) give_up_waiting(w, why);
 }
 
@@ -141,36 +165,38 @@ void live_link<T>::drop_waiting() {
 
 /// Under the lock: sees to it that the alarm rings at the earliest deadline, or before.
 template <class T>
-void live_link<T>::watch_waiting(const std::unique_lock<std::mutex>&) {
+void live_link<T>::watch_waiting(const std::unique_lock<std::mutex>&) noexcept {
   const auto next = waiting_.next_deadline();
   if (!next || (waiting_watched_ && *waiting_watched_ <= *next)) return;
   waiting_watched_ = next;
-  asio::post(me_.context(), [self = ref<live_link>(this)] {
+  if (std::exchange(watch_posted_, true)) return;  // it looks when it comes
+  watch_post_(me_.context(), [self = ref<live_link>(this)] {
     std::optional<time_point> when;
     {
       const std::lock_guard lock(self->waiting_mutex_);
+      self->watch_posted_ = false;
       when = self->waiting_watched_;
     }
     if (!when) return;
     self->me_.deadlines().remove(self->waiting_alarm_);
-    self->me_.deadlines().add(self->waiting_alarm_, *when);
+    insist([&] { self->me_.deadlines().add(self->waiting_alarm_, *when); });
   });
 }
 
 template <class T>
 void live_link<T>::waiting_alarm::expired() {
   const ref<live_link> self(&link_);
-  std::vector<ref<waiting_call>> late;
-  {
+  const std::vector<ref<waiting_call>> late = insist([&] {
     std::unique_lock lock(link_.waiting_mutex_);
-    late = link_.waiting_.take_expired(link_.me_.time().now());
+    auto expired = link_.waiting_.take_expired(link_.me_.time().now());
     link_.waiting_watched_.reset();
     link_.watch_waiting(lock);
-  }
+    return expired;
+  });
   for (const auto& w : late) {
-    link_.give_up_waiting(w,
-                          error(errc::timed_out, "the deadline passed before the object was made",
-                                execution::not_executed, origin::remote_runtime));
+    link_.give_up_waiting(w, sure_error(errc::timed_out,
+                                        "the deadline passed before the object was made",
+                                        execution::not_executed, origin::remote_runtime));
   }
 }
 

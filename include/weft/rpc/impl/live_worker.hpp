@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_worker.hpp.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_worker_connect.hpp>
 #include <weft/rpc/live_worker.hpp>
 
@@ -46,35 +47,21 @@ live_worker<T>::~live_worker() {
 
 template <class T>
 void live_worker<T>::hand_over(ref<live_link<T>> from, frame f, error lacking) {
-  bool wake = false;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    wake = inbox_.empty();
-    inbox_.push_back({std::move(from), std::move(f), std::move(lacking), nullptr});
-  }
-  if (wake) wake_inbox();
+  put_in({std::move(from), std::move(f), std::move(lacking), nullptr});
 }
 template <class T>
 void live_worker<T>::hand_over(ref<invocation> call) {
-  bool wake = false;
-  {
-    const std::lock_guard lock(inbox_mutex_);
-    wake = inbox_.empty();
-    inbox_.push_back({nullptr, {}, {}, std::move(call)});
-  }
-  if (wake) wake_inbox();
+  put_in({nullptr, {}, {}, std::move(call)});
 }
-/// Behind the first entry of an empty inbox; takes it back if it throws.
 template <class T>
-void live_worker<T>::wake_inbox() {
-  try {
-    asio::post(env_.context, [this] { drain(); });
-  } catch (...) {
-    std::vector<handed> taken_back;  // dies without the lock
+void live_worker<T>::put_in(handed&& what) {
+  const bool wake = insist([&] {
     const std::lock_guard lock(inbox_mutex_);
-    taken_back.swap(inbox_);
-    throw;
-  }
+    if (inbox_.size() == inbox_.capacity()) inbox_.reserve(2 * inbox_.size() + 16);
+    inbox_.push_back(std::move(what));
+    return inbox_.size() == 1;
+  });
+  if (wake) wake_inbox_(env_.context, [this] { drain(); });
 }
 /// A coroutine that waits for a request, or a new one.
 template <class T>
@@ -130,15 +117,11 @@ template <class T>
 std::uint64_t live_worker<T>::turn() noexcept {
   if (turn_open_) return turn_;
   ++turn_;
-  try {
-    asio::post(env_.context, [this] {
-      turn_open_ = false;
-      late_.settle();
-    });
-    turn_open_ = true;
-  } catch (const std::bad_alloc&) {
-    // Each frame is a turn of its own then, and is written at once.
-  }
+  turn_open_ = true;
+  end_turn_(env_.context, [this] {
+    turn_open_ = false;
+    late_.settle();
+  });
   return turn_;
 }
 

@@ -2,9 +2,8 @@
 // State of the reference service behind its lock, and what refers to it from elsewhere.
 #pragma once
 
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/rref/service.hpp>
-
-#include <asio/post.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -29,14 +28,6 @@ class rref_core final : public reference_keeper {
     // For the object or the failure, in the order of their coming. None if one of them is there.
     std::map<std::uint64_t, ref<object_waiter>> waiting;
     [[nodiscard]] bool made() const noexcept { return object || failure; }
-    /// Whom to tell, once the lock is free.
-    [[nodiscard]] std::vector<ref<object_waiter>> told() {
-      std::vector<ref<object_waiter>> all;
-      all.reserve(waiting.size());
-      for (auto& [place, who] : waiting) all.push_back(std::move(who));
-      waiting.clear();
-      return all;
-    }
   };
 
   /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest. Nobody
@@ -59,11 +50,12 @@ class rref_core final : public reference_keeper {
   [[nodiscard]] static std::shared_ptr<void> at_home(const ref<rref_core>& core,
                                                      std::shared_ptr<void> object) {
     void* const address = object.get();
-    return {address, [core, object = std::move(object)](void*) mutable {
+    auto way = make_ref<way_home>(std::move(object));
+    return {address, [core, way = std::move(way)](void*) mutable {
               const std::lock_guard lock(core->mutex);
               if (!core->me) return;  // the deleter destroys it when the lock is free again
-              asio::post(core->me->context(),
-                         [object = std::move(object)]() mutable { object.reset(); });
+              sure_post& post = way->post;
+              post(core->me->context(), [w = std::move(way)] { w->object.reset(); });
             }};
   }
 
@@ -78,12 +70,9 @@ class rref_core final : public reference_keeper {
   }
 
   void drop(const rref_id& id) noexcept override {
-    try {
-      std::unique_lock lock(mutex);
-      books.drop_local_ref(id, out);
-      leave(lock, settle(drops_gather() ? sending::with_the_next : sending::now));
-    } catch (...) {  // no memory; what the step wants done is done with the next one
-    }
+    std::unique_lock lock(mutex);
+    books.drop_local_ref(id, out);
+    leave(lock, settle(drops_gather() ? sending::with_the_next : sending::now));
   }
 
   [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) {
@@ -122,6 +111,11 @@ class rref_core final : public reference_keeper {
   bool gathering = false;               // what is left in `out` goes at the end of this turn
 
  private:
+  struct way_home : ref_counted {
+    explicit way_home(std::shared_ptr<void> o) noexcept : object(std::move(o)) {}
+    std::shared_ptr<void> object;
+    sure_post post;
+  };
   struct after {
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<void>> drop;
@@ -167,8 +161,9 @@ class rref_core final : public reference_keeper {
   }
 
   /// Under the lock. What there is no memory for is done with the next step.
-  after settle(sending how) {
+  after settle(sending how) noexcept {
     after todo;
+    books.catch_up(out);
     if (!me) out.messages.clear();
     if (how == sending::now && !out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
@@ -287,19 +282,20 @@ struct kept_outcome {
   kept_outcome(const kept_outcome&) = delete;
   kept_outcome& operator=(const kept_outcome&) = delete;
   ~kept_outcome() {
-    if (settled_) return;
-    try {
-      settle(nullptr, nullptr, error(errc::cancelled, "the request ended before it was run"));
-    } catch (...) {  // no memory
-    }
+    if (settled_ || !promised_) return;
+    settle(nullptr, nullptr,
+           sure_error(errc::cancelled, "the request ended before it was run",
+                      execution::not_executed));
   }
 
-  void settle(std::shared_ptr<void> object, const void* type, error failure) {
-    std::vector<ref<object_waiter>> told;
+  /// The ledger knows of it: an outcome is owed from now on.
+  void promise() noexcept { promised_ = true; }
+  void settle(std::shared_ptr<void> object, const void* type, error failure) noexcept {
+    std::map<std::uint64_t, ref<object_waiter>> told;
     core_->run([&](auto& b, auto& o) {
       const bool failed = static_cast<bool>(failure);
       if (auto at = core_->values.find(id_); at != core_->values.end()) {
-        told = at->second.told();
+        told.swap(at->second.waiting);
         at->second.object = std::move(object);
         at->second.type = type;
         at->second.failure = std::move(failure);
@@ -307,11 +303,12 @@ struct kept_outcome {
       settled_ = true;
       failed ? b.value_failed(id_, o) : b.value_ready(id_, o);
     });
-    for (const auto& w : told) w->object_there();
+    for (const auto& [place, w] : told) w->object_there();
   }
 
   const ref<rref_core<T>> core_;
   const rref_id id_;
+  bool promised_ = false;
   bool settled_ = false;
 };
 

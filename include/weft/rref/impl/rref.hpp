@@ -66,20 +66,37 @@ struct kept : Fn {
   using result = void;
 };
 
+/// A reference whose request has not begun. If it never does, its users hear of it.
+class unbegun_creation {
+ public:
+  unbegun_creation(worker& me, ref<reference> held) noexcept : me_(&me), held_(std::move(held)) {}
+  unbegun_creation(unbegun_creation&&) noexcept = default;
+  unbegun_creation& operator=(unbegun_creation&&) = delete;
+  ~unbegun_creation() {
+    if (!held_) return;
+    me_->use<rref_service>().never_sent(
+        held_->id(),
+        sure_error(errc::resource_exhausted, "no memory to begin the request that was to make it",
+                   execution::not_sent));
+  }
+  [[nodiscard]] ref<reference> begin() noexcept { return std::move(held_); }
+
+ private:
+  worker* me_;
+  ref<reference> held_;
+};
+
 /// Sees to it that the users of a reference hear of a request that was never sent. If it was, the
 /// owner keeps the error.
 inline asio::awaitable<void> follow_creation(asio::awaitable<expected<void>> work, worker& me,
-                                             ref<reference> held) {
+                                             unbegun_creation made) {
+  const ref<reference> held = made.begin();
   error unsent;
   try {
     const auto done = co_await std::move(work);
     if (!done && done.error().ran() == execution::not_sent) unsent = done.error();
   } catch (...) {
-    try {
-      unsent = detail::unsent(caught(me));
-    } catch (...) {  // no memory for words
-      unsent = error(errc::resource_exhausted);
-    }
+    unsent = detail::unsent(caught(me));
   }
   if (unsent) me.use<rref_service>().never_sent(held->id(), unsent);
 }
@@ -98,19 +115,15 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
   if (!made) {
     return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
   }
-  try {
-    outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
-    out.how = urgency::soon;
-    out.reply = reply_is::unhurried;
-    auto call = run_call<kept<Fn>, expected<void>>(
-        std::move(out), std::move(arguments), prepare_reference{me, std::move(target), made->what});
-    start_on(scoped(me.context(), this_scope()),
-             follow_creation(std::move(call), me, made->reference))
-        .detach();
-  } catch (...) {  // no memory to begin
-    service.never_sent(made->reference->id(), caught(me));
-    throw;
-  }
+  unbegun_creation unbegun(me, made->reference);
+  outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
+  out.how = urgency::soon;
+  out.reply = reply_is::unhurried;
+  auto call = run_call<kept<Fn>, expected<void>>(
+      std::move(out), std::move(arguments), prepare_reference{me, std::move(target), made->what});
+  start_on(scoped(me.context(), this_scope()),
+           follow_creation(std::move(call), me, std::move(unbegun)))
+      .detach();
   return std::move(made->reference);
 }
 

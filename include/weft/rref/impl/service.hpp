@@ -2,6 +2,7 @@
 // Bodies of weft/rref/service.hpp.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rref/impl/core.hpp>
 #include <weft/rref/service.hpp>
 
@@ -56,7 +57,7 @@ std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t 
 }
 
 template <class T>
-void live_rref_service<T>::never_sent(const rref_id& id, const error& why) {
+void live_rref_service<T>::never_sent(const rref_id& id, const error& why) noexcept {
   core_->run([&](auto& b, auto& o) {
     if (id.owner == b.self()) {
       const auto at = core_->values.find(id);
@@ -201,8 +202,15 @@ void live_rref_service<T>::dropped(link&, parts& record) {
 
 // ── receiving ──
 
+/// What a peer says in a message it says once: a moment without memory must not lose it. Only the
+/// last step must not be repeated; it does not throw once it has happened.
 template <class T>
 expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
+  return insist([&] { return read_section(from, m); });
+}
+
+template <class T>
+expected<void> live_rref_service<T>::read_section(link& from, incoming_message& m) {
   const auto section = m.section(section_kind::rref);
   if (!section) return {};
   auto bad = [](const char* what) {
@@ -250,6 +258,7 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
   rref_handover& handover = m.record().get<rref_handover>();
   handover.here = &from.self();
   // The handles are made before the step, so that what it takes always has an owner.
+  handover.references.clear();
   handover.references.reserve(count);
   for (const auto& what : given) handover.references.push_back(make_ref<reference>(what.id));
   const bool possible = core_->run([&](auto& b, auto& o) {
@@ -265,34 +274,49 @@ expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
     return true;
   });
   if (!possible) return bad("with an impossible transfer");
-  if (create) {
-    const auto result = core_->run([&](auto& b, auto& o) {
-      const auto r = b.created(from.rank(), *create, o);
-      if (r == rref_protocol::received::accepted) core_->values[create->id];
-      return r;
+  if (target) {
+    auto& found = m.record().get<call_target>();
+    auto held = make_ref<reference>(*target);
+    const auto result = core_->run([&](auto& b, auto&) {
+      auto taken = b.acquire(from.rank(), *target);
+      if (taken && taken->held()) held->hold(core_, *target);
+      return taken;
     });
-    if (result != rref_protocol::received::accepted) return bad("with an impossible creation");
-    auto& keeper = m.record().get<result_keeper>();
+    if (!result) return bad("with an impossible target");
+    if (result->held()) {
+      handover.target = std::move(held);  // until the request is done, with the message's record
+      core_->look(*target, m.header().function, found);
+      if (!found.object && !found.failure) {
+        found.unmade = make_ref<unmade_value<T>>(core_, *target, m.header().function);
+      }
+    } else {
+      found.failure = core::why_broken(result->why, *target);
+    }
+  }
+  if (create) {
     const auto outcome = std::make_shared<kept_outcome<T>>(core_, create->id);
+    auto& keeper = m.record().get<result_keeper>();
     keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
       outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
     };
     keeper.fail = [outcome](error why) { outcome->settle(nullptr, nullptr, std::move(why)); };
-  }
-  if (target) {
-    const auto result = core_->run([&](auto& b, auto&) { return b.acquire(from.rank(), *target); });
-    if (!result) return bad("with an impossible target");
-    auto& found = m.record().get<call_target>();
-    if (!result->held()) {
-      found.failure = core::why_broken(result->why, *target);
-      return {};
-    }
-    // Kept until the request is done, with the message's record.
-    handover.target = make_ref<reference>(core_, *target);
-    core_->look(*target, m.header().function, found);
-    if (!found.object && !found.failure) {
-      found.unmade = make_ref<unmade_value<T>>(core_, *target, m.header().function);
-    }
+    const auto result = core_->run([&](auto& b, auto& o) {
+      const auto [value, fresh] = core_->values.try_emplace(create->id);
+      auto r = rref_protocol::received::refused;
+      try {
+        r = b.created(from.rank(), *create, o);
+      } catch (...) {
+        if (fresh) core_->values.erase(value);
+        throw;
+      }
+      if (r == rref_protocol::received::accepted) {
+        outcome->promise();
+      } else if (fresh) {
+        core_->values.erase(value);
+      }
+      return r;
+    });
+    if (result != rref_protocol::received::accepted) return bad("with an impossible creation");
   }
   return {};
 }
@@ -304,14 +328,16 @@ expected<void> live_rref_service<T>::frame(link& from, incoming_message& m) {
   const std::size_t count = payload.size() / each;
   const bool whole =
       payload.size() == count * each && count != 0 && count <= rref_protocol::messages_per_frame;
-  const bool understood = whole && core_->run([&](auto& b, auto& o) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto what = rref_protocol::decode_message(payload.subspan(i * each, each));
+  std::size_t heeded = 0;
+  const auto heed = [&](auto& b, auto& o) {
+    for (; heeded < count; ++heeded) {
+      const auto what = rref_protocol::decode_message(payload.subspan(heeded * each, each));
       if (!what) return false;
       if (b.frame(from.rank(), *what, o) == rref_protocol::received::refused) return false;
     }
     return true;
-  });
+  };
+  const bool understood = whole && insist([&] { return core_->run(heed); });
   if (understood) return {};
   return tl::unexpected(error(errc::protocol_error, "a reference message that nobody sends",
                               execution::maybe_executed, origin::transport));
@@ -319,7 +345,7 @@ expected<void> live_rref_service<T>::frame(link& from, incoming_message& m) {
 
 template <class T>
 void live_rref_service<T>::down(link& peer, const error&) {
-  core_->run([&](auto& b, auto& o) { b.peer_lost(peer.rank(), o); });
+  insist([&] { core_->run([&](auto& b, auto& o) { b.peer_lost(peer.rank(), o); }); });
 }
 
 }  // namespace weft::detail

@@ -2,6 +2,7 @@
 // Where one coroutine waits until any thread wakes it: for transports without a descriptor.
 #pragma once
 
+#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/ref.hpp>
 
@@ -13,7 +14,6 @@
 #include <asio/dispatch.hpp>
 #include <asio/execution_context.hpp>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
@@ -94,8 +94,8 @@ class parking : public ref_counted {
     auto expected = state::idle;
     if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
   }
-  void post_resume() {
-    asio::post(executor_, [self = ref<parking>(this)] { self->resume(); });
+  void post_resume() noexcept {
+    post_(executor_.context(), [self = ref<parking>(this)] { self->resume(); });
   }
   /// A wake() that comes before this is answered by it: the waiter looks again.
   void resume() {
@@ -119,6 +119,7 @@ class parking : public ref_counted {
   std::atomic<state> now_{state::idle};
   std::atomic<bool> orphaned_{false};
   std::atomic<int> waking_{0};
+  sure_post post_;
   asio::any_completion_handler<void()> handler_;  // touched by the io_context's thread only
 };
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSL-1.0
+// Who waits is woken though there is no memory at all.
+#include "shortage.hpp"
+#include <weft/core/event.hpp>
+#include <weft/core/scope.hpp>
+#include <weft/core/task_group.hpp>
+#include <weft/optim/write_turns.hpp>
+#include <weft/transport/detail/parking.hpp>
+
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/io_context.hpp>
+#include <asio/use_awaitable.hpp>
+#include <doctest/doctest.h>
+
+#include <new>
+#include <vector>
+
+namespace poor_wakes {
+
+using weft::event;
+using weft::ref;
+using weft::testing::shortage;
+
+constexpr long all_of_them = 1000000;
+
+asio::awaitable<void> note_when_set(ref<event> e, int n, std::vector<int>& woken) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+  woken.push_back(n);
+}
+
+TEST_CASE("shortage: an event wakes all who wait, in their order, without memory") {
+  asio::io_context io;
+  const auto e = weft::make_ref<event>();
+  std::vector<int> woken;
+  woken.reserve(4);
+  for (int n = 0; n < 4; ++n) {
+    if (n % 2 == 0) {
+      asio::co_spawn(io, note_when_set(e, n, woken), asio::detached);
+    } else {
+      asio::co_spawn(weft::scoped(io, weft::make_ref<weft::scope>()), note_when_set(e, n, woken),
+                     asio::detached);
+    }
+  }
+  io.poll();
+  {
+    const shortage now(1, all_of_them);
+    e->set();
+    io.restart();
+    io.poll();
+  }
+  CHECK(woken == std::vector<int>{0, 1, 2, 3});
+}
+
+TEST_CASE("shortage: what was woken and never ran goes with its io_context") {
+  std::vector<int> woken;
+  const auto e = weft::make_ref<event>();
+  {
+    asio::io_context io;
+    asio::co_spawn(io, note_when_set(e, 1, woken), asio::detached);
+    io.poll();
+    e->set();
+  }
+  CHECK(woken.empty());
+  CHECK(e->use_count() == 1);  // its coroutine held another
+}
+
+asio::awaitable<void> park(ref<weft::detail::parking> place, int& passed) {
+  co_await place->wait();
+  ++passed;
+}
+
+TEST_CASE("shortage: a parked coroutine is woken without memory") {
+  asio::io_context io;
+  const auto place = weft::make_ref<weft::detail::parking>(io);
+  int passed = 0;
+  asio::co_spawn(io, park(place, passed), asio::detached);
+  io.poll();
+  {
+    const shortage now(1, all_of_them);
+    place->wake();
+    place->wake();
+  }
+  io.restart();
+  io.poll();
+  CHECK(passed == 1);
+}
+
+asio::awaitable<void> wait_for(ref<event> e) {
+  co_await event::async_wait(std::move(e), asio::use_awaitable);
+}
+
+TEST_CASE("shortage: a task group's last child ends it without memory") {
+  asio::io_context io;
+  const auto e = weft::make_ref<event>();
+  bool joined = false;
+  const auto body = [](ref<event> wanted, bool& out) -> asio::awaitable<void> {
+    co_await weft::with_task_group([&wanted](weft::task_group& group) -> asio::awaitable<void> {
+      group.spawn(wait_for(wanted));
+      group.spawn(wait_for(wanted));
+      co_return;
+    });
+    out = true;
+  };
+  asio::co_spawn(io, body(e, joined), asio::detached);
+  io.poll();
+  {
+    const shortage now(1, all_of_them);
+    e->set();
+  }
+  io.restart();
+  io.poll();
+  CHECK(joined);
+}
+
+TEST_CASE("shortage: whoever leaves the queue of writers can leave it again") {
+  int failed = 0;
+  bool struck = true;
+  for (long n = 1; struck && n < 50; ++n) {
+    CAPTURE(n);
+    const int memory = 0;
+    weft::optim::detail::write_turns<int> turns;
+    const auto first = turns.enter({&memory}, 1);
+    const auto second = turns.enter({&memory}, 2);
+    REQUIRE(turns.is_granted(first));
+    REQUIRE_FALSE(turns.is_granted(second));
+    std::vector<int> now;
+    try {
+      const shortage lack(n, 0);
+      now = turns.leave(first);
+      struck = shortage::struck();
+    } catch (const std::bad_alloc&) {
+      ++failed;
+      CHECK_FALSE(turns.is_granted(second));
+      now = turns.leave(first);
+    }
+    CHECK(now == std::vector<int>{2});
+    CHECK(turns.is_granted(second));
+    CHECK(turns.leave(second).empty());
+    CHECK(turns.empty());
+  }
+  CHECK_FALSE(struck);
+  CHECK(failed > 0);
+}
+
+}  // namespace poor_wakes
