@@ -176,7 +176,7 @@ asio::awaitable<void> wait_live(W& w, duration limit, std::shared_ptr<wait_end> 
   }
 }
 
-/// What a wait that is abandoned in this way says.
+/// What a wait that is abandoned in this way says. References call a peer that is gone their owner.
 inline void check_says(cut how, cut_when when, const error& e, got_as_far_as went) {
   INFO("it ended with: ", e.message());
   switch (how) {
@@ -191,8 +191,8 @@ inline void check_says(cut how, cut_when when, const error& e, got_as_far_as wen
     CHECK(e.message().find("worker2") != std::string::npos);
     break;
   case cut::end_of_run:
-    CHECK((e == errc::peer_died || e == errc::worker_failed || e == errc::shutting_down ||
-           e == errc::cancelled));
+    CHECK((e == errc::peer_died || e == errc::rref_owner_died || e == errc::worker_failed ||
+           e == errc::shutting_down || e == errc::cancelled));
     break;
   }
   if (when == cut_when::during) {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+// The waits of references, abandoned: calls of an object that is still being made.
+#include "pure.hpp"
+
+#include <rpc/live_abandoned.hpp>
+
+namespace abandoned_references {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::duration;
+using weft::execution;
+using weft::options;
+using weft::rref;
+using weft::within;
+
+/// What the constructors of one way wait for.
+struct entrance {
+  gate door;
+  std::atomic<int> made{0};
+};
+std::atomic<entrance*> the_entrance{nullptr};
+
+struct late {
+  int value;
+  explicit late(int v) : value((the_entrance.load()->door.pass(), v)) {
+    ++the_entrance.load()->made;
+  }
+  int plain(int x) { return value + x; }
+  asio::awaitable<int> coroutine(int x) { co_return value + x; }
+  weft::light<int> light(int x) { return value + x; }
+};
+/// A CHECK would take what the call throws.
+void check_6(int result) { CHECK(result == 6); }
+
+/// Member `At` makes the object; worker 1 waits for it.
+template <std::uint32_t At>
+class with_object : public live_scene<weft::rref_service> {
+ public:
+  static constexpr bool of_a_link = At == there;
+  /// Its function has not begun; whether the call was heard of, the caller does not know.
+  static constexpr got_as_far_as went{execution::not_executed, execution::maybe_executed};
+  with_object(over how, unsigned io_threads) : live_scene(how, two_at_once(io_threads)) {
+    the_entrance = &entrance_;
+  }
+  ~with_object() { entrance_.door.open(); }
+  void prepare() {
+    on(me(), [this] { object_ = me().peer(At).template make<late>(5); });
+    until("it is being made", [this] { return entrance_.door.arrived() == 1; });
+  }
+  [[nodiscard]] bool waits() { return waiting(all(), At) > 0; }
+  void complete() { entrance_.door.open(); }
+  [[nodiscard]] bool arrives() const { return entrance_.made > 0; }
+  asio::awaitable<void> again() { check_6(co_await object_.template call<&late::plain>(1)); }
+  void check_nothing_left() {
+    until("no call waits for an object", [this] { return waiting(all(), At) == 0; });
+    on(me(), [this] { object_ = {}; });
+    until("no reference is left", [this] {
+      for (std::uint32_t r = 0; r < all().size(); ++r) {
+        if (!rrefs(all(), r).idle()) return false;
+      }
+      return true;
+    });
+  }
+
+ protected:
+  rref<late> object_;
+
+ private:
+  static options two_at_once(unsigned io_threads) {
+    options o = with_io_threads(io_threads);
+    o.pool_threads = 2;
+    return o;
+  }
+  entrance entrance_;
+};
+
+/// Waits for the reply of a member function, which waits for its object.
+template <auto M, std::uint32_t At>
+struct for_object : with_object<At> {
+  using with_object<At>::with_object;
+  asio::awaitable<void> wait(duration limit) {
+    check_6(co_await this->object_.template call<M>(1, within(limit)));
+  }
+};
+using for_plain = for_object<&late::plain, 2>;
+using for_coroutine = for_object<&late::coroutine, 2>;
+using for_light = for_object<&late::light, 2>;
+using for_own_plain = for_object<&late::plain, 1>;
+using for_own_coroutine = for_object<&late::coroutine, 1>;
+
+TEST_CASE_TEMPLATE("abandoned: a call of an object that is being made", W, for_plain, for_coroutine,
+                   for_light, for_own_plain, for_own_coroutine) {
+  abandon_live<W>();
+}
+
+}  // namespace abandoned_references
