@@ -7,7 +7,9 @@
 #include <doctest/doctest.h>
 
 #include <core/manual_clock.hpp>
+#include <functional>
 #include <rpc/bare_worker.hpp>
+#include <utility>
 
 namespace {
 
@@ -51,7 +53,11 @@ class counted_link final : public weft::link {
   void flush_early() noexcept override { flush(); }
   void flush_with_turn() noexcept override { flush(); }
   void flush_late() noexcept override { flush(); }
-  std::size_t waiting() const override { return frames; }
+  std::size_t waiting() const override {
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return frames;
+  }
+  mutable std::function<void()> meanwhile;  // on another thread, as it were
   bool reserve() noexcept override { return true; }
   void unreserve() noexcept override {}
   asio::awaitable<weft::expected<void>> room(weft::time_point) override {
@@ -111,6 +117,19 @@ TEST_CASE("late flush: without company the alarm has it written, once") {
   CHECK(s.alarm.armed == 2);
   s.ring();
   CHECK(s.a->writes == 2);
+}
+
+TEST_CASE(
+    "late flush: an alarm that rings while a turn's end looks is set again for what is left") {
+  scene s;
+  s.a->frames = 1;
+  CHECK(s.late.put_off(s.a));
+  s.a->meanwhile = [&s] { s.ring(); };
+  s.late.settle();
+  CHECK(s.a->writes == 0);
+  CHECK(s.alarm.set);
+  s.ring();
+  CHECK(s.a->writes == 1);
 }
 
 TEST_CASE("late flush: a turn's end writes what the turn sent, also beside what was put off") {

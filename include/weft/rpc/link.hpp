@@ -204,9 +204,10 @@ inline void late_flush::flush() {
 inline bool late_flush::put_off(ref<link> l) {
   if (!alarm_) return false;
   const std::lock_guard lock(mutex_);
-  if (std::find(put_off_.begin(), put_off_.end(), l) != put_off_.end()) return true;
-  put_off_.push_back(std::move(l));
-  any_put_off_.store(true, std::memory_order_relaxed);
+  if (std::find(put_off_.begin(), put_off_.end(), l) == put_off_.end()) {
+    put_off_.push_back(std::move(l));
+    any_put_off_.store(true, std::memory_order_relaxed);
+  }
   arm();
   return true;
 }
@@ -222,6 +223,7 @@ inline void late_flush::forget_written() {
   const std::lock_guard lock(mutex_);
   put_off_.insert(put_off_.end(), looked.begin(), looked.end());
   any_put_off_.store(true, std::memory_order_relaxed);
+  arm();  // it may have rung meanwhile, and found nothing
 }
 inline void late_flush::ring() {
   std::vector<ref<link>> now;
