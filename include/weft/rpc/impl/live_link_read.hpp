@@ -217,13 +217,17 @@ expected<void> live_link<T>::handle(arrived_frame&& came) {
   case frame_kind::autograd: {
     incoming_message m(std::move(f), bounds(), std::move(came.lacking));
     if (auto ok = m.check(); !ok) return ok;
-    expected<void> result = tl::unexpected(
-        error(errc::protocol_error, "a frame of a service that this worker does not have",
-              execution::maybe_executed, origin::transport));
+    expected<void> result;
+    bool owned = false;
     me_.each_service([&](service& s) {
-      if (s.owns(m.header().kind)) result = s.frame(*this, m);
+      if (!s.owns(m.header().kind)) return;
+      owned = true;
+      result = s.frame(*this, m);
     });
-    return result;
+    if (owned) return result;
+    return tl::unexpected(error(errc::protocol_error,
+                                "a frame of a service that this worker does not have",
+                                execution::maybe_executed, origin::transport));
   }
   case frame_kind::hello:
   case frame_kind::welcome:
