@@ -16,7 +16,6 @@ namespace bench {
 namespace served {
 
 asio::awaitable<std::string> keep(std::string text) { co_return text; }
-asio::awaitable<std::string> echo(std::string text) { co_return text; }
 
 class holder {
  public:
@@ -68,7 +67,7 @@ asio::awaitable<void> one_call(weft::worker& me, figures& out) {
   pace times(std::chrono::milliseconds(500));
   while (times.more()) {
     times.begin();
-    const auto back = co_await callee.call<&served::echo>(text);
+    const auto back = co_await callee.call<&served::keep>(text);
     times.end();
     if (back.size() != text.size()) throw std::runtime_error("the value has another size");
   }

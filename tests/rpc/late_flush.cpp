@@ -6,10 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <core/manual_clock.hpp>
-#include <functional>
 #include <rpc/bare_worker.hpp>
-#include <utility>
 
 namespace {
 
@@ -17,17 +16,17 @@ using weft::ref;
 using weft::detail::late_flush;
 using weft::testing::bare_worker;
 
+using std::chrono::microseconds;
+
 struct bell final : weft::detail::flush_alarm {
   bool set = false;
   int armed = 0;
-  void arm() noexcept override {
+  microseconds after{0};
+  void arm(microseconds limit) noexcept override {
     CHECK_FALSE(set);
     set = true;
     ++armed;
-  }
-  void disarm() noexcept override {
-    CHECK(set);
-    set = false;
+    after = limit;
   }
 };
 
@@ -53,11 +52,7 @@ class counted_link final : public weft::link {
   void flush_early() noexcept override { flush(); }
   void flush_with_turn() noexcept override { flush(); }
   void flush_late() noexcept override { flush(); }
-  std::size_t waiting() const override {
-    if (meanwhile) std::exchange(meanwhile, nullptr)();
-    return frames;
-  }
-  mutable std::function<void()> meanwhile;  // on another thread, as it were
+  std::size_t waiting() const override { return frames; }
   bool reserve() noexcept override { return true; }
   void unreserve() noexcept override {}
   asio::awaitable<weft::expected<void>> room(weft::time_point) override {
@@ -90,12 +85,10 @@ TEST_CASE("late flush: what was put off outlasts the turn, and goes with what ot
   CHECK(s.alarm.armed == 1);
   s.late.settle();
   CHECK(s.a->writes == 0);
-  CHECK(s.alarm.set);
   ++s.a->frames;  // one that somebody waits for
   s.a->flush();
   CHECK(s.a->writes == 1);
-  s.late.settle();
-  CHECK_FALSE(s.alarm.set);  // nothing is left to be done
+  s.ring();
   CHECK(s.a->writes == 1);
 }
 
@@ -105,31 +98,15 @@ TEST_CASE("late flush: without company the alarm has it written, once") {
   CHECK(s.late.put_off(s.a));
   CHECK(s.late.put_off(s.b));
   s.b->flush();
-  s.late.settle();
-  CHECK(s.alarm.set);  // for the other
   s.ring();
   CHECK(s.a->writes == 1);
   CHECK(s.b->writes == 1);
-  s.late.settle();
-  CHECK(s.alarm.armed == 1);
+  CHECK_FALSE(s.alarm.set);  // no turn ended since
   s.a->frames = 1;
   CHECK(s.late.put_off(s.a));
   CHECK(s.alarm.armed == 2);
   s.ring();
   CHECK(s.a->writes == 2);
-}
-
-TEST_CASE(
-    "late flush: an alarm that rings while a turn's end looks is set again for what is left") {
-  scene s;
-  s.a->frames = 1;
-  CHECK(s.late.put_off(s.a));
-  s.a->meanwhile = [&s] { s.ring(); };
-  s.late.settle();
-  CHECK(s.a->writes == 0);
-  CHECK(s.alarm.set);
-  s.ring();
-  CHECK(s.a->writes == 1);
 }
 
 TEST_CASE("late flush: a turn's end writes what the turn sent, also beside what was put off") {
@@ -142,10 +119,64 @@ TEST_CASE("late flush: a turn's end writes what the turn sent, also beside what 
   s.late.settle();
   CHECK(s.a->writes == 1);
   CHECK(s.b->writes == 0);
-  CHECK(s.alarm.set);
   s.late.add(s.b);
   s.late.settle();
   CHECK(s.b->writes == 1);
+}
+
+TEST_CASE("late flush: batches within a turn leave the writing to its end") {
+  scene s;
+  s.late.begin_turn();
+  s.a->frames = 1;
+  s.late.add(s.a);
+  s.late.settle();
+  CHECK(s.a->writes == 0);
+  s.late.end_turn();
+  CHECK(s.a->writes == 1);
+}
+
+TEST_CASE("late flush: a turn that goes on is written by the alarm, each time as soon") {
+  scene s;
+  for (int n = 1; n <= 3; ++n) {
+    s.a->frames = 1;
+    s.late.add(s.a);
+    s.late.watch();
+    s.late.watch();
+    CHECK(s.alarm.armed == n);
+    CHECK(s.alarm.after == microseconds(50));
+    s.ring();
+    CHECK(s.a->writes == n);
+    CHECK_FALSE(s.alarm.set);
+  }
+}
+
+TEST_CASE("late flush: while turns end by themselves the alarm rings on, more seldom, then stops") {
+  scene s;
+  const auto short_turn = [&] {
+    s.a->frames = 1;
+    s.late.add(s.a);
+    s.late.watch();
+    s.late.settle();
+  };
+  for (const int limit : {50, 100, 200, 400, 800, 800}) {
+    for (int n = 0; n < 10; ++n) short_turn();
+    CHECK(s.alarm.after == microseconds(limit));
+    s.ring();
+    CHECK(s.alarm.set);
+  }
+  CHECK(s.alarm.armed == 7);  // of sixty turns
+  CHECK(s.a->writes == 60);
+  s.ring();
+  CHECK_FALSE(s.alarm.set);  // no turn ended since
+  short_turn();
+  CHECK(s.alarm.after == microseconds(50));
+  s.a->frames = 1;  // a turn that goes on behind short ones
+  s.late.add(s.a);
+  s.late.watch();
+  s.ring();
+  CHECK(s.a->writes == 61);  // it may have begun just now
+  s.ring();
+  CHECK(s.a->writes == 62);
   CHECK_FALSE(s.alarm.set);
 }
 

@@ -117,13 +117,14 @@ class link : public ref_counted {
   /// Writes what can be written at once, or at the end of this thread's batch.
   virtual void flush() noexcept = 0;
   /// As flush, for a caller that goes on computing: the first frame of a turn is written now, what
-  /// follows within about 50 µs.
+  /// follows, and what joins calls under way, when the turn ends or goes on for long: 50 to 150 µs,
+  /// behind many short turns up to 1.6 ms.
   virtual void flush_early() noexcept = 0;
   /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
-  /// is written, or about 50 µs have passed.
+  /// is written, or that time has passed.
   virtual void flush_with_turn() noexcept = 0;
   /// As flush, for what nobody waits for: written with the next frame that somebody does wait for,
-  /// or after about 50 µs.
+  /// or after that time.
   virtual void flush_late() noexcept = 0;
   /// Frames that wait to be written.
   [[nodiscard]] virtual std::size_t waiting() const = 0;
@@ -206,34 +207,22 @@ inline bool late_flush::put_off(ref<link> l) {
   const std::lock_guard lock(mutex_);
   if (std::find(put_off_.begin(), put_off_.end(), l) == put_off_.end()) {
     put_off_.push_back(std::move(l));
-    any_put_off_.store(true, std::memory_order_relaxed);
   }
   arm();
   return true;
 }
-inline void late_flush::forget_written() {
-  std::vector<ref<link>> looked;
-  {
-    const std::lock_guard lock(mutex_);
-    looked.swap(put_off_);
-    any_put_off_.store(false, std::memory_order_relaxed);
-  }
-  std::erase_if(looked, [](const ref<link>& l) { return l->waiting() == 0; });
-  if (looked.empty()) return;
-  const std::lock_guard lock(mutex_);
-  put_off_.insert(put_off_.end(), looked.begin(), looked.end());
-  any_put_off_.store(true, std::memory_order_relaxed);
-  arm();  // it may have rung meanwhile, and found nothing
-}
 inline void late_flush::ring() {
   std::vector<ref<link>> now;
+  bool on_time = false;
   {
     const std::lock_guard lock(mutex_);
-    armed_ = false;  // what is added later sets the alarm anew
     now.swap(put_off_);
-    any_put_off_.store(false, std::memory_order_relaxed);
+    const std::uint64_t turns = turns_.load(std::memory_order_relaxed);
+    on_time = turns != std::exchange(turns_seen_, turns);
+    armed_ = on_time;  // else what is added later sets it anew
+    if (on_time) alarm_->arm(look_ = std::min(2 * look_, last_look));
   }
-  flush();
+  if (!on_time) flush();  // else the running turn is younger than the last look
   flush_all(now);
 }
 }  // namespace detail

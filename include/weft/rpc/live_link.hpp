@@ -138,13 +138,14 @@ class live_link final : public link, public frame_sink {
   void finish_loss() noexcept;
 
   // reading
-  asio::awaitable<void> read_loop(connection_ptr connection);
-  expected<void> handle_arrived();
   struct arrived_frame {
     frame f;
     std::uint64_t bytes = 0;  // on the wire
     error lacking;            // set: why there is only a part of it
   };
+  asio::awaitable<void> read_loop(connection_ptr connection);
+  expected<void> handle_arrived();
+  expected<void> take_credit(const std::vector<arrived_frame>& batch);
   void room_for_arrived();
   expected<void> handle(arrived_frame&& came);
   void reply_arrived(incoming_message&& m);
@@ -186,8 +187,9 @@ class live_link final : public link, public frame_sink {
   state state_ = state::idle;
   asio::io_context* io_;
   cursor outbox_;
-  bool writing_ = false;         // write_rest is under way
-  const void* dirty_ = nullptr;  // in that list of links to flush
+  bool writing_ = false;  // write_rest is under way
+  std::atomic<const void*> dirty_{
+      nullptr};  // in that list of links to flush; written under the lock
   connection_ptr connection_;
   error reason_;  // why it is down, or why the last try to connect failed
   bool promised_ = false;

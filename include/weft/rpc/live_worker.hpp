@@ -121,6 +121,7 @@ class live_worker final : public worker {
     error lacking;
     ref<invocation> call;
   };
+  void end_turn() noexcept;
   void put_in(handed&& what);
   void drain();
   void accept(connection_ptr connection, asio::io_context& io);
@@ -170,7 +171,8 @@ class live_worker final : public worker {
 
   // The worker's thread:
   std::uint64_t turn_ = 0;
-  bool turn_open_ = false;
+  bool turn_grew_ = false;  // since its end was looked for
+  int turn_rounds_ = 0;
   static constexpr std::size_t most_idle_runners = 256;
   std::vector<ref<coroutine_runner<T>>> idle_runners_;  // coroutines that wait for requests
 

@@ -6,7 +6,10 @@
 
 #include <weft/core/ref.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -17,16 +20,16 @@ class link;
 
 namespace weft::detail {
 
-/// An alarm that any thread may set and clear, at the price of a system call each, and that rings
-/// on a thread that never runs user code for long. Semantic duty: `arm` rings once, about 50 µs
-/// later, unless `disarm` came first.
+/// An alarm that any thread may set, at the price of a system call, and that rings on a thread that
+/// never runs user code for long. Semantic duty: `arm` rings once, about so long after.
 class flush_alarm {
  public:
   virtual ~flush_alarm() = default;
-  virtual void arm() noexcept = 0;
-  virtual void disarm() noexcept = 0;
+  virtual void arm(std::chrono::microseconds after) noexcept = 0;
 };
 
+/// Setting a timer costs as much as a call, so it is not set anew for each turn: it rings on while
+/// turns end in time by themselves, ever more seldom, and stops when there are no more turns.
 class late_flush {
  public:
   /// Without an alarm only the turn's end flushes.
@@ -45,44 +48,49 @@ class late_flush {
   /// The worker's thread: more user code is about to run before the turn ends.
   void watch() noexcept {
     if (!alarm_ || !some_.load(std::memory_order_relaxed)) return;
+    // If it is set now, it rings behind what was added before, or it would be seen to be clear.
+    if (armed_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
     if (!dirty_.empty()) arm();
   }
-  /// The worker's thread, at the end of a turn. What was put off stays so, unless it went with what
-  /// others wrote.
+  /// The worker's thread: until `end_turn`, batches within the turn write nothing by themselves.
+  void begin_turn() noexcept { in_turn_ = true; }
+  [[nodiscard]] bool in_turn() const noexcept { return in_turn_; }
+  void end_turn() {
+    in_turn_ = false;
+    settle();
+  }
+  /// The worker's thread, at the end of a batch, or of a turn. What was put off stays so.
   void settle() {
-    const bool put_off = any_put_off_.load(std::memory_order_relaxed);
-    if (some_.load(std::memory_order_relaxed)) {
-      flush();
-    } else if (!put_off) {
-      return;
-    }
-    if (put_off) forget_written();
-    const std::lock_guard lock(mutex_);
-    if (!armed_ || !dirty_.empty() || !put_off_.empty()) return;
-    armed_ = false;
-    alarm_->disarm();
+    if (in_turn_) return;
+    turns_.fetch_add(1, std::memory_order_relaxed);
+    if (some_.load(std::memory_order_relaxed)) flush();
   }
   /// The alarm's thread.
   void ring();
 
  private:
+  static constexpr std::chrono::microseconds first_look{50};
+  static constexpr std::chrono::microseconds last_look{800};
+
   void flush();
-  void forget_written();
   static void flush_all(std::vector<ref<link>>& links);
   /// Under the lock.
   void arm() noexcept {
-    if (!std::exchange(armed_, true)) alarm_->arm();
+    if (!armed_.exchange(true)) alarm_->arm(look_ = first_look);
   }
 
   flush_alarm* const alarm_;
-  std::mutex mutex_;  // guards the next group, and the alarm; links are told nothing under it
+  bool in_turn_ = false;  // worker's thread
+  std::mutex mutex_;      // guards the next group, and the alarm; links are told nothing under it
   std::vector<ref<link>> dirty_;
   std::vector<ref<link>> spare_;
   std::vector<ref<link>> put_off_;
-  bool armed_ = false;
-  std::atomic<bool> some_{false};         // in dirty_
-  std::atomic<bool> any_put_off_{false};  // in put_off_
+  std::atomic<bool> armed_{false};
+  std::chrono::microseconds look_ = first_look;  // after which the alarm rings
+  std::uint64_t turns_seen_ = 0;                 // when it rang
+  std::atomic<std::uint64_t> turns_{0};          // that ended
+  std::atomic<bool> some_{false};                // in dirty_
 };
 
 }  // namespace weft::detail

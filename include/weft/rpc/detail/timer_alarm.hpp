@@ -22,26 +22,22 @@ namespace weft::detail {
 
 class timer_alarm final : public flush_alarm {
  public:
-  static constexpr std::chrono::microseconds patience{50};
-
   /// `ring` runs on that io_context. Throws std::system_error without a descriptor.
   timer_alarm(asio::io_context& io, std::function<void()> ring)
       : timer_(io, made()), ring_(std::move(ring)) {
     wait();
   }
-  void arm() noexcept override { set(patience); }
-  void disarm() noexcept override { set({}); }
+  void arm(std::chrono::microseconds after) noexcept override {
+    itimerspec when{};
+    when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
+    ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
+  }
 
  private:
   static int made() {
     const int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (fd < 0) throw std::system_error(errno, std::generic_category(), "weft: a timer");
     return fd;
-  }
-  void set(std::chrono::microseconds after) noexcept {
-    itimerspec when{};
-    when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
-    ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
   }
   void wait() {
     timer_.async_wait(asio::posix::stream_descriptor::wait_read, [this](std::error_code ec) {

@@ -101,8 +101,10 @@ bool live_link<T>::append(frame&& f) {
 template <class T>
 void live_link<T>::flush() noexcept {
   if (cork* cork = cork::current) {
+    // Another thread's list may stay longer than this one. What was pushed before, under the lock,
+    // is seen by whoever resets this.
+    if (dirty_.load(std::memory_order_relaxed) == cork->key()) return;
     std::unique_lock lock(mutex_);
-    if (dirty_ == cork->key()) return;  // another thread's list may stay longer than this one
     try {
       cork->add(ref<link>(this));
       dirty_ = cork->key();
@@ -120,7 +122,8 @@ void live_link<T>::flush() noexcept {
 template <class T>
 void live_link<T>::flush_early() noexcept {
   if (!me_.on_thread()) return flush();
-  if (turn_ == me_.turn()) return flush_with_turn();  // wrote already
+  // The turn wrote already, or the peer is at work for this worker and will not be idle meanwhile.
+  if (turn_ == me_.turn() || slots_.waiting() > 0) return flush_with_turn();
   turn_ = me_.turn();
   std::unique_lock lock(mutex_);
   if (dirty_ != &me_.late()) dirty_ = nullptr;

@@ -138,6 +138,7 @@ expected<void> live_link<T>::handle_arrived() {
   batch.swap(arrived_);
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
+  if (auto honest = take_credit(batch); !honest) return honest;
   // Requests that came together with their own cancellation are not begun.
   insist([&] {
     cancelled_.clear();
@@ -158,6 +159,26 @@ expected<void> live_link<T>::handle_arrived() {
   }
   batch.clear();
   if (arrived_.empty()) arrived_.swap(batch);  // keep the allocation
+  return {};
+}
+
+/// What the frames of a batch free of the peer's window.
+template <class T>
+expected<void> live_link<T>::take_credit(const std::vector<arrived_frame>& batch) {
+  const auto gives = [](frame_kind k) { return is_answer(k) || k == frame_kind::window; };
+  const auto gives_some = [&](const arrived_frame& a) { return gives(a.f.header.kind); };
+  if (std::none_of(batch.begin(), batch.end(), gives_some)) return {};
+  const std::lock_guard lock(mutex_);
+  for (const arrived_frame& a : batch) {
+    const frame_header& h = a.f.header;
+    if (!gives(h.kind)) continue;
+    if (!window_.credited(h.function)) {
+      return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
+                                  execution::maybe_executed, origin::transport));
+    }
+    if (h.kind == frame_kind::window && h.function == 0) granted_.starved();
+  }
+  if (!line_.empty() && has_room()) wake_line();
   return {};
 }
 
@@ -182,26 +203,11 @@ expected<void> live_link<T>::handle(arrived_frame&& came) {
   switch (f.header.kind) {
   case frame_kind::request:
     return handle_request(std::move(came));
+  case frame_kind::window:
+    if (f.header.function == 0) give_credit();
+    return {};
   case frame_kind::reply:
   case frame_kind::failure:
-  case frame_kind::window: {
-    bool honest = true;
-    {
-      const std::lock_guard lock(mutex_);
-      honest = window_.credited(f.header.function);
-      if (f.header.kind == frame_kind::window && f.header.function == 0) granted_.starved();
-      if (!line_.empty() && has_room()) wake_line();
-    }
-    if (!honest) {
-      return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
-                                  execution::maybe_executed, origin::transport));
-    }
-    if (f.header.kind == frame_kind::window) {
-      if (f.header.function == 0) give_credit();
-      return {};
-    }
-    [[fallthrough]];
-  }
   case frame_kind::cancel:
   case frame_kind::control:
     if (on_worker_thread_) {

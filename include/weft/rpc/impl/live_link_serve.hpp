@@ -22,13 +22,10 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
   me_.served.fetch_add(1, std::memory_order_relaxed);
   const frame_header of = came.f.header;
   const std::uint64_t cost = request_cost(came.bytes);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!granted_.arrived(cost)) {
-      return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
-                                  execution::maybe_executed, origin::transport));
-    }
-  }
+  const auto too_much = [] {
+    return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
+                                execution::maybe_executed, origin::transport));
+  };
   ref<invocation> call;
   // Until services have heard all that it says, it cannot be refused alone: they count.
   bool told = !must_arrive(of);
@@ -38,7 +35,13 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
                                             came.lacking, rank_, name()));
     };
     call = told ? make() : insist(make);
-    call->cost = cost;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!granted_.arrived(cost)) return too_much();
+      call->cost = cost;
+      served_.add(*call);
+      call->served = true;
+    }
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
@@ -55,11 +58,6 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
       call->autograd = std::move(setup->autograd);
       call->mode = std::move(setup->mode);
       call->failure = std::move(setup->refused);
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      served_.add(*call);
-      call->served = true;
     }
     if (const auto found = me_.functions().find(header.function, header.signature)) {
       call->function = *found;
@@ -79,6 +77,7 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     } else {
       requests.finished.fetch_add(1);
       const std::lock_guard lock(mutex_);
+      if (!granted_.arrived(cost)) return too_much();
       granted_.begun(cost);
     }
     refuse_request(of.call, of.flags, why);

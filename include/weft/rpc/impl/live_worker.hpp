@@ -115,14 +115,24 @@ void live_worker<T>::drain() {
 
 template <class T>
 std::uint64_t live_worker<T>::turn() noexcept {
-  if (turn_open_) return turn_;
+  turn_grew_ = true;
+  if (late_.in_turn()) return turn_;
   ++turn_;
-  turn_open_ = true;
-  end_turn_(env_.context, [this] {
-    turn_open_ = false;
-    late_.settle();
-  });
+  late_.begin_turn();
+  turn_rounds_ = 0;
+  end_turn();
   return turn_;
+}
+
+/// A turn of the loop is all that runs while each round of its ready handlers sends more: what a
+/// coroutine that finds one result after another sends in answer goes out together.
+template <class T>
+void live_worker<T>::end_turn() noexcept {
+  end_turn_(env_.context, [this] {
+    constexpr int most_rounds = 16;
+    if (std::exchange(turn_grew_, false) && ++turn_rounds_ < most_rounds) return end_turn();
+    late_.end_turn();
+  });
 }
 
 }  // namespace weft::detail
