@@ -256,9 +256,13 @@ template <transport... Transports>
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     return detail::run_threads<life>(std::move(main_), std::move(o));
   } else {
-    if (const auto where = placement_from_environment()) {
-      return detail::run_here<life, Transports...>(*where, std::move(main_), std::move(o));
+    std::optional<placement> where;
+    try {
+      where = placement_from_environment();
+    } catch (const rpc_error& e) {
+      return detail::conclude("run", e.error());
     }
+    if (where) return detail::run_here<life, Transports...>(*where, std::move(main_), std::move(o));
     if (o.workers > 1) {
       launch_options launch;
       launch.workers = o.workers;

@@ -178,6 +178,27 @@ TEST_CASE("timer list: many deadlines in any order") {
   CHECK(std::is_sorted(rang.begin(), rang.end()));
 }
 
+TEST_CASE("time: durations and times beyond the clock's reach are its last ones") {
+  using namespace std::chrono;
+  using weft::bounded;
+  using weft::duration;
+  using weft::later;
+  using weft::time_point;
+  CHECK(bounded(hours::max()) == duration::max());
+  CHECK(bounded(hours::min()) == duration::min());
+  CHECK(bounded(seconds::max()) == duration::max());
+  CHECK(bounded(nanoseconds::max()) == duration::max());
+  CHECK(bounded(std::chrono::duration<double>(1e30)) == duration::max());
+  CHECK(bounded(hours(24 * 365 * 200)) == hours(24 * 365 * 200));
+  CHECK(bounded(1ms) == 1ms);
+  CHECK(bounded(-1ms) == -1ms);
+  const time_point t(1h);
+  CHECK(later(t, 1s) == t + 1s);
+  CHECK(later(t, -1s) == t - 1s);
+  CHECK(later(t, duration::max()) == time_point::max());
+  CHECK(later(time_point::max(), 1ns) == time_point::max());
+}
+
 TEST_CASE("real clock: rings, and not before its time; a cancelled alarm does not") {
   asio::io_context io;
   weft::real_clock time;

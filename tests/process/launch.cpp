@@ -76,6 +76,18 @@ TEST_CASE("launch: a main that throws ends the run with its sentence everywhere"
   CHECK(all_gone(run.pids()));
 }
 
+TEST_CASE("launch: an environment that makes no sense is one sentence") {
+  for (const char* bad : {"RANK=5 WORLD_SIZE=2", "RANK=abc WORLD_SIZE=2"}) {
+    CAPTURE(bad);
+    child run({"bash", "-c", std::string(bad) + " exec " + party + " greet"});
+    CHECK(run.wait() == 1);
+    INFO(run.output());
+    CHECK(run.said("weft: run: invalid argument"));
+    CHECK(run.said("RANK"));
+    CHECK_FALSE(run.said("terminate"));
+  }
+}
+
 TEST_CASE("launch: two workers of one name are refused by name") {
   child run({party, "twins"});
   CHECK(run.wait() == 1);

@@ -353,6 +353,8 @@ TEST_CASE("deadline: long ones arrive as long as they are, and posts have those 
       CHECK(left > wanted - 30);
     }
     CHECK(co_await p.call<&seconds_left>(within(1000 * 24h)) == -1);  // none that the wire can say
+    CHECK(co_await p.call<&seconds_left>(within(std::chrono::nanoseconds::max())) == -1);
+    CHECK(co_await p.call<&seconds_left>(within(std::chrono::hours::max())) == -1);
   });
 }
 

@@ -18,6 +18,20 @@ namespace weft {
 using time_point = std::chrono::steady_clock::time_point;
 using duration = std::chrono::steady_clock::duration;
 
+/// Any duration as weft's, which reaches 292 years: what is longer becomes the longest.
+template <class Rep, class Period>
+[[nodiscard]] constexpr duration bounded(std::chrono::duration<Rep, Period> d) noexcept {
+  using wide = std::chrono::duration<long double>;
+  if (wide(d) >= wide(duration::max())) return duration::max();
+  if (wide(d) <= wide(duration::min())) return duration::min();
+  return std::chrono::duration_cast<duration>(d);
+}
+/// `t` and `d` later, or the last time that there is.
+[[nodiscard]] constexpr time_point later(time_point t, duration d) noexcept {
+  if (d > duration(0) && t > time_point::max() - d) return time_point::max();
+  return t + d;
+}
+
 /// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. All members run on
 /// the thread of the timer's io_context, or while nobody runs it.
 class timer {

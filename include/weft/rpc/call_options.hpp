@@ -13,11 +13,11 @@
 
 namespace weft {
 
-/// `within(2s)`: the call's own deadline, never later than the one it inherits.
+/// `within(2s)`: the call's own deadline instead of the default, never later than the one it
+/// inherits. `within(std::chrono::hours::max())`: none but that.
 struct within {
   template <class Rep, class Period>
-  explicit constexpr within(std::chrono::duration<Rep, Period> d) noexcept
-      : limit(std::chrono::duration_cast<duration>(d)) {}
+  explicit constexpr within(std::chrono::duration<Rep, Period> d) noexcept : limit(bounded(d)) {}
   duration limit;
 };
 

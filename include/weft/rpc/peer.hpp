@@ -45,10 +45,11 @@ class peer {
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;
 
-  /// As `call`, but it is on its way when `start` returns; if other calls to the peer are under
-  /// way or were sent in this turn of the worker's loop, when the turn ends or has lasted for 50 to
-  /// 150 µs (behind many short turns up to 1.6 ms). Any thread. Throws rpc_error too_many_calls while
-  /// the peer's window or the outbox is full; all other errors are the future's.
+  /// As `call`, but it is on its way when `start` returns. If other calls to the peer are under way
+  /// or were sent in this turn of the worker's loop, it leaves when the turn ends, or has lasted
+  /// for 50 to 150 µs (behind many short turns up to 1.6 ms). Any thread. Throws rpc_error
+  /// too_many_calls while the peer's window or the outbox is full; all other errors are the
+  /// future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 

@@ -206,7 +206,7 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
 
 template <class T>
 time_point live_autograd_service<T>::deadline_of(std::optional<duration> limit) const {
-  const time_point own = me_.time().now() + limit.value_or(me_.settings().call_deadline);
+  const time_point own = later(me_.time().now(), limit.value_or(me_.settings().call_deadline));
   const auto here = this_scope();
   return here && here->deadline ? std::min(own, *here->deadline) : own;
 }

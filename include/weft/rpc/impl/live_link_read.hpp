@@ -187,7 +187,7 @@ void live_link<T>::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
   const std::uint64_t seen = progress_;
   const bool partial = partial_;
-  stall_->arm(me_.time().now() + me_.settings().stall_limit, [this, seen, partial] {
+  stall_->arm(later(me_.time().now(), me_.settings().stall_limit), [this, seen, partial] {
     if (partial && partial_ && seen == progress_) {
       lose(sure_error(errc::protocol_error, "the peer began a frame and stopped sending",
                       execution::maybe_executed, origin::transport));

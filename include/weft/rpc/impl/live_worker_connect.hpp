@@ -105,7 +105,7 @@ inline asio::awaitable<void> limited(clock& time, asio::io_context& io, duration
   };
   const auto b = std::make_shared<bound>();
   const auto alarm = time.make_timer(io);
-  alarm->arm(time.now() + limit, [b] {
+  alarm->arm(later(time.now(), limit), [b] {
     b->passed = true;
     b->stop.emit(asio::cancellation_type::terminal);
   });

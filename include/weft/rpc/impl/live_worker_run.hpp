@@ -147,7 +147,7 @@ template <class T>
 void live_worker<T>::expect_everybody() {
   if (members_.size() == 1) return;
   const duration limit = options_.rendezvous_deadline;
-  alarm(greeted_, env_.time.now() + limit, time_to_answer(limit), [this, limit] {
+  alarm(greeted_, later(env_.time.now(), limit), time_to_answer(limit), [this, limit] {
     std::string missing;
     std::optional<std::uint32_t> first;
     for (const ref<live_link<T>>& l : links_) {
@@ -171,10 +171,10 @@ void live_worker<T>::bound_the_end() {
   const duration limit = options_.shutdown_deadline;
   const duration grace = time_to_answer(limit);
   const time_point now = env_.time.now();
-  ends_by_ = now + limit;
+  ends_by_ = later(now, limit);
   if (rank() != 0) {
     // Rank 0 decides; its word comes first.
-    alarm(over_, *ends_by_ + grace, grace, [this, limit] {
+    alarm(over_, later(*ends_by_, grace), grace, [this, limit] {
       act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
                                 in_seconds(limit)));
     });
@@ -273,7 +273,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
   over_.reset();
   // What was cut still has to be told, and what failed still has to end.
   const time_point over = env_.time.now();
-  if (!ends_by_) ends_by_ = over + options_.shutdown_deadline;
+  if (!ends_by_) ends_by_ = later(over, options_.shutdown_deadline);
   const time_point deadline = std::max(*ends_by_, over + std::chrono::seconds(1));
   error result;
   if (const auto& failure = run_.failure()) {
@@ -335,7 +335,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
 template <class T>
 void live_worker<T>::trim_buffers() {
   if (!trim_) trim_ = env_.time.make_timer(env_.context);
-  trim_->arm(env_.time.now() + options_.pool_idle, [this] {
+  trim_->arm(later(env_.time.now(), options_.pool_idle), [this] {
     buffers_.release_idle(env_.time.now().time_since_epoch(), options_.pool_idle);
     trim_buffers();
   });

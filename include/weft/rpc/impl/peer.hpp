@@ -91,7 +91,7 @@ inline timing time_of(const outgoing_call& c) {
   worker& me = c.to->self();
   timing t;
   t.begun = me.time().now();
-  t.deadline = t.begun + c.settings.limit.value_or(me.settings().call_deadline);
+  t.deadline = later(t.begun, c.settings.limit.value_or(me.settings().call_deadline));
   if (current_scope && current_scope->deadline) {
     t.deadline = std::min(t.deadline, *current_scope->deadline);
   }
