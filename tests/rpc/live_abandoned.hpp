@@ -308,13 +308,13 @@ void abandon_live() {
           const auto end = std::make_shared<detail::wait_end>();
           W w(transport, io_threads);
           w.start();
-          w.prepare();
           try {
+            w.prepare();
             detail::abandon(w, how, when, end, alive);
           } catch (const std::exception& e) {
             FAIL_CHECK(e.what());
             w.complete();
-            static_cast<void>(w.finish());
+            static_cast<void>(how == cut::end_of_run ? w.join() : w.finish());
           }
         }
         CHECK(alive.use_count() == 1);

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_worker.hpp: a run, from its mains to its end.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_worker.hpp>
 #include <weft/rpc/live_worker.hpp>
 
@@ -297,6 +298,9 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
                        "the run ended: worker '" + members_.members[who].name + "': " + why);
     // The others are well: calls to them end, but no service may think that they are gone.
     for (const ref<live_link<T>>& l : links_) l->fail_calls(l->rank() == who ? result : ending);
+    for (const auto& s : services_) {
+      if (s) insist([&] { s->fail_waits(ending); });
+    }
     // Whoever waits for a call hears why it failed before it hears that all is over.
     co_await until(soon(), [this] {
       return std::all_of(links_.begin(), links_.end(),
