@@ -55,7 +55,7 @@ namespace autograd::detail {
 /// Who waits for a pass that began here.
 struct pass_waiter : ref_counted {
   ref<event> over = make_ref<event>();
-  std::optional<aborted> failure;  // written before `over` is set, as is the next
+  std::optional<aborted> failure;  // these two under the context's lock, before `over` is set
   error run_ended;
 };
 

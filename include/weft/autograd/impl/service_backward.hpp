@@ -303,14 +303,18 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     throw rpc_error(errc::timed_out, "backward did not end by its deadline",
                     execution::maybe_executed);
   }
-  if (waiter->run_ended) {
-    give_up("the run ended");
-    throw rpc_error(
-        waiter->run_ended.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+  std::optional<autograd::aborted> failure;
+  {
+    const std::lock_guard lock(state->mutex);
+    failure = waiter->failure;
+    // The pass itself goes with the pool and the links, or is told of the culprit before.
+    if (!failure && waiter->run_ended) {
+      throw rpc_error(
+          waiter->run_ended.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+    }
   }
-  if (waiter->failure) {
-    throw failure_of(*state, *waiter->failure,
-                     begun ? execution::maybe_executed : execution::not_sent);
+  if (failure) {
+    throw failure_of(*state, *failure, begun ? execution::maybe_executed : execution::not_sent);
   }
   const std::lock_guard lock(state->mutex);
   if (state->spoiled) throw rpc_error(state->spoiled);

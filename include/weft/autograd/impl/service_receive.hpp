@@ -204,7 +204,6 @@ void live_autograd_service<T>::fail_waits(const error& why) {
         waiter->run_ended = why;
         todo.wake.push_back(waiter->over);
       }
-      context->waiters.clear();
       if (context->pass_over) todo.wake.push_back(std::exchange(context->pass_over, nullptr));
     }
     finish(context, std::move(todo));

@@ -298,14 +298,18 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
                        "the run ended: worker '" + members_.members[who].name + "': " + why);
     // The others are well: calls to them end, but no service may think that they are gone.
     for (const ref<live_link<T>>& l : links_) l->fail_calls(l->rank() == who ? result : ending);
-    for (const auto& s : services_) {
-      if (s) insist([&] { s->fail_waits(ending); });
-    }
     // Whoever waits for a call hears why it failed before it hears that all is over.
     co_await until(soon(), [this] {
       return std::all_of(links_.begin(), links_.end(),
                          [](const ref<live_link<T>>& l) { return l->settled(); });
     });
+    // What a service has heard of the culprit meanwhile says more than this.
+    const error no_more = ending.with([&, w = who](error_detail& d) {
+      if (w != rank()) d.peer = members_.members[w].name;
+    });
+    for (const auto& s : services_) {
+      if (s) insist([&] { s->fail_waits(no_more); });
+    }
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
   } else {
