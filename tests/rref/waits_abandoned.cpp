@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The waits of references, abandoned: calls of an object that is still being made.
+// The waits of references, abandoned: calls and copies of an object that is still being made.
 #include "pure.hpp"
 
 #include <rpc/live_abandoned.hpp>
@@ -9,12 +9,13 @@ namespace abandoned_references {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::duration;
+using weft::errc;
 using weft::execution;
 using weft::options;
 using weft::rref;
 using weft::within;
 
-/// What the constructors of one way wait for.
+/// What the constructors and functions of one way wait for.
 struct entrance {
   gate door;
   std::atomic<int> made{0};
@@ -30,14 +31,30 @@ struct late {
   asio::awaitable<int> coroutine(int x) { co_return value + x; }
   weft::light<int> light(int x) { return value + x; }
 };
+int late_number(int v) {
+  the_entrance.load()->door.pass();
+  ++the_entrance.load()->made;
+  return v;
+}
 /// A CHECK would take what the call throws.
-void check_6(int result) { CHECK(result == 6); }
+void check_is(int wanted, int result) { CHECK(result == wanted); }
+
+/// What is made late, and how.
+struct by_constructor {
+  using made = late;
+  static rref<late> at(const weft::peer& there) { return there.make<late>(5); }
+};
+struct by_function {
+  using made = int;
+  static rref<int> at(const weft::peer& there) { return there.remote<&late_number>(5); }
+};
 
 /// Member `At` makes the object; worker 1 waits for it.
-template <std::uint32_t At>
+template <class How, std::uint32_t At>
 class with_object : public live_scene<weft::rref_service> {
  public:
   static constexpr bool of_a_link = At == there;
+  static constexpr errc lost = errc::rref_owner_died;
   /// Its function has not begun; whether the call was heard of, the caller does not know.
   static constexpr got_as_far_as went{execution::not_executed, execution::maybe_executed};
   with_object(over how, unsigned io_threads) : live_scene(how, two_at_once(io_threads)) {
@@ -45,13 +62,12 @@ class with_object : public live_scene<weft::rref_service> {
   }
   ~with_object() { entrance_.door.open(); }
   void prepare() {
-    on(me(), [this] { object_ = me().peer(At).template make<late>(5); });
+    on(me(), [this] { object_ = How::at(me().peer(At)); });
     until("it is being made", [this] { return entrance_.door.arrived() == 1; });
   }
   [[nodiscard]] bool waits() { return waiting(all(), At) > 0; }
   void complete() { entrance_.door.open(); }
   [[nodiscard]] bool arrives() const { return entrance_.made > 0; }
-  asio::awaitable<void> again() { check_6(co_await object_.template call<&late::plain>(1)); }
   void check_nothing_left() {
     until("no call waits for an object", [this] { return waiting(all(), At) == 0; });
     on(me(), [this] { object_ = {}; });
@@ -64,7 +80,7 @@ class with_object : public live_scene<weft::rref_service> {
   }
 
  protected:
-  rref<late> object_;
+  rref<typename How::made> object_;
 
  private:
   static options two_at_once(unsigned io_threads) {
@@ -77,10 +93,13 @@ class with_object : public live_scene<weft::rref_service> {
 
 /// Waits for the reply of a member function, which waits for its object.
 template <auto M, std::uint32_t At>
-struct for_object : with_object<At> {
-  using with_object<At>::with_object;
+struct for_object : with_object<by_constructor, At> {
+  using with_object<by_constructor, At>::with_object;
   asio::awaitable<void> wait(duration limit) {
-    check_6(co_await this->object_.template call<M>(1, within(limit)));
+    check_is(6, co_await this->object_.template call<M>(1, within(limit)));
+  }
+  asio::awaitable<void> again() {
+    check_is(6, co_await this->object_.template call<&late::plain>(1));
   }
 };
 using for_plain = for_object<&late::plain, 2>;
@@ -89,8 +108,22 @@ using for_light = for_object<&late::light, 2>;
 using for_own_plain = for_object<&late::plain, 1>;
 using for_own_coroutine = for_object<&late::coroutine, 1>;
 
+/// Waits for a copy of what a function returns.
+template <std::uint32_t At>
+struct for_copy : with_object<by_function, At> {
+  using with_object<by_function, At>::with_object;
+  asio::awaitable<void> wait(duration limit) {
+    check_is(5, co_await this->object_.to_here(within(limit)));
+  }
+  asio::awaitable<void> again() { check_is(5, co_await this->object_.to_here()); }
+};
+
 TEST_CASE_TEMPLATE("abandoned: a call of an object that is being made", W, for_plain, for_coroutine,
                    for_light, for_own_plain, for_own_coroutine) {
+  abandon_live<W>();
+}
+TEST_CASE_TEMPLATE("abandoned: a copy of an object that is being made", W, for_copy<2>,
+                   for_copy<1>) {
   abandon_live<W>();
 }
 

@@ -47,8 +47,8 @@ class context {
   /// Values of parameters may be newer than in forward if others train them meanwhile (Hogwild).
   /// Throws rpc_error: invalid_argument (a root without grad, not a real scalar, a tensor of
   /// another context, ...), autograd_pass_aborted (names the worker and its error; nothing is
-  /// visible), peer_died (a worker that takes part was lost), timed_out, cancelled,
-  /// autograd_context_gone.
+  /// visible), peer_died (a worker that takes part was lost, or the run failed: its `ran()` is
+  /// not_sent if nobody has heard of the pass), timed_out, cancelled, autograd_context_gone.
   [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
                                                backward_options how = {}) const {
     return me_->use<autograd_service>().backward(state_, std::move(roots), std::move(how.gradients),
@@ -61,7 +61,8 @@ class context {
   /// The gradients of this worker's leaves so far: `find(variable)` is undefined where there is
   /// none. Nothing else lies in a gradient's memory, so it may be changed in place (clipped, say);
   /// a later pass may add to the same tensors in place. Waits for passes of other workers
-  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out,
+  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out, cancelled,
+  /// peer_died (the run failed),
   /// autograd_pass_aborted (a pass succeeded and could not be added up here, for lack of memory).
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return me_->use<autograd_service>().gradients(state_);

@@ -55,7 +55,8 @@ namespace autograd::detail {
 /// Who waits for a pass that began here.
 struct pass_waiter : ref_counted {
   ref<event> over = make_ref<event>();
-  std::optional<aborted> failure;  // written before `over` is set
+  std::optional<aborted> failure;  // these two under the context's lock, before `over` is set
+  error run_ended;
 };
 
 /// One context on one worker.
@@ -68,8 +69,9 @@ struct context_state final : ref_counted {
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
-  error gone;     ///< autograd_context_gone and why, once it is released
-  error spoiled;  ///< why a pass that succeeded could not be added to the gradients
+  error gone;       ///< autograd_context_gone and why, once it is released
+  error spoiled;    ///< why a pass that succeeded could not be added to the gradients
+  error run_ended;  ///< why nobody waits here any more, once the run has failed
   message_id last_message = 0;
   std::uint32_t last_pass = 0;
   send_table sends;
@@ -133,7 +135,8 @@ class autograd_service : public service {
                                                        std::optional<duration> limit) = 0;
   /// The gradients of this worker's leaves, with those of every pass whose `backward` has returned
   /// before the caller was told so: waits for passes that ran here until their outcome is known.
-  /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline.
+  /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline;
+  /// cancelled; what ended the run.
   [[nodiscard]] virtual asio::awaitable<autograd::gradient_map>
   gradients(ref<context_state> state) = 0;
   /// The context of the running coroutine or function, if any; it may be released meanwhile.
@@ -184,6 +187,7 @@ class live_autograd_service final : public autograd_service {
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
   void down(link& peer, const error& reason) override;
+  void fail_waits(const error& why) override;
   [[nodiscard]] std::optional<std::string> in_words(const std::exception& e) const override {
     return words_of(e);
   }
@@ -244,7 +248,8 @@ class live_autograd_service final : public autograd_service {
   void finish(const ref<context_state>& c, after todo);
   void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass);
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
-  [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why) const;
+  [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
+                                     execution if_lost) const;
 
   worker& me_;
   mutable std::mutex mutex_;  // guards the next group
@@ -252,6 +257,7 @@ class live_autograd_service final : public autograd_service {
   std::map<autograd::context_id, ref<context_state>> contexts_;
   std::map<std::uint32_t, std::size_t> brought_;  // how many of them, by peer
   autograd::released_contexts released_;          // those of other creators
+  error run_ended_;                               // set in contexts that are made after it
   std::atomic<std::uint64_t> frames_{0};
 };
 

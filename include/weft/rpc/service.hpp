@@ -67,6 +67,8 @@ class service {
   virtual void down(link& peer, const error& reason) {
     static_cast<void>(peer), static_cast<void>(reason);
   }
+  /// The run has failed: whoever waits for something here, or will, is told why. Worker's thread.
+  virtual void fail_waits(const error& why) { static_cast<void>(why); }
   /// An exception in words, for whom it is sent to; nothing if `what()` will do.
   [[nodiscard]] virtual std::optional<std::string> in_words(const std::exception& e) const {
     static_cast<void>(e);

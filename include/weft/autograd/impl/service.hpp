@@ -53,6 +53,7 @@ ref<autograd_service::context_state> live_autograd_service<T>::open() {
   const std::lock_guard lock(mutex_);
   const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
   auto state = make_ref<context_state>(id, me_.rank(), me_.rank());
+  state->run_ended = run_ended_;
   contexts_.emplace(id, state);
   return state;
 }
@@ -96,6 +97,7 @@ auto live_autograd_service<T>::join(autograd::context_id id, std::uint32_t from)
                       "'");
   }
   auto state = make_ref<context_state>(id, creator, from);
+  state->run_ended = run_ended_;
   contexts_.emplace(id, state);
   ++brought;
   return joining{std::move(state), {}};

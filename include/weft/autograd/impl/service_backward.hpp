@@ -212,8 +212,8 @@ time_point live_autograd_service<T>::deadline_of(std::optional<duration> limit) 
 }
 
 template <class T>
-rpc_error live_autograd_service<T>::failure_of(const context_state& c,
-                                               const autograd::aborted& why) const {
+rpc_error live_autograd_service<T>::failure_of(const context_state& c, const autograd::aborted& why,
+                                               execution if_lost) const {
   const std::string& who = name_of(why.origin);
   std::string text = "backward on worker '" + who + "': " + why.text;
   if (why.origin == me_.rank() && why.reason == autograd::abort_reason::refused) {
@@ -221,15 +221,15 @@ rpc_error live_autograd_service<T>::failure_of(const context_state& c,
     if (c.released) return rpc_error(c.gone);
   }
   errc code = errc::autograd_pass_aborted;
+  execution ran = execution::executed;
   if (why.reason == autograd::abort_reason::lost) {
     text = "worker '" + who + "' was lost in backward";
     code = errc::peer_died;
+    ran = if_lost;
   } else if (why.reason == autograd::abort_reason::misused) {
     code = errc::invalid_argument;
   }
-  return rpc_error(error(code, std::move(text), execution::executed).with([&](error_detail& d) {
-    d.peer = who;
-  }));
+  return rpc_error(error(code, std::move(text), ran).with([&](error_detail& d) { d.peer = who; }));
 }
 
 template <class T>
@@ -248,9 +248,13 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   const auto waiter = make_ref<autograd::detail::pass_waiter>();
   std::shared_ptr<autograd::local_pass> pass;
   after todo;
+  bool begun = false;  // others may have heard of it, or nodes run
   {
     const std::lock_guard lock(state->mutex);
     if (state->released) throw rpc_error(state->gone);
+    if (state->run_ended) {
+      throw rpc_error(state->run_ended.with([](error_detail& d) { d.ran = execution::not_sent; }));
+    }
     if (state->passes.size() >= most_passes) {
       throw rpc_error(errc::too_many_calls, std::to_string(most_passes) +
                                                 " passes are under way in this autograd context");
@@ -261,6 +265,7 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     state->waiters.emplace(id, waiter);
     state->passes.emplace(id, pass);
     step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
+    begun = !todo.flush.empty() || !todo.run.empty();
   }
   finish(state, std::move(todo));
 
@@ -298,7 +303,19 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     throw rpc_error(errc::timed_out, "backward did not end by its deadline",
                     execution::maybe_executed);
   }
-  if (waiter->failure) throw failure_of(*state, *waiter->failure);
+  std::optional<autograd::aborted> failure;
+  {
+    const std::lock_guard lock(state->mutex);
+    failure = waiter->failure;
+    // The pass itself goes with the pool and the links, or is told of the culprit before.
+    if (!failure && waiter->run_ended) {
+      throw rpc_error(
+          waiter->run_ended.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
+    }
+  }
+  if (failure) {
+    throw failure_of(*state, *failure, begun ? execution::maybe_executed : execution::not_sent);
+  }
   const std::lock_guard lock(state->mutex);
   if (state->spoiled) throw rpc_error(state->spoiled);
 }
@@ -314,6 +331,7 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
       const std::lock_guard lock(state->mutex);
       state->check();
       if (!state->settling()) co_return state->gradients;
+      if (state->run_ended) throw rpc_error(state->run_ended);
       if (!state->pass_over) state->pass_over = make_ref<event>();
       over = state->pass_over;
     }
@@ -328,7 +346,12 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
       }
       over->set();  // the others that wait look again
     });
-    co_await event::async_wait(over, asio::use_awaitable);
+    try {
+      co_await event::async_wait(over, asio::use_awaitable);
+    } catch (const std::system_error&) {
+      throw rpc_error(errc::cancelled, "waiting for gradients was cancelled",
+                      execution::not_executed);
+    }
   }
 }
 

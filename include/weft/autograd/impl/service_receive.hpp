@@ -187,6 +187,30 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
 }
 
 template <class T>
+void live_autograd_service<T>::fail_waits(const error& why) {
+  std::map<autograd::context_id, ref<context_state>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    run_ended_ = why;
+    all = contexts_;
+  }
+  for (const auto& [id, context] : all) {
+    after todo;
+    {
+      const std::lock_guard lock(context->mutex);
+      context->run_ended = why;
+      todo.wake.reserve(context->waiters.size() + 1);
+      for (const auto& [pass, waiter] : context->waiters) {
+        waiter->run_ended = why;
+        todo.wake.push_back(waiter->over);
+      }
+      if (context->pass_over) todo.wake.push_back(std::exchange(context->pass_over, nullptr));
+    }
+    finish(context, std::move(todo));
+  }
+}
+
+template <class T>
 void live_autograd_service<T>::down(link& peer, const error&) {
   std::map<autograd::context_id, ref<context_state>> all;
   {

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_worker.hpp: a run, from its mains to its end.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_worker.hpp>
 #include <weft/rpc/live_worker.hpp>
 
@@ -302,6 +303,13 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       return std::all_of(links_.begin(), links_.end(),
                          [](const ref<live_link<T>>& l) { return l->settled(); });
     });
+    // What a service has heard of the culprit meanwhile says more than this.
+    const error no_more = ending.with([&, w = who](error_detail& d) {
+      if (w != rank()) d.peer = members_.members[w].name;
+    });
+    for (const auto& s : services_) {
+      if (s) insist([&] { s->fail_waits(no_more); });
+    }
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
   } else {
