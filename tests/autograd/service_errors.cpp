@@ -312,7 +312,9 @@ TEST_CASE("autograd errors: an initiator hears of the loss of a worker that it h
     fragile_door door;
     far_loss::ready = false;
     far_loss::waiter = nullptr;
-    workers all(4, how, with_io_threads(1));
+    weft::options o = with_io_threads(1);
+    o.shutdown_deadline = std::chrono::milliseconds(500);  // the door stays closed until then
+    workers all(4, how, o);
     static_cast<void>(all.run([&](workers&, worker& me) -> asio::awaitable<void> {
       auto training = me.peer(1).start<&train_without_link>();
       // Worker 3 is in the midst of its node; worker 2 has done its part.
