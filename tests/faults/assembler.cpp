@@ -90,7 +90,9 @@ TEST_CASE("shortage: of a frame that goes by, its sections are kept wherever mem
   const auto poor = wire(std::move(m).finish(h));
   const auto small = wire(weft::conformance::make_frame(9, 30, {}));
   int with_head = 0, with_sections = 0, with_header = 0;
-  for (const long further : {0L, 1L}) {
+  // Short ones are waited out where sections would be lost; these two last longer than one wait, and
+  // longer than two.
+  for (const long further : {0L, 1L, 170L, 400L}) {
     for (const std::size_t step : {900u, 5000u, 70'000u, 1'000'000u}) {
       bool struck = true;
       for (long n = 1; struck && n < 200; ++n) {
