@@ -89,7 +89,7 @@ template <class = void>
 /// Ends the process while threads that do not end still use everything. What was printed is written
 /// out, unless such a thread holds the stream.
 [[noreturn]] inline void leave(int status) {
-  static_cast<void>(ends_within(std::chrono::seconds(1), [] {
+  static_cast<void>(ends_by(std::chrono::steady_clock::now() + std::chrono::seconds(1), [] {
     std::cout.flush();
     std::clog.flush();
     std::fflush(nullptr);
@@ -217,8 +217,9 @@ template <class Life>
   // thread does not return from a handler, is left behind.
   std::unique_lock lock(runs->mutex);
   runs->changed.wait(lock, [&] { return runs->ended > 0; });
-  const duration patience = o.shutdown_deadline + std::chrono::seconds(10);
-  runs->changed.wait_for(lock, patience, [&] { return runs->ended == size; });
+  const time_point patience =
+      later(later(std::chrono::steady_clock::now(), o.shutdown_deadline), std::chrono::seconds(10));
+  runs->changed.wait_until(lock, patience, [&] { return runs->ended == size; });
   const std::vector<std::optional<int>> status = runs->status;
   lock.unlock();
   int worst = 0;

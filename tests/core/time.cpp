@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <core/loop.hpp>
 #include <core/manual_clock.hpp>
 #include <cstddef>
@@ -190,6 +191,9 @@ TEST_CASE("time: durations and times beyond the clock's reach are its last ones"
   CHECK(bounded(nanoseconds::max()) == duration::max());
   CHECK(bounded(std::chrono::duration<double>(1e30)) == duration::max());
   CHECK(bounded(hours(24 * 365 * 200)) == hours(24 * 365 * 200));
+  CHECK(bounded(std::chrono::duration<float>(9.2233720e9f)) <= duration::max());
+  CHECK(bounded(std::chrono::duration<double>(std::nan(""))) == duration::max());
+  CHECK(bounded(std::chrono::duration<double>(0.25)) == 250ms);
   CHECK(bounded(1ms) == 1ms);
   CHECK(bounded(-1ms) == -1ms);
   const time_point t(1h);

@@ -5,6 +5,7 @@
 #include <asio/thread_pool.hpp>
 
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <rpc/live_abandoned.hpp>
@@ -110,7 +111,15 @@ using for_plain = for_reply<&pass>;
 /// The same, awaited on a thread that is no worker's.
 struct for_reply_elsewhere : for_reply<&pass_later> {
   using for_reply::for_reply;
-  ~for_reply_elsewhere() { pool.join(); }
+  /// What hops to a worker that has ended waits in its io_context, which nobody runs any more.
+  ~for_reply_elsewhere() {
+    const auto joined = std::async(std::launch::async, [this] { pool.join(); });
+    // bounded: by the watchdog
+    while (joined.wait_for(1ms) != std::future_status::ready) {
+      me().context().restart();
+      me().context().poll();
+    }
+  }
   asio::awaitable<void> wait(duration limit) {
     return asio::co_spawn(pool, for_reply::wait(limit), asio::use_awaitable);
   }

@@ -198,6 +198,7 @@ class live_autograd_service final : public autograd_service {
     std::uint32_t to = 0;
     autograd::pass_id pass;
     std::string text;
+    bool initiator_too = true;  ///< false: the pass goes on here; whoever believes it, tells it
   };
   /// What a step leaves to be done without the lock.
   struct after {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -22,9 +23,14 @@ using duration = std::chrono::steady_clock::duration;
 template <class Rep, class Period>
 [[nodiscard]] constexpr duration bounded(std::chrono::duration<Rep, Period> d) noexcept {
   using wide = std::chrono::duration<long double>;
-  if (wide(d) >= wide(duration::max())) return duration::max();
-  if (wide(d) <= wide(duration::min())) return duration::min();
-  return std::chrono::duration_cast<duration>(d);
+  constexpr wide most = wide(duration::max()) - wide(1);  // no rounding leads beyond
+  if (wide(d) <= -most) return duration::min();
+  if (!(wide(d) < most)) return duration::max();
+  if constexpr (std::is_floating_point_v<Rep>) {
+    return std::chrono::duration_cast<duration>(wide(d));
+  } else {
+    return std::chrono::duration_cast<duration>(d);
+  }
 }
 /// `t` and `d` later, or the last time that there is.
 [[nodiscard]] constexpr time_point later(time_point t, duration d) noexcept {

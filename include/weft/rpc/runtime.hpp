@@ -92,9 +92,10 @@ class runtime {
       p.run_context();
     }
     const time_point now = p.clock.now();
-    const time_point until = std::max(p.me->ends_by().value_or(now + p.settings.shutdown_deadline),
-                                      now + std::chrono::milliseconds(100));
-    if (!detail::ends_within(until - now, [&p] { p.stop_threads(); })) {
+    const time_point until =
+        std::max(p.me->ends_by().value_or(later(now, p.settings.shutdown_deadline)),
+                 now + std::chrono::milliseconds(100));
+    if (!detail::ends_by(until, [&p] { p.stop_threads(); })) {
       left_behind_ = true;
       result = blame_what_runs(result);
     }

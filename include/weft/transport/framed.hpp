@@ -183,11 +183,11 @@ asio::awaitable<void> framed<Stream>::read_into(frame_sink* sink) {
     expected<std::size_t> delivered = 0;
     try {
       delivered = s.assembler.arrived(count, *sink);
+      if (!delivered) throw rpc_error(std::move(delivered).error());
     } catch (const std::bad_alloc&) {  // what came is lost: whoever reads again must hear of it
       end(status::closed);
       throw;
     }
-    if (!delivered) throw rpc_error(std::move(delivered).error());
     if (*delivered > 0) co_return;
   }
 }

@@ -57,7 +57,9 @@ template <class T>
 void live_autograd_service<T>::refuse(const refusal& what) {
   const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, what.text};
   const auto bytes = autograd::encode({what.pass, no});
-  for (const std::uint32_t to : std::set{what.to, what.pass.initiator}) {
+  std::set<std::uint32_t> all{what.to};
+  if (what.initiator_too) all.insert(what.pass.initiator);
+  for (const std::uint32_t to : all) {
     if (to != me_.rank() && !queue(to, bytes, {})) me_.to(to).flush();
   }
 }
@@ -105,7 +107,7 @@ void live_autograd_service<T>::act(context_state& c,
       wake(std::nullopt);
     } else if (auto* v = std::get_if<autograd::violation>(&out[i])) {
       if (v->on == autograd::blame::somebody) {
-        todo.refusals.push_back({v->from, id, std::move(v->text)});
+        todo.refusals.push_back({v->from, id, std::move(v->text), false});
       } else if (!todo.violation) {
         todo.violation = std::move(*v);
       }

@@ -105,7 +105,9 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
         return {};
       }
       step(*context, *pass, todo, [&] {
-        if (!lacking) return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
+        if (!lacking || !std::holds_alternative<autograd::grad_message>(what.body)) {
+          return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
+        }
         return (*pass)->give_up(autograd::abort_reason::failed,
                                 "gradients from worker '" + from.name() +
                                     "' did not fit: " + lacking.detail().text);

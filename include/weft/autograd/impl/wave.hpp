@@ -383,7 +383,8 @@ inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& ou
   for (const auto& asked : asked_) tell.insert(asked.first);
   for (const auto& asking : asked_by_) tell.insert(asking.first);
   tell.erase(self_);
-  tell.erase(heard_from);
+  // Who refuses a part of a pass may itself be in it, and goes on until it hears this.
+  if (why.reason != abort_reason::refused) tell.erase(heard_from);
   for (worker_rank w : tell) send(w, why, out);
   out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
 }

@@ -16,9 +16,9 @@
 
 namespace weft::detail {
 
-/// Runs `work`, which throws nothing, on a thread of its own and waits that long for it. False: it
-/// goes on, and with it the thread, which may use what `work` refers to for ever.
-[[nodiscard]] inline bool ends_within(duration patience, std::function<void()> work) {
+/// Runs `work`, which throws nothing, on a thread of its own and waits until then. False: it goes
+/// on, and with it the thread, which may use what `work` refers to for ever.
+[[nodiscard]] inline bool ends_by(time_point when, std::function<void()> work) {
   struct shared {
     std::mutex mutex;
     std::condition_variable changed;
@@ -38,7 +38,7 @@ namespace weft::detail {
     return true;
   }
   std::unique_lock lock(state->mutex);
-  const bool ended = state->changed.wait_for(lock, patience, [&] { return state->ended; });
+  const bool ended = state->changed.wait_until(lock, when, [&] { return state->ended; });
   lock.unlock();
   ended ? helper.join() : helper.detach();
   return ended;

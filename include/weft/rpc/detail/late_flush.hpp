@@ -62,7 +62,7 @@ class late_flush {
   }
   /// The worker's thread, at the end of a batch, or of a turn. What was put off stays so.
   void settle() {
-    if (in_turn_) return;
+    if (in_turn_) return watch();  // what others do before its end may take long
     turns_.fetch_add(1, std::memory_order_relaxed);
     if (some_.load(std::memory_order_relaxed)) flush();
   }

@@ -183,8 +183,8 @@ class supervisor {
       if (!c->ended) ::kill(c->pid, signal);
     }
   }
-  void force_within(duration d) {
-    const time_point when = clock_.now() + d;
+  void force_within(duration d) { force_by(later(clock_.now(), d)); }
+  void force_by(time_point when) {
     if (force_at_ && *force_at_ <= when) return;
     force_at_ = when;
     force_->arm(when, [this] { force(); });
@@ -403,7 +403,7 @@ inline void supervisor::judge() {
       });
     }
   } else if (finder_.ended_well()) {
-    force_within(options_.shutdown + options_.grace);
+    force_by(later(later(clock_.now(), options_.shutdown), options_.grace));
   }
 }
 

@@ -136,12 +136,13 @@ void live_link<T>::flush_with_turn() noexcept {
   static_cast<void>(me_.turn());  // whose end writes
   late_flush& late = me_.late();
   std::unique_lock lock(mutex_);
-  if (dirty_ == &late) return;
-  try {
-    late.add(ref<link>(this));
-    dirty_ = &late;
-  } catch (const std::bad_alloc&) {
-    return write_locked(lock);
+  if (dirty_ != &late) {
+    try {
+      late.add(ref<link>(this));
+      dirty_ = &late;
+    } catch (const std::bad_alloc&) {
+      return write_locked(lock);
+    }
   }
   lock.unlock();
   late.watch();

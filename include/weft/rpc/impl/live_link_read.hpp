@@ -168,7 +168,7 @@ expected<void> live_link<T>::take_credit(const std::vector<arrived_frame>& batch
   const auto gives = [](frame_kind k) { return is_answer(k) || k == frame_kind::window; };
   const auto gives_some = [&](const arrived_frame& a) { return gives(a.f.header.kind); };
   if (std::none_of(batch.begin(), batch.end(), gives_some)) return {};
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (const arrived_frame& a : batch) {
     const frame_header& h = a.f.header;
     if (!gives(h.kind)) continue;
@@ -176,9 +176,14 @@ expected<void> live_link<T>::take_credit(const std::vector<arrived_frame>& batch
       return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
                                   execution::maybe_executed, origin::transport));
     }
-    if (h.kind == frame_kind::window && h.function == 0) granted_.starved();
   }
-  if (!line_.empty() && has_room()) wake_line();
+  if (line_.empty()) return {};
+  if (has_room()) {
+    wake_line();
+  } else if (window_.ask()) {  // that was not enough
+    lock.unlock();
+    send_small(frame_kind::window, 0);
+  }
   return {};
 }
 
@@ -204,7 +209,12 @@ expected<void> live_link<T>::handle(arrived_frame&& came) {
   case frame_kind::request:
     return handle_request(std::move(came));
   case frame_kind::window:
-    if (f.header.function == 0) give_credit();
+    if (f.header.function != 0) return {};
+    {
+      const std::lock_guard lock(mutex_);
+      granted_.starved();
+    }
+    give_credit();
     return {};
   case frame_kind::reply:
   case frame_kind::failure:

@@ -138,7 +138,7 @@ void live_worker<T>::alarm(std::unique_ptr<timer>& by, time_point when, duration
   by->arm(when, [this, &by, when, grace, then = std::move(then)]() mutable {
     if (!by) return;
     const time_point now = env_.time.now();
-    if (now < when + grace) return then();
+    if (now < later(when, grace)) return then();
     alarm(by, now + grace, grace, std::move(then));
   });
 }

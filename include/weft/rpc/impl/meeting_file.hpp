@@ -81,7 +81,7 @@ namespace detail {
 /// How long an operation may still take.
 class countdown {
  public:
-  explicit countdown(duration all) : all_(all), until_(time_.now() + all) {}
+  explicit countdown(duration all) : all_(all), until_(later(time_.now(), all)) {}
   [[nodiscard]] std::chrono::milliseconds now() const {
     return std::max(std::chrono::milliseconds(0),
                     std::chrono::ceil<std::chrono::milliseconds>(until_ - time_.now()));

@@ -191,7 +191,13 @@ class pipe_connection {
     }
     sink->progress();
     while (!s.arriving.empty()) {
-      auto delivered = sink->frame_arrived(s.arriving.pop());
+      expected<void> delivered;
+      try {
+        delivered = sink->frame_arrived(s.arriving.pop());
+      } catch (...) {  // a frame is lost, and with it all that may come
+        close();
+        throw;
+      }
       if (!delivered) throw rpc_error(std::move(delivered).error());
       check();
     }
