@@ -215,8 +215,11 @@ TEST_CASE("launch: a closed standard output is said, and is no signal") {
 }
 
 TEST_CASE("launch: standard output that is closed meanwhile ends the run with a sentence") {
-  // `head` leaves after one line; what the launcher returns is written to standard error.
-  child piped({"bash", "-c", "{ " + party + " wait; echo status $? >&2; } | head -n 1"});
+  // Its reader has left before anybody speaks; what the launcher returns is written to standard
+  // error.
+  child piped({"bash", "-c",
+               "left=$(mktemp -u); { until [ -e $left ]; do sleep 0.01; done; rm $left; " + party +
+                   " wait; echo status $? >&2; } | { exec <&-; touch $left; }"});
   CHECK(piped.wait() == 0);
   INFO(piped.output());
   CHECK(piped.said("weft: standard output was closed; the run ends"));

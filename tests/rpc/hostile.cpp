@@ -54,7 +54,7 @@ asio::awaitable<void> serve(worker&) {
 class scene {
  public:
   explicit scene(std::uint32_t strangers, weft::options o = with_io_threads(1))
-      : workers_(2, over::tcp, std::move(o), strangers) {}
+      : workers_(2, over::tcp, patient(std::move(o)), strangers) {}
   ~scene() {
     workers_.stop();
     const auto ends = workers_.join();
@@ -96,6 +96,11 @@ class scene {
   [[nodiscard]] worker& victim() { return workers_.at(1); }
 
  private:
+  /// Strangers never greet rank 0.
+  static weft::options patient(weft::options o) {
+    o.rendezvous_deadline = 1h;
+    return o;
+  }
   template <class T>
   static T result_of(std::future<T>& done) {
     if (done.wait_for(wait_patience) != std::future_status::ready) {

@@ -85,8 +85,15 @@ class raw_peer {
   /// Nothing more will be sent; reading goes on.
   void finish_sending() { ::shutdown(fd_, SHUT_WR); }
 
-  /// The next frame; none when the other side has closed. Tensors are not understood.
+  /// The next frame but pings; none when the other side has closed. Tensors are not understood.
   [[nodiscard]] std::optional<frame> read() {
+    // bounded: by the patience of each read
+    while (auto f = read_any()) {
+      if (f->header.kind != frame_kind::ping) return f;
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<frame> read_any() {
     // bounded: by the patience of each read
     while (pending_.size() < header_size) {
       if (!more()) return std::nullopt;
