@@ -111,6 +111,7 @@ using for_plain = for_reply<&pass>;
 /// The same, awaited on a thread that is no worker's.
 struct for_reply_elsewhere : for_reply<&pass_later> {
   using for_reply::for_reply;
+  static constexpr bool goes_with_its_worker = true;
   /// What hops to a worker that has ended waits in its io_context, which nobody runs any more.
   ~for_reply_elsewhere() {
     const auto joined = std::async(std::launch::async, [this] { pool.join(); });

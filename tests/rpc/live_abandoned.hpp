@@ -265,6 +265,15 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
       });
     }
   }
+  // What is on its way to a worker that has ended goes with its io_context, unheard.
+  if constexpr (requires { W::goes_with_its_worker; }) {
+    if (how == cut::end_of_run) {
+      if (!completed) w.complete();
+      CHECK(w.join()[1] == errc::worker_failed);
+      if (end->ended && end->why) check_says(how, cut_when::before, end->why, W::went, W::lost);
+      return;
+    }
+  }
   until("it ended", [&] { return end->ended.load(); });
   if (end->why || !both) {
     check_says(how, waited || when != cut_when::during ? when : cut_when::before, end->why, W::went,
