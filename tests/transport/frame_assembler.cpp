@@ -11,10 +11,13 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <transport/feeding.hpp>
 
 using weft::conformance::is_intact;
 using weft::conformance::make_blob;
 using weft::conformance::make_frame;
+using weft::testing::feed;
+using weft::testing::wire;
 
 namespace {
 
@@ -39,34 +42,6 @@ struct sink final : weft::frame_sink {
   }
   void progress() noexcept override { ++progressed; }
 };
-
-std::vector<std::byte> wire(const weft::frame& f) {
-  std::vector<std::byte> all(f.head.view().begin(), f.head.view().end());
-  for (const auto& b : f.blobs) all.insert(all.end(), b.data(), b.data() + b.size());
-  return all;
-}
-
-/// Feeds all of `bytes`, at most step() at once; the error that stopped it, if any.
-template <class Step>
-std::optional<weft::error> feed(weft::frame_assembler& a, weft::frame_sink& s,
-                                std::span<const std::byte> bytes, Step&& step) {
-  std::array<asio::mutable_buffer, 8> room;
-  while (!bytes.empty()) {
-    const std::size_t pieces = a.room(room, s.bounds());
-    std::size_t left = std::min<std::size_t>(step(), bytes.size());
-    std::size_t taken = 0;
-    for (std::size_t i = 0; i < pieces && left > 0; ++i) {
-      const std::size_t n = std::min(left, room[i].size());
-      std::memcpy(room[i].data(), bytes.data() + taken, n);
-      taken += n;
-      left -= n;
-    }
-    if (taken == 0) return weft::error(weft::errc::worker_failed, "no room");
-    bytes = bytes.subspan(taken);
-    if (auto done = a.arrived(taken, s); !done) return done.error();
-  }
-  return std::nullopt;
-}
 
 const auto everything = [] { return SIZE_MAX; };
 
