@@ -53,8 +53,7 @@ class counted_link final : public weft::link {
   void flush_with_turn() noexcept override { flush(); }
   void flush_late() noexcept override { flush(); }
   std::size_t waiting() const override { return frames; }
-  bool reserve() noexcept override { return true; }
-  void unreserve() noexcept override {}
+  bool roomy() noexcept override { return true; }
   asio::awaitable<weft::expected<void>> room(weft::time_point) override {
     co_return weft::expected<void>();
   }

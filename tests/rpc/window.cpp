@@ -25,20 +25,18 @@ TEST_CASE("window: an empty request counts one KiB, a large one its bytes") {
 
 TEST_CASE("window: a caller stops when it is used up, and goes on with credit") {
   send_window w(2 * kib);
-  REQUIRE(w.reserve());
   REQUIRE(w.sent(kib));
-  REQUIRE(w.reserve());
   REQUIRE(w.sent(40 * kib));  // whatever its size: the window was not used up before it
-  CHECK_FALSE(w.reserve());
+  CHECK_FALSE(w.sent(kib));
   CHECK(w.full());
   CHECK(w.ask());
   CHECK_FALSE(w.ask());  // once
   CHECK(w.credited(40 * kib));
   CHECK_FALSE(w.full());
-  CHECK(w.reserve());
+  CHECK(w.sent(kib));
   CHECK(w.full());
   CHECK(w.ask());  // starved anew
-  w.cancel();
+  CHECK(w.credited(kib));
   CHECK(w.used() == kib);
   CHECK_FALSE(w.credited(2 * kib));  // never used
   CHECK(w.credited(kib));
@@ -100,26 +98,25 @@ TEST_CASE("window: random schedules are honest, bounded and live") {
     std::deque<std::uint64_t> credits;   // under way
     std::vector<std::uint64_t> waiting;  // not begun
     std::uint64_t left = 60;
-    int reserved = 0;  // by threads that are still encoding
+    int encoding = 0;  // threads that found room
     for (int step = 0; step < 20'000; ++step) {
       if (left == 0 && caller.used() == 0) break;
       switch (draw(5)) {
       case 0:
-        if (left > 0 && caller.reserve()) {
-          ++reserved;
+        if (left > 0 && !caller.full()) {
+          ++encoding;
         } else if (left > 0 && caller.ask()) {
           requests.push_back(0);
         }
         break;
       case 4: {
-        if (reserved == 0) break;
-        --reserved;
+        if (encoding == 0) break;
+        --encoding;
         const std::uint64_t cost = request_cost(draw(largest));
         if (left > 0 && caller.sent(cost)) {
           requests.push_back(cost);
           --left;
         } else {
-          caller.cancel();
           ++sent_back;
         }
         break;
@@ -155,7 +152,7 @@ TEST_CASE("window: random schedules are honest, bounded and live") {
     CHECK(left == 0);
     CHECK(caller.used() == 0);
   }
-  CHECK(sent_back > 100);  // several reserved what one of them used up
+  CHECK(sent_back > 100);  // several found what one of them used up
 }
 
 }  // namespace windows

@@ -6,6 +6,7 @@
 #include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
+#include <weft/core/scope.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/async_result.hpp>
@@ -36,10 +37,34 @@ using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 template <class>
 inline constexpr bool is_moved_from = false;
 
+/// Whether a handler may run inside the operation that it completes: on its io_context's thread,
+/// and not too deep in others that did.
+class at_once {
+ public:
+  template <class Executor>
+  explicit at_once(const Executor& executor) noexcept {
+    asio::io_context* const io = io_context_of(executor);
+    ours_ = io && depth_ < deepest && io->get_executor().running_in_this_thread();
+    if (ours_) ++depth_;
+  }
+  at_once(const at_once&) = delete;
+  at_once& operator=(const at_once&) = delete;
+  ~at_once() {
+    if (ours_) --depth_;
+  }
+  explicit operator bool() const noexcept { return ours_; }
+
+ private:
+  static constexpr int deepest = 16;
+  static thread_local int depth_;
+  bool ours_ = false;
+};
+inline thread_local int at_once::depth_ = 0;
+
 /// Shared by the future and the coroutine that computes it. Results are written before `done` is
 /// set and constant after.
 template <class T>
-struct future_state : ref_counted {
+struct future_state final : ref_counted {
   explicit future_state(asio::any_io_executor where)
       : executor(std::move(where)),
         home(room::of(asio::query(executor, asio::execution::context))) {}
@@ -146,14 +171,16 @@ class [[nodiscard]] future {
  private:
   static asio::awaitable<T> wait_copy(ref<detail::future_state<T>> state) {
     if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
-    co_await event::async_wait(state->done, asio::use_awaitable);
+    if (!state->done->is_set()) co_await event::async_wait(state->done, asio::use_awaitable);
     if (state->failure) std::rethrow_exception(state->failure);
     if constexpr (!std::is_void_v<T>) co_return *state->value;
   }
 
   static asio::awaitable<T> wait_taken(future self) {
     if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
-    co_await event::async_wait(self.state_->done, asio::use_awaitable);
+    if (!self.state_->done->is_set()) {
+      co_await event::async_wait(self.state_->done, asio::use_awaitable);
+    }
     if (self.state_->failure) std::rethrow_exception(self.state_->failure);
     if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
   }
@@ -166,6 +193,16 @@ class [[nodiscard]] future {
       return;
     }
     auto executor = asio::get_associated_executor(handler);
+    if (state->done->is_set()) {
+      // One trip around the loop for each of many results that are there already would cost more
+      // than their calls.
+      if (const detail::at_once here(executor); here) {
+        auto failure = state->failure;
+        detail::run_inside(executor,
+                           [&] { finish(std::move(handler), std::move(state), failure); });
+        return;
+      }
+    }
     auto slot = asio::get_associated_cancellation_slot(handler);
     auto then = [h = std::move(handler), state](asio::error_code ec) mutable {
       if (ec) {

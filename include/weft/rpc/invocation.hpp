@@ -103,8 +103,9 @@ class invocation final : public scope, public timed {
   cancellable* runner = nullptr;
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
-  bool served = false;                ///< in the link's `served_calls`; unlike the next two its own
-  invocation* served_next = nullptr;  ///< ... which those beside it write, under the link's lock
+  bool begun = false;                 ///< as soon as it arrived
+  std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
+  invocation* served_next = nullptr;  ///< ... these two under the link's lock
   invocation** served_link = nullptr;
 
   /// The run need not wait for this request any more. Called when its function has ended, or, of a

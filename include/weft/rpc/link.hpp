@@ -102,8 +102,8 @@ class link : public ref_counted {
   // ── sending, any thread ──
 
   /// Lets services attach, frames the message and queues it; says the frame's number. Whatever is
-  /// thrown on the way is the error, which means not sent. A request needs a reservation, and uses
-  /// it up either way. `flush` follows.
+  /// thrown on the way is the error, which means not sent; too_many_calls: other threads took the
+  /// room that a request had found. `flush` follows.
   virtual expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept = 0;
   /// `queue`, then `flush`.
   expected<void> send(message&& m, const frame_header& header) noexcept {
@@ -130,14 +130,12 @@ class link : public ref_counted {
   [[nodiscard]] virtual std::size_t waiting() const = 0;
 
   /// Room for one more request, in the outbox and in the peer's window. False: there is none now.
-  [[nodiscard]] virtual bool reserve() noexcept = 0;
-  /// A reservation is not used.
-  virtual void unreserve() noexcept = 0;
+  [[nodiscard]] virtual bool roomy() noexcept = 0;
 
   // ── calls, worker's thread ──
 
   [[nodiscard]] reply_slots& slots() noexcept { return slots_; }
-  /// Waits in line for a reservation. Errors, all not_sent: timed_out, cancelled, or the reason why
+  /// Waits in line until there is room. Errors, all not_sent: timed_out, cancelled, or the reason why
   /// the link is down.
   virtual asio::awaitable<expected<void>> room(time_point deadline) = 0;
   /// Somebody waits in line.

@@ -54,8 +54,7 @@ class live_link final : public link, public frame_sink {
   void flush_with_turn() noexcept override;
   void flush_late() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
-  [[nodiscard]] bool reserve() noexcept override;
-  void unreserve() noexcept override;
+  [[nodiscard]] bool roomy() noexcept override;
   asio::awaitable<expected<void>> room(time_point deadline) override;
   [[nodiscard]] bool crowded() const noexcept override { return !line_.empty(); }
   void lose(error reason) noexcept override;
@@ -123,7 +122,7 @@ class live_link final : public link, public frame_sink {
   void write_locked(std::unique_lock<std::mutex>& lock) noexcept;
   void wrote(std::uint64_t before) noexcept;
   asio::awaitable<void> write_rest(connection_ptr connection);
-  [[nodiscard]] bool has_room() const noexcept;
+  bool look_for_room() noexcept;
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;
   void give_credit() noexcept;
@@ -145,6 +144,10 @@ class live_link final : public link, public frame_sink {
   };
   asio::awaitable<void> read_loop(connection_ptr connection);
   expected<void> handle_arrived();
+  expected<void> look_over(const std::vector<arrived_frame>& batch);
+  [[nodiscard]] static bool gives_credit(frame_kind k) noexcept {
+    return is_answer(k) || k == frame_kind::window;
+  }
   expected<void> take_credit(const std::vector<arrived_frame>& batch);
   void room_for_arrived();
   expected<void> handle(arrived_frame&& came);
@@ -161,6 +164,8 @@ class live_link final : public link, public frame_sink {
   void fail(const ref<invocation>& call) noexcept;
   enum class order : std::uint8_t { none, of_arrival, released };
   [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
+  [[nodiscard]] bool begins_at_once(const frame_header& of, const function_entry* f) const noexcept;
+  void no_longer_served(std::uint64_t call) noexcept;
   void release_soon() noexcept;
   void release_gated() noexcept;
   // calls that wait for their object
@@ -213,6 +218,7 @@ class live_link final : public link, public frame_sink {
   waiting_alarm waiting_alarm_{*this};  // worker's thread
 
   std::atomic<bool> dead_{false};           // nothing more is read
+  std::atomic<bool> roomy_{true};           // for a request; written under the lock
   std::atomic<bool> retry_pending_{false};  // the next try to connect could not be posted
   std::atomic<bool> releasing_{false};      // release_post_ is on its way
   std::atomic<bool> waking_{false};         // line_post_ is

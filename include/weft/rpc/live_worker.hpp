@@ -109,8 +109,8 @@ class live_worker final : public worker {
     frames_sent.fetch_add(frames, std::memory_order_relaxed);
     bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   }
-  void count_received(std::uint64_t bytes) noexcept {
-    frames_received.fetch_add(1, std::memory_order_relaxed);
+  void count_received(std::uint64_t frames, std::uint64_t bytes) noexcept {
+    frames_received.fetch_add(frames, std::memory_order_relaxed);
     bytes_received.fetch_add(bytes, std::memory_order_relaxed);
   }
 

@@ -118,16 +118,20 @@ class function_table {
     }
   }
 
-  /// The function, or unknown_function, or signature_mismatch with both signatures.
-  [[nodiscard]] expected<const function_entry*> find(std::uint64_t id,
-                                                     std::uint32_t signature) const {
+  /// The function; null if there is none.
+  [[nodiscard]] const function_entry* known(std::uint64_t id,
+                                            std::uint32_t signature) const noexcept {
     function_entry wanted;
     wanted.id = id;
     wanted.signature = signature;
     const auto at = std::lower_bound(functions_.begin(), functions_.end(), &wanted, before);
-    if (at != functions_.end() && (*at)->id == id) {
-      if ((*at)->signature == signature) return *at;
-    }
+    const bool found = at != functions_.end() && (*at)->id == id && (*at)->signature == signature;
+    return found ? *at : nullptr;
+  }
+  /// The function, or unknown_function, or signature_mismatch with both signatures.
+  [[nodiscard]] expected<const function_entry*> find(std::uint64_t id,
+                                                     std::uint32_t signature) const {
+    if (const function_entry* f = known(id, signature)) return f;
     const auto near = std::find_if(functions_.begin(), functions_.end(),
                                    [id](const function_entry* f) { return f->id == id; });
     if (near == functions_.end()) {

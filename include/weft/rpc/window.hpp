@@ -2,7 +2,7 @@
 // How much a peer can make a worker hold: pure accounting, without frames, locks or threads.
 //
 //   caller: send_window                         callee: receive_window
-//     reserve, sent ── request ──────────────►    arrived                held
+//     sent ─────────── request ──────────────►    arrived                held
 //                                                 begun                  owed
 //     credited ◄────── reply {credit}             take_all
 //     credited ◄────── window {credit}            take_due
@@ -11,10 +11,10 @@
 // The callee grants a window in its registration (rpc/membership.hpp). A request counts its bytes,
 // at least 1 KiB, from when it is queued at the caller until the caller hears that it has begun. A
 // request may be queued while less than the window is in use, so that at most the window and one
-// request are held, whatever its size. It is reserved before its size is known, by several threads
-// at once, so who comes to queue it too late is sent back. Replies and all other frames are always
-// taken: two sides that both stopped reading would block each other for ever. In exchange no
-// request of a peer is begun while more than `mark` bytes of replies to it are unwritten.
+// request are held, whatever its size. Several threads look for room before they know its size, so
+// who comes to queue it too late is sent back. Replies and all other frames are always taken: two
+// sides that both stopped reading would block each other for ever. In exchange no request of a peer
+// is begun while more than `mark` bytes of replies to it are unwritten.
 #pragma once
 
 #include <algorithm>
@@ -32,19 +32,9 @@ class send_window {
  public:
   explicit send_window(std::uint64_t granted) noexcept : granted_(granted) {}
 
-  /// Room for one more request, of any size. False: wait for credit.
-  [[nodiscard]] bool reserve() noexcept {
-    if (full()) return false;
-    reserved_ += reservation;
-    return true;
-  }
-  /// A reservation is not used.
-  void cancel() noexcept { reserved_ -= reservation; }
-  /// A reservation becomes a request. False: what others sent meanwhile left no room; it stays a
-  /// reservation.
+  /// A request is queued. False: what is in use leaves no room.
   [[nodiscard]] bool sent(std::uint64_t cost) noexcept {
-    if (used_ >= granted_) return false;
-    reserved_ -= reservation;
+    if (full()) return false;
     used_ += cost;
     return true;
   }
@@ -55,7 +45,7 @@ class send_window {
     asked_ = false;
     return true;
   }
-  [[nodiscard]] bool full() const noexcept { return used_ + reserved_ >= granted_; }
+  [[nodiscard]] bool full() const noexcept { return used_ >= granted_; }
   /// Whether to tell the peer that nothing can be sent; once until credit comes.
   [[nodiscard]] bool ask() noexcept {
     if (asked_ || !full()) return false;
@@ -65,11 +55,8 @@ class send_window {
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
-  static constexpr std::uint64_t reservation = 1024;
-
   std::uint64_t granted_;
-  std::uint64_t used_ = 0;      // by requests
-  std::uint64_t reserved_ = 0;  // for requests that are being made
+  std::uint64_t used_ = 0;
   bool asked_ = false;
 };
 

@@ -7,6 +7,8 @@
 
 #include <asio/as_tuple.hpp>
 #include <asio/awaitable.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <atomic>
@@ -45,7 +47,9 @@ class waiting_line {
     [[nodiscard]] asio::awaitable<bool> changed() {
       wake_ = make_ref<event>();
       const auto [ec] = co_await event::async_wait(wake_, asio::as_tuple(asio::use_awaitable));
-      co_return !ec;
+      // Cancelled when it had been woken already: whoever goes on would throw where it waits next.
+      const auto state = co_await asio::this_coro::cancellation_state;
+      co_return !ec && state.cancelled() == asio::cancellation_type::none;
     }
 
    private:

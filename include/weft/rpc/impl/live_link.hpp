@@ -56,10 +56,7 @@ expected<std::uint64_t> live_link<T>::queue(message&& m, const frame_header& hea
   } catch (...) {
     why = unsent(caught(me_));
   }
-  if (request) {
-    requests.sent.fetch_sub(1);
-    unreserve();
-  }
+  if (request) requests.sent.fetch_sub(1);
   each_service([&](service& s) { s.dropped(*this, m.record()); });
   return tl::unexpected(std::move(why));
   // NOLINTEND(bugprone-use-after-move)
@@ -82,8 +79,10 @@ std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
       granted_.reply_queued(f.wire_size());
       f.header.function = granted_.take_all();
       f.seal();
+      no_longer_served(f.header.call);
     }
     number = outbox_.push(std::move(f));
+    look_for_room();
     if (state_ == state::idle) {
       state_ = state::connecting;
       connect = true;
@@ -135,8 +134,8 @@ void live_link<T>::flush_with_turn() noexcept {
   if (!me_.on_thread()) return flush();
   static_cast<void>(me_.turn());  // whose end writes
   late_flush& late = me_.late();
-  std::unique_lock lock(mutex_);
-  if (dirty_ != &late) {
+  if (dirty_.load(std::memory_order_relaxed) != &late) {  // as in flush
+    std::unique_lock lock(mutex_);
     try {
       late.add(ref<link>(this));
       dirty_ = &late;
@@ -144,7 +143,6 @@ void live_link<T>::flush_with_turn() noexcept {
       return write_locked(lock);
     }
   }
-  lock.unlock();
   late.watch();
 }
 
@@ -199,7 +197,7 @@ void live_link<T>::wrote(std::uint64_t before) noexcept {
   if (outbox_.waiting_bytes() == before) return;
   written_.fetch_add(1, std::memory_order_relaxed);
   granted_.reply_written(outbox_.replies_gone());
-  if (!line_.empty() && has_room()) wake_line();
+  if (look_for_room() && !line_.empty()) wake_line();
   if (!gated_.empty() && granted_.may_begin()) release_soon();
 }
 
@@ -238,34 +236,28 @@ asio::awaitable<void> live_link<T>::write_rest(connection_ptr connection) {
 
 // ── room ──
 
-/// Under the lock.
+/// Under the lock, after what may have changed it: whether there is room for a request.
 template <class T>
-bool live_link<T>::has_room() const noexcept {
+bool live_link<T>::look_for_room() noexcept {
   const options& o = me_.settings();
-  return outbox_.frames() < o.outbox_frames && outbox_.waiting_bytes() < o.outbox_bytes &&
-         !window_.full();
+  const bool room = outbox_.frames() < o.outbox_frames &&
+                    outbox_.waiting_bytes() < o.outbox_bytes && !window_.full();
+  roomy_.store(room, std::memory_order_relaxed);
+  return room;
 }
 
 template <class T>
-bool live_link<T>::reserve() noexcept {
+bool live_link<T>::roomy() noexcept {
+  if (roomy_.load(std::memory_order_relaxed)) return true;
   bool ask = false;
   {
     const std::lock_guard lock(mutex_);
     // Of a lost link `queue` tells why.
-    if (state_ == state::down) return true;
-    if (has_room()) return window_.reserve();
+    if (state_ == state::down || look_for_room()) return true;
     ask = state_ == state::up && window_.ask();
   }
   if (ask) send_small(frame_kind::window, 0);
   return false;
-}
-
-template <class T>
-void live_link<T>::unreserve() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (state_ == state::down) return;
-  window_.cancel();
-  if (!line_.empty()) wake_line();
 }
 
 template <class T>
@@ -284,7 +276,7 @@ asio::awaitable<expected<void>> live_link<T>::room(time_point deadline) {
   for (;;) {
     if (now() == state::down) co_return tl::unexpected(reason());
     if (calls_over_) co_return tl::unexpected(*calls_over_);
-    if (mine.is_first() && reserve()) co_return expected<void>();
+    if (mine.is_first() && roomy()) co_return expected<void>();
     if (mine.late()) {
       co_return tl::unexpected(sure_error(errc::timed_out,
                                           "there was no room for the call until its deadline",
@@ -344,7 +336,7 @@ bool live_link<T>::take_back(std::uint64_t number) noexcept {
   if (back.head.size() == 0) return false;
   static_cast<void>(window_.credited(request_cost(back.wire_size())));
   requests.sent.fetch_sub(1);
-  if (!line_.empty()) wake_line();
+  if (look_for_room() && !line_.empty()) wake_line();
   return true;
 }
 

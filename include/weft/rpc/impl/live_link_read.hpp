@@ -61,7 +61,6 @@ template <class T>
 expected<void> live_link<T>::frame_arrived(frame&& f) {
   partial_ = false;
   const std::uint64_t bytes = f.wire_size();
-  me_.count_received(bytes);
   room_for_arrived();
   arrived_.push_back({std::move(f), bytes, {}});
   return {};
@@ -73,7 +72,6 @@ template <class T>
 expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
                                            error why) {
   partial_ = false;
-  me_.count_received(bytes);
   frame_header& h = rest.header;
   const bool call = h.kind == frame_kind::request || is_answer(h.kind);
   if (!call && (h.kind != frame_kind::autograd || what != remains::head)) {
@@ -138,15 +136,7 @@ expected<void> live_link<T>::handle_arrived() {
   batch.swap(arrived_);
   cork cork(on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
-  if (auto honest = take_credit(batch); !honest) return honest;
-  // Requests that came together with their own cancellation are not begun.
-  insist([&] {
-    cancelled_.clear();
-    for (const arrived_frame& a : batch) {
-      if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
-    }
-  });
-  std::sort(cancelled_.begin(), cancelled_.end());
+  if (auto honest = look_over(batch); !honest) return honest;
   std::size_t since_flush = 0;
   for (arrived_frame& a : batch) {
     if (dead_.load(std::memory_order_relaxed)) return {};
@@ -162,23 +152,45 @@ expected<void> live_link<T>::handle_arrived() {
   return {};
 }
 
+/// What is done once for all frames of a batch.
+template <class T>
+expected<void> live_link<T>::look_over(const std::vector<arrived_frame>& batch) {
+  std::uint64_t bytes = 0;
+  std::size_t cancels = 0;
+  bool credit = false;
+  for (const arrived_frame& a : batch) {
+    bytes += a.bytes;
+    if (a.f.header.kind == frame_kind::cancel) ++cancels;
+    if (gives_credit(a.f.header.kind)) credit = true;
+  }
+  me_.count_received(batch.size(), bytes);
+  // Requests that came together with their own cancellation are not begun.
+  cancelled_.clear();
+  if (cancels > 0) {
+    insist([&] { cancelled_.reserve(cancels); });
+    for (const arrived_frame& a : batch) {
+      if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
+    }
+    std::sort(cancelled_.begin(), cancelled_.end());
+  }
+  return credit ? take_credit(batch) : expected<void>();
+}
+
 /// What the frames of a batch free of the peer's window.
 template <class T>
 expected<void> live_link<T>::take_credit(const std::vector<arrived_frame>& batch) {
-  const auto gives = [](frame_kind k) { return is_answer(k) || k == frame_kind::window; };
-  const auto gives_some = [&](const arrived_frame& a) { return gives(a.f.header.kind); };
-  if (std::none_of(batch.begin(), batch.end(), gives_some)) return {};
   std::unique_lock lock(mutex_);
   for (const arrived_frame& a : batch) {
     const frame_header& h = a.f.header;
-    if (!gives(h.kind)) continue;
+    if (!gives_credit(h.kind)) continue;
     if (!window_.credited(h.function)) {
       return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
                                   execution::maybe_executed, origin::transport));
     }
   }
+  const bool room = look_for_room();
   if (line_.empty()) return {};
-  if (has_room()) {
+  if (room) {
     wake_line();
   } else if (window_.ask()) {  // that was not enough
     lock.unlock();

@@ -26,7 +26,9 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
                                 execution::maybe_executed, origin::transport));
   };
+  const function_entry* const known = me_.functions().known(of.function, of.signature);
   ref<invocation> call;
+  bool due = false;
   // Until services have heard all that it says, it cannot be refused alone: they count.
   bool told = !must_arrive(of);
   try {
@@ -40,8 +42,14 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
       if (!granted_.arrived(cost)) return too_much();
       call->cost = cost;
       served_.add(*call);
-      call->served = true;
+      call->served.store(true, std::memory_order_relaxed);
+      if (begins_at_once(of, known)) {
+        granted_.begun(std::exchange(call->cost, 0));
+        due = granted_.due();
+        call->begun = true;
+      }
     }
+    if (due) give_credit();
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
@@ -59,11 +67,8 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
       call->mode = std::move(setup->mode);
       call->failure = std::move(setup->refused);
     }
-    if (const auto found = me_.functions().find(header.function, header.signature)) {
-      call->function = *found;
-    } else {
-      call->failure = found.error();
-    }
+    call->function = known;
+    if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
     if (call->in.lacking()) call->failure = call->in.lacking();
     dispatch(call);
   } catch (const std::bad_alloc&) {
@@ -83,6 +88,14 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     refuse_request(of.call, of.flags, why);
   }
   return {};
+}
+
+/// Under the lock: whether what this thread does next with a request is to begin it, so that its
+/// window needs no second look.
+template <class T>
+bool live_link<T>::begins_at_once(const frame_header& of, const function_entry* f) const noexcept {
+  if (!f || of.sections != 0 || !gated_.empty() || !granted_.may_begin()) return false;
+  return f->style == run_style::light || (f->style == run_style::coroutine && on_worker_thread_);
 }
 
 /// A request for which memory lacks fails; the link lives on.
@@ -116,7 +129,7 @@ void live_link<T>::dispatch(const ref<invocation>& call) {
   }
   switch (call->function->style) {
   case run_style::light:
-    if (begin(call, order::none)) run_here(call);
+    if (call->begun || begin(call, order::none)) run_here(call);
     break;
   case run_style::pool:
     run_plain(call);
@@ -149,9 +162,9 @@ void live_link<T>::run_plain(ref<invocation> call) noexcept {
 /// On whatever thread, a request that has begun or that cannot.
 template <class T>
 void live_link<T>::run_here(const ref<invocation>& call) noexcept {
-  {
+  if (call->cost > 0) {
     const std::lock_guard lock(mutex_);  // its answer gives its credit back
-    if (call->cost > 0) granted_.begun(std::exchange(call->cost, 0));
+    granted_.begun(std::exchange(call->cost, 0));
   }
   serving<T>::run(*call);
   forget(*call);
@@ -160,14 +173,14 @@ void live_link<T>::run_here(const ref<invocation>& call) noexcept {
 /// Answers a request that cannot run, when answers are taken: they are bounded as others are.
 template <class T>
 void live_link<T>::fail(const ref<invocation>& call) noexcept {
-  if (begin(call, order::none)) run_here(call);
+  if (call->begun || begin(call, order::none)) run_here(call);
 }
 
 /// Worker's thread.
 template <class T>
 void live_link<T>::start_coroutine(ref<invocation> call) noexcept {
   if (lost_) return forget(*call);
-  if (begin(call, order::of_arrival)) serve(call);
+  if (call->begun || begin(call, order::of_arrival)) serve(call);
 }
 
 template <class T>
@@ -263,17 +276,27 @@ void live_link<T>::release_gated() noexcept {
 template <class T>
 void live_link<T>::forget(invocation& call) noexcept {
   if (call.listed()) me_.deadlines().remove(call);  // only of a coroutine, so on its thread
+  if (!call.served.load(std::memory_order_acquire) && call.cost == 0) return;
   bool due = false;
   {
     const std::lock_guard lock(mutex_);
     served_.remove(call);
-    call.served = false;
+    call.served.store(false, std::memory_order_release);
     if (call.cost > 0) {
       granted_.begun(std::exchange(call.cost, 0));
       due = granted_.due();
     }
   }
   if (due) give_credit();
+}
+
+/// Under the lock: its answer is queued, so it cannot be given up any more.
+template <class T>
+void live_link<T>::no_longer_served(std::uint64_t id) noexcept {
+  invocation* const call = served_.find(id);
+  if (!call) return;
+  served_.remove(*call);
+  call->served.store(false, std::memory_order_release);  // the last that is done with it here
 }
 
 template <class T>

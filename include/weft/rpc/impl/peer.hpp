@@ -5,7 +5,9 @@
 #include <weft/rpc/detail/caught.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/cancellation_signal.hpp>
 #include <asio/deferred.hpp>
+#include <asio/io_context.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <algorithm>
@@ -56,46 +58,22 @@ struct outgoing_call {
   reply_is reply = reply_is::awaited;
 };
 
-/// Room for one request, given back unless it is used.
-class reservation {
- public:
-  explicit reservation(link& to) noexcept : to_(to) {}
-  reservation(const reservation&) = delete;
-  reservation& operator=(const reservation&) = delete;
-  ~reservation() {
-    if (held_) to_.unreserve();
-  }
-  /// Without waiting, and without passing by who waits in line.
-  [[nodiscard]] bool take() noexcept { return held_ = !to_.crowded() && to_.reserve(); }
-  /// Waits in line. Worker's thread.
-  [[nodiscard]] asio::awaitable<expected<void>> wait(time_point deadline) {
-    auto ok = co_await to_.room(deadline);
-    held_ = ok.has_value();
-    co_return ok;
-  }
-  /// `queue` uses it up.
-  void use() noexcept { held_ = false; }
-
- private:
-  link& to_;
-  bool held_ = false;
-};
-
-struct timing {
+/// What a caller can tell of its call besides what went wrong.
+struct call_story {
+  link* to;
+  std::string_view function;
   time_point begun;
-  time_point deadline;
+  time_point deadline;  // its own or the default, never later than the scope's
 };
 
-/// Deadline of a call: its own or the default, never later than the scope's.
-inline timing time_of(const outgoing_call& c) {
+inline call_story begin_story(const outgoing_call& c) {
   worker& me = c.to->self();
-  timing t;
-  t.begun = me.time().now();
-  t.deadline = later(t.begun, c.settings.limit.value_or(me.settings().call_deadline));
+  const time_point now = me.time().now();
+  time_point deadline = later(now, c.settings.limit.value_or(me.settings().call_deadline));
   if (current_scope && current_scope->deadline) {
-    t.deadline = std::min(t.deadline, *current_scope->deadline);
+    deadline = std::min(deadline, *current_scope->deadline);
   }
-  return t;
+  return {c.to.get(), c.name, now, deadline};
 }
 
 inline frame_header header_of(const outgoing_call& c) {
@@ -112,35 +90,48 @@ inline frame_header header_of(const outgoing_call& c) {
 }
 
 /// Adds to an error what the caller knows.
-inline error describe(const error& e, const outgoing_call& c, const timing& t) noexcept {
+inline error describe(const error& e, const call_story& s) noexcept {
   return with_if_possible(e, [&](error_detail& d) {
     using std::chrono::microseconds;
-    if (d.peer.empty()) d.peer = c.to->name();
-    d.incarnation = c.to->self().members().members[c.to->rank()].incarnation.low;
-    if (d.function.empty()) d.function = std::string(c.name);
-    d.deadline = std::chrono::duration_cast<microseconds>(t.deadline - t.begun);
-    d.elapsed = std::chrono::duration_cast<microseconds>(c.to->self().time().now() - t.begun);
+    const worker& me = s.to->self();
+    if (d.peer.empty()) d.peer = s.to->name();
+    d.incarnation = me.members().members[s.to->rank()].incarnation.low;
+    if (d.function.empty()) d.function = std::string(s.function);
+    d.deadline = std::chrono::duration_cast<microseconds>(s.deadline - s.begun);
+    d.elapsed = std::chrono::duration_cast<microseconds>(me.time().now() - s.begun);
     // A call that waited for its link says what the link waits for.
     if (e.ran() == execution::not_sent && e == errc::timed_out) {
-      if (const error why = c.to->reason()) d.text += "; " + why.detail().text;
+      if (const error why = s.to->reason()) d.text += "; " + why.detail().text;
     }
   });
 }
 
-/// Sends `m` and waits for the reply. Worker's thread.
-inline asio::awaitable<call_result> exchange(const outgoing_call& c, message& m, reservation& room,
-                                             time_point deadline) {
+/// Other threads took the room that a call had found; it was not sent, and may try again.
+[[nodiscard]] inline bool sent_back(const error& e) noexcept {
+  return e == errc::too_many_calls && e.ran() == execution::not_sent;
+}
+
+/// Without waiting, and without passing by who waits in line.
+[[nodiscard]] inline bool finds_room(link& to) noexcept { return !to.crowded() && to.roomy(); }
+
+struct sent_request {
+  std::uint64_t call = 0;
+  std::uint64_t frame = 0;
+};
+
+/// Sends `m`. Whoever wants the reply waits for it before this thread, the worker's, does anything
+/// else. Throws if there is no memory for the slot.
+inline expected<sent_request> send_request(const outgoing_call& c, message&& m, time_point now,
+                                           time_point deadline) {
   link& to = *c.to;
-  worker& me = to.self();
   frame_header h = header_of(c);
   h.call = to.slots().open(deadline);
-  h.deadline = deadline_field(deadline - me.time().now());
-  me.calls.fetch_add(1, std::memory_order_relaxed);
-  room.use();
+  h.deadline = deadline_field(deadline - now);
+  to.self().calls.fetch_add(1, std::memory_order_relaxed);
   const auto number = to.queue(std::move(m), h);
   if (!number) {
     to.slots().close(h.call);
-    co_return call_result{nullptr, number.error()};
+    return tl::unexpected(number.error());
   }
   switch (c.how) {
   case urgency::turn:
@@ -153,67 +144,76 @@ inline asio::awaitable<call_result> exchange(const outgoing_call& c, message& m,
     to.flush_with_turn();
     break;
   }
-  // Nothing was awaited since this coroutine began, so it is not cancelled, and does wait.
-  co_return co_await to.slots().async_wait(h.call, *number, asio::deferred);
+  return sent_request{h.call, *number};
+}
+template <class Fill>
+expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, time_point now,
+                                    time_point deadline) {
+  message m(c.to->self().settings().bounds);
+  fill(m);
+  return send_request(c, std::move(m), now, deadline);
 }
 
 /// A call that is awaited elsewhere, on the worker's thread; it inherits nothing there.
 inline asio::awaitable<call_result> exchange_for_others(outgoing_call c, message m,
                                                         time_point deadline) {
-  reservation room(*c.to);
-  if (!room.take()) {
-    if (auto ok = co_await room.wait(deadline); !ok) co_return call_result{nullptr, ok.error()};
+  link& to = *c.to;
+  if (!finds_room(to)) {
+    if (auto ok = co_await to.room(deadline); !ok) co_return call_result{nullptr, ok.error()};
   }
-  co_return co_await exchange(c, m, room, deadline);
+  const auto sent = send_request(c, std::move(m), to.self().time().now(), deadline);
+  if (!sent) co_return call_result{nullptr, sent.error()};
+  co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
 }
 
-/// Sends what `fill(message&)` writes and waits for the reply, on whatever executor this is
-/// awaited. Whatever goes wrong is in the result, described.
-template <class Fill>
-asio::awaitable<call_result> round_trip(const outgoing_call& c, Fill fill) {
-  const timing t = time_of(c);
-  worker& me = c.to->self();
+/// Sends what `fill(message&)` writes, waits for the reply on whatever executor this is awaited,
+/// and returns what `take(call_result, const call_story&)` makes of it. Whatever goes wrong is in
+/// the result, described. One coroutine for all of it: a call has no other.
+template <class Fill, class Take>
+auto round_trip(outgoing_call c, Fill fill, Take take)
+    -> asio::awaitable<std::invoke_result_t<Take, call_result, const call_story&>> {
+  link& to = *c.to;
+  worker& me = to.self();
+  const call_story story = begin_story(c);
   call_result r;
-  bool sent_back = false;
   bool before = true;  // whatever is thrown on this thread is thrown before the request is sent
-  // Again only if other threads' posts took the room between its reservation and its use.
   do {
     try {
       r = {};
       before = true;
       if (me.on_thread()) {
         // In line first, so that who waits there holds no encoded message.
-        reservation room(*c.to);
-        if (!room.take()) {
-          if (auto ok = co_await room.wait(t.deadline); !ok) r.failure = ok.error();
+        time_point now = story.begun;
+        if (!finds_room(to)) {
+          if (auto ok = co_await to.room(story.deadline); !ok) r.failure = ok.error();
+          now = me.time().now();
         }
         if (!r.failure) {
-          message m(me.settings().bounds);
-          fill(m);
-          r = co_await exchange(c, m, room, t.deadline);
+          const auto sent = send_request(c, fill, now, story.deadline);
+          // Since the room was found nothing was awaited, so this is not cancelled, and does wait.
+          if (sent) r = co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
+          if (!sent) r.failure = sent.error();
         }
       } else {
         message m(me.settings().bounds);
         fill(m);
         before = false;
         auto there = start_on(scoped(me.context(), make_ref<scope>()),
-                              exchange_for_others(c, std::move(m), t.deadline));
+                              exchange_for_others(c, std::move(m), story.deadline));
         r = co_await std::move(there)(asio::use_awaitable);
       }
     } catch (...) {
       const error why = caught(me, execution::maybe_executed);
       r = {nullptr, before ? unsent(why) : why};
     }
-    sent_back =
-        !r.reply && r.failure == errc::too_many_calls && r.failure.ran() == execution::not_sent;
-  } while (sent_back);
-  if (!r.reply) r.failure = describe(r.failure, c, t);
-  co_return r;
+  } while (!r.reply && sent_back(r.failure));
+  if (!r.reply) r.failure = describe(r.failure, story);
+  co_return take(std::move(r), story);
 }
 
 /// What the reply holds, or why it cannot be read; the function ran in any case.
 template <class R>
-expected<R> decode_reply(incoming_message& reply, const outgoing_call& c) {
+expected<R> decode_reply(incoming_message& reply, const call_story& story) {
   try {
     reader r = reply.payload();
     if constexpr (std::is_void_v<R>) {
@@ -225,16 +225,17 @@ expected<R> decode_reply(incoming_message& reply, const outgoing_call& c) {
       return out;
     }
   } catch (...) {
-    const error why = caught(c.to->self(), execution::executed);
-    return tl::unexpected(
-        describe(with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), c,
-                 time_of(c)));
+    const error why = caught(story.to->self(), execution::executed);
+    return tl::unexpected(describe(
+        with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), story));
   }
 }
 
-template <class Parameters, class Tuple, std::size_t... I>
-void encode_arguments(message& m, const Tuple& args, std::index_sequence<I...>) {
-  (codec<std::tuple_element_t<I, Parameters>>::encode(m.payload(), std::get<I>(args)), ...);
+template <class Parameters>
+void encode_all(message& m, const Parameters& arguments) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (codec<std::tuple_element_t<I, Parameters>>::encode(m.payload(), std::get<I>(arguments)), ...);
+  }(std::make_index_sequence<std::tuple_size_v<Parameters>>());
 }
 
 /// Converts the first arguments to F's parameter types; what is left are options.
@@ -261,28 +262,29 @@ struct prepare_nothing {
   void operator()(message&) const noexcept {}
 };
 
-template <class Fn, class Delivered, class Arguments, class Prepare>
-asio::awaitable<Delivered> run_call(outgoing_call c, Arguments args, Prepare prepare) {
-  using R = typename Fn::result;
-  constexpr bool as_value = !std::is_same_v<Delivered, R>;
-  const call_result reply = co_await round_trip(c, [&](message& m) {
-    prepare(m);
-    encode_arguments<Arguments>(m, args, std::make_index_sequence<std::tuple_size_v<Arguments>>());
-  });
-  if (!reply.reply) {
+/// What a caller gets of an answer: R, expected<R>, or an exception.
+template <class R, class Delivered>
+struct answer_taker {
+  Delivered operator()(call_result r, const call_story& story) const {
+    constexpr bool as_value = !std::is_same_v<Delivered, R>;
+    expected<R> result = r.reply ? decode_reply<R>(*r.reply, story)
+                                 : expected<R>(tl::unexpected(std::move(r.failure)));
     if constexpr (as_value) {
-      co_return tl::unexpected(reply.failure);
+      return result;
     } else {
-      throw rpc_error(reply.failure);
+      if (!result) throw rpc_error(result.error());
+      if constexpr (!std::is_void_v<R>) return std::move(*result);
     }
   }
-  expected<R> result = decode_reply<R>(*reply.reply, c);
-  if constexpr (as_value) {
-    co_return result;
-  } else {
-    if (!result) throw rpc_error(result.error());
-    if constexpr (!std::is_void_v<R>) co_return std::move(*result);
-  }
+};
+
+template <class Fn, class Delivered, class Prepare>
+asio::awaitable<Delivered> run_call(outgoing_call c, typename Fn::arguments args, Prepare prepare) {
+  auto fill = [args = std::move(args), prepare = std::move(prepare)](message& m) {
+    prepare(m);
+    encode_all(m, args);
+  };
+  return round_trip(std::move(c), std::move(fill), answer_taker<typename Fn::result, Delivered>());
 }
 
 template <class Fn>
@@ -300,27 +302,17 @@ outgoing_call outgoing(ref<link> to, call_settings settings) {
   return {std::move(to), what.id, what.signature, what.name, settings};
 }
 
+/// The call of Fn as an awaitable that holds its converted arguments.
 template <class Fn, class Prepare, class... Args>
-auto make_call(urgency how, link& to, Prepare prepare, Args&&... args)
+auto make_call(link& to, Prepare prepare, Args&&... args)
     -> asio::awaitable<call_return<typename Fn::result, Args...>> {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
   outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
-  c.how = how;
   return run_call<Fn, call_return<typename Fn::result, Args...>>(
       std::move(c), split::arguments(std::move(given)), std::move(prepare));
   // NOLINTEND(bugprone-use-after-move)
-}
-/// The call of Fn as an awaitable that holds its converted arguments.
-template <class Fn, class Prepare, class... Args>
-auto make_call(link& to, Prepare prepare, Args&&... args) {
-  return make_call<Fn>(urgency::turn, to, std::move(prepare), std::forward<Args>(args)...);
-}
-/// The same for a caller that goes on computing.
-template <class Fn, class Prepare, class... Args>
-auto make_early_call(link& to, Prepare prepare, Args&&... args) {
-  return make_call<Fn>(urgency::early, to, std::move(prepare), std::forward<Args>(args)...);
 }
 
 [[noreturn]] inline void refuse_crowd(const link& to) {
@@ -328,13 +320,110 @@ auto make_early_call(link& to, Prepare prepare, Args&&... args) {
                       .with([&](error_detail& d) { d.peer = to.name(); }));
 }
 
-template <class R, class Call>
-future<R> start_call(link& to, Call call) {
-  {
-    reservation room(to);  // the call takes its own, at once if this is the worker's thread
-    if (!room.take()) refuse_crowd(to);
+// ── calls whose caller goes on: no coroutine, as nothing is awaited before they are sent ──
+
+/// Hears the answer to one request, on its worker's thread, in the scope of the call.
+template <class Heard>
+struct answer_handler {
+  using executor_type = scope_executor<asio::io_context::executor_type>;
+  using cancellation_slot_type = asio::cancellation_slot;
+
+  executor_type executor;
+  asio::cancellation_slot stop;
+  call_story story;
+  Heard heard;  // (call_result, const call_story&)
+
+  [[nodiscard]] executor_type get_executor() const noexcept { return executor; }
+  [[nodiscard]] asio::cancellation_slot get_cancellation_slot() const noexcept { return stop; }
+  void operator()(call_result r) {
+    if (stop.is_connected()) stop.clear();
+    if (!r.reply) r.failure = describe(r.failure, story);
+    heard(std::move(r), story);
   }
-  return start_on(scoped(to.self().context(), this_scope()), std::move(call));
+};
+
+/// Sends what `fill(message&)` writes; `heard` has the answer, or why there is none. Worker's
+/// thread. False: sent back, and `heard` knows nothing.
+template <class Fill, class Heard>
+bool send_then(const outgoing_call& c, const Fill& fill, asio::cancellation_slot stop,
+               Heard heard) {
+  worker& me = c.to->self();
+  call_story story = begin_story(c);
+  error why;
+  try {
+    if (const auto sent = send_request(c, fill, story.begun, story.deadline)) {
+      c.to->slots().async_wait(sent->call, sent->frame,
+                               answer_handler<Heard>{{me.context().get_executor(), this_scope()},
+                                                     stop,
+                                                     std::move(story),
+                                                     std::move(heard)});
+      return true;
+    } else if (sent_back(sent.error())) {
+      return false;
+    } else {
+      why = sent.error();
+    }
+  } catch (...) {
+    why = unsent(caught(me));
+  }
+  heard(call_result{nullptr, describe(why, story)}, story);
+  return true;
+}
+
+/// Ends a future with its answer. `Blame` says what an error of the call is to its user.
+template <class R, class Blame>
+struct kept_promise {
+  promise<R> future;
+
+  void operator()(call_result r, const call_story& story) {
+    try {
+      if (!r.reply) throw rpc_error(Blame::error_of(r.failure));
+      expected<R> result = decode_reply<R>(*r.reply, story);
+      if (!result) throw rpc_error(Blame::error_of(result.error()));
+      if constexpr (std::is_void_v<R>) {
+        future->value.emplace();
+      } else {
+        future->value.emplace(std::move(*result));
+      }
+      future->end(nullptr);
+    } catch (...) {
+      future->end(std::current_exception());
+    }
+  }
+};
+
+struct blame_callee {
+  static const error& error_of(const error& e) noexcept { return e; }
+  template <class R>
+  static asio::awaitable<R> of(asio::awaitable<R> call) {
+    return call;
+  }
+};
+
+template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
+auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn::result> {
+  using R = typename Fn::result;
+  using split = split_call<typename Fn::arguments, Args...>;
+  auto given = std::forward_as_tuple(std::forward<Args>(args)...);
+  outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
+  c.how = urgency::early;
+  // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
+  typename Fn::arguments arguments = split::arguments(std::move(given));
+  if (!finds_room(to)) refuse_crowd(to);
+  worker& me = to.self();
+  auto executor = scoped(me.context(), this_scope());
+  if (me.on_thread()) {
+    auto state = make_ref<future_state<R>>(executor);
+    const auto fill = [&](message& m) {
+      prepare(m);
+      encode_all(m, arguments);
+    };
+    if (send_then(c, fill, state->stop.slot(), kept_promise<R, Blame>{promise<R>(state)})) {
+      return future<R>(std::move(state));
+    }
+  }
+  return start_on(std::move(executor), Blame::of(run_call<Fn, R>(std::move(c), std::move(arguments),
+                                                                 std::move(prepare))));
 }
 
 /// Encodes and queues a request without waiting for a reply. It has a deadline only if it was given
@@ -345,26 +434,23 @@ void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
   worker& me = to.self();
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   const outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
-  const timing t = time_of(c);
-  reservation room(to);
-  if (!room.take()) refuse_crowd(to);
+  const call_story story = begin_story(c);
+  if (!finds_room(to)) refuse_crowd(to);
   error why;
   try {
     message m(me.settings().bounds);
     prepare(m);
-    const auto converted = split::arguments(std::move(given));
-    encode_arguments<typename Fn::arguments>(
-        m, converted, std::make_index_sequence<std::tuple_size_v<typename Fn::arguments>>());
+    const typename Fn::arguments arguments = split::arguments(std::move(given));
+    encode_all(m, arguments);
     frame_header h = header_of(c);
     h.flags |= flags;
     if (c.settings.limit) h.deadline = deadline_field(*c.settings.limit);
     me.calls.fetch_add(1, std::memory_order_relaxed);
-    room.use();
     if (auto queued = to.queue(std::move(m), h); !queued) why = queued.error();
   } catch (...) {
     why = unsent(caught(me));
   }
-  if (why) throw rpc_error(describe(why, c, t));
+  if (why) throw rpc_error(describe(why, story));
   to.flush_early();
 }
 
@@ -385,9 +471,8 @@ auto peer::start(Args&&... args) const -> future<typename function<F>::result> {
   static_assert(detail::check_result<F>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
-  return detail::start_call<typename function<F>::result>(
-      to(), detail::make_early_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
-                                                        std::forward<Args>(args)...));
+  return detail::start_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
+                                                std::forward<Args>(args)...);
 }
 
 template <auto F, class... Args>

@@ -55,6 +55,14 @@ asio::awaitable<Delivered> with_owner_loss(asio::awaitable<Delivered> call) {
   throw rpc_error(lost);
 }
 
+struct blame_owner {
+  static error error_of(const error& e) { return as_owner_loss(e); }
+  template <class R>
+  static asio::awaitable<R> of(asio::awaitable<R> call) {
+    return with_owner_loss(std::move(call));
+  }
+};
+
 [[noreturn]] inline void refuse_empty() {
   throw rpc_error(errc::invalid_argument, "the reference is empty");
 }
@@ -88,25 +96,40 @@ class unbegun_creation {
 
 /// Sees to it that the users of a reference hear of a request that was never sent. If it was, the
 /// owner keeps the error.
-inline asio::awaitable<void> follow_creation(asio::awaitable<expected<void>> work, worker& me,
-                                             unbegun_creation made) {
-  const ref<reference> held = made.begin();
-  error unsent;
-  try {
-    const auto done = co_await std::move(work);
-    if (!done && done.error().ran() == execution::not_sent) unsent = done.error();
-  } catch (...) {
-    unsent = detail::unsent(caught(me));
+struct creation_follower {
+  worker& me;
+  ref<reference> held;
+
+  void operator()(const call_result& r, const call_story&) const {
+    if (r.reply || r.failure.ran() != execution::not_sent) return;
+    me.use<rref_service>().never_sent(held->id(), r.failure);
   }
-  if (unsent) me.use<rref_service>().never_sent(held->id(), unsent);
+};
+
+/// A creation that waits for room, or for its worker's thread.
+template <class Fn>
+asio::awaitable<void> create_later(outgoing_call out, typename Fn::arguments arguments,
+                                   prepare_reference prepare, unbegun_creation made) {
+  const creation_follower follow{prepare.me, made.begin()};
+  error why;
+  try {
+    const auto fill = [&](message& m) {
+      prepare(m);
+      encode_all(m, arguments);
+    };
+    co_return co_await round_trip(std::move(out), fill, follow);
+  } catch (...) {  // no memory to begin
+    why = unsent(caught(prepare.me));
+  }
+  follow({nullptr, std::move(why)}, {});
 }
 
 /// Sends a request whose result stays at its owner; a failure is met by the reference's users. What
 /// the conversion of an argument throws is thrown here, before anything is promised to anybody.
 template <class Fn, class... Args>
 ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target, Args&&... args) {
-  using split = split_call<typename Fn::arguments, Args..., as_expected_t>;
-  auto given = std::forward_as_tuple(std::forward<Args>(args)..., as_expected);
+  using split = split_call<typename Fn::arguments, Args...>;
+  auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   const call_settings settings = split::options(given);
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
@@ -119,10 +142,20 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
   outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
   out.how = urgency::soon;
   out.reply = reply_is::unhurried;
-  auto call = run_call<kept<Fn>, expected<void>>(
-      std::move(out), std::move(arguments), prepare_reference{me, std::move(target), made->what});
+  prepare_reference prepare{me, std::move(target), made->what};
+  if (me.on_thread() && finds_room(*out.to)) {
+    const auto fill = [&](message& m) {
+      prepare(m);
+      encode_all(m, arguments);
+    };
+    if (send_then(out, fill, {}, creation_follower{me, made->reference})) {
+      static_cast<void>(unbegun.begin());
+      return std::move(made->reference);
+    }
+  }
   start_on(scoped(me.context(), this_scope()),
-           follow_creation(std::move(call), me, std::move(unbegun)))
+           create_later<Fn>(std::move(out), std::move(arguments), std::move(prepare),
+                            std::move(unbegun)))
       .detach();
   return std::move(made->reference);
 }
@@ -171,10 +204,9 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
-  return detail::start_call<typename function<M>::result>(
-      owner().to(), detail::with_owner_loss(detail::make_early_call<detail::exposed<M>>(
-                        owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
-                        std::forward<Args>(args)...)));
+  return detail::start_call<detail::exposed<M>, detail::blame_owner>(
+      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
+      std::forward<Args>(args)...);
 }
 
 template <class T>
