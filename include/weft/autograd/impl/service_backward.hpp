@@ -84,8 +84,8 @@ std::string live_autograd_service<T>::caught_words() noexcept {
   }
 }
 
-/// Carries out a step's outputs, each whole or, if memory lacks, again: what is left stays in `todo`
-/// for `finish`. Under the context's lock.
+/// Carries out a step's outputs, each whole or, if memory lacks, again: what is left stays in
+/// `todo` for `finish`. Under the context's lock.
 template <class T>
 void live_autograd_service<T>::carry_on(context_state& c, after& todo) noexcept {
   auto& [pass, out, next] = todo.rest;

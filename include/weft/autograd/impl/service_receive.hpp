@@ -131,8 +131,8 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
   return {};
 }
 
-/// That the pass has succeeded can be heard again if memory lacks, and only then it throws. Under the
-/// context's lock.
+/// That the pass has succeeded can be heard again if memory lacks, and only then it throws. Under
+/// the context's lock.
 template <class T>
 void live_autograd_service<T>::hear(context_state& c,
                                     const std::shared_ptr<autograd::local_pass>& pass,
