@@ -143,7 +143,7 @@ int run_here(const placement& where, worker_main main_, options o) {
       all.members.push_back(self);
     }
     life.join(std::move(all), random);
-    result = life.run(std::move(main_));
+    result = life.run(std::move(main_), "the process leaves without waiting for it");
     // Before this life ends, which may take long: functions may still run on its pool.
     run_report::ends(self.name, result);
     const int status = conclude(self.name, result);

@@ -52,7 +52,8 @@ bool thread_memory::fails() noexcept {
   } else {
     --then_;
   }
-  return true;
+  const auto spared = spared_.load();
+  return !(spared && spared());
 }
 
 shortage::shortage(long nth, long further) { arm(nth, further); }

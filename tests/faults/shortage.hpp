@@ -22,6 +22,9 @@ class thread_memory {
   bool suffice() noexcept;
   /// Whether one failed since `lack`.
   [[nodiscard]] bool lacked() const noexcept { return hit_.load(); }
+  /// Of any thread: an allocation that is about to fail succeeds after all where `spared` says so,
+  /// on its thread. It counts as one that failed. Set before any lacks.
+  static void spare(bool (*spared)()) noexcept { spared_ = spared; }
   /// Whether the allocation that its thread is about to make fails.
   [[nodiscard]] bool fails() noexcept;
 
@@ -29,6 +32,7 @@ class thread_memory {
   std::atomic<long> left_{0};  // until one fails; 0: none will
   std::atomic<long> then_{0};  // that fail behind it
   std::atomic<bool> hit_{false};
+  static inline std::atomic<bool (*)()> spared_{nullptr};
   thread_memory* next_ = nullptr;  // of all
 };
 

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <optional>
 #include <rpc/cluster.hpp>
+#include <rpc/said.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +26,7 @@ using weft::light;
 using weft::worker;
 
 int add(int a, int b) { return a + b; }
+int broken_sum(int) { throw std::runtime_error("no sum"); }
 std::string greet(const std::string& name) { return "hello " + name; }
 light<int> square(int x) { return x * x; }
 asio::awaitable<int> add_later(int a, int b) {
@@ -212,6 +215,65 @@ TEST_CASE("peer: posts arrive in order; their errors are counted there") {
   });
   CHECK_FALSE(ends[0]);
   CHECK(workers.at(1).stats().posts_failed == 3);
+}
+
+void fail_too() { throw std::runtime_error("no disk"); }
+
+TEST_CASE("peer: the first failing post of each function is said once, with who posted and why") {
+  const said here;
+  cluster workers(3, over::tcp);
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 1) {
+      for (int i = 0; i < 3; ++i) me.peer(1).post<&fail_too>();
+      co_await me.peer(1).call<&nothing_here>();
+    }
+  });
+  for (const auto& e : ends) CHECK_FALSE(e);
+  CHECK(workers.at(1).stats().posts_failed == 6);
+  INFO(here.text());
+  CHECK(here.times("weft: worker1: a post of 'peer_calls::fail_too' by worker 'worker") == 1);
+  CHECK(here.times("no disk") == 1);
+}
+
+TEST_CASE("peer: a rank may be of any integral type, and a bad one is named as it was given") {
+  run_well(2, over::inproc, {}, [](worker& me) -> asio::awaitable<void> {
+    CHECK(me.peer(std::size_t{1}).rank() == 1);
+    CHECK(me.peer(1L).rank() == 1);
+    CHECK(me.peer(std::uint8_t{1}).rank() == 1);
+    const auto refusal = [&me](auto rank) -> std::string {
+      try {
+        return std::to_string(me.peer(rank).rank());
+      } catch (const weft::rpc_error& e) {
+        return e.what();
+      }
+    };
+    CHECK(refusal(-1).find("there is no rank -1;") != std::string::npos);
+    CHECK(refusal(~std::size_t{}).find("no rank 18446744073709551615;") != std::string::npos);
+    CHECK(refusal(std::size_t{1} << 32).find("no rank 4294967296;") != std::string::npos);
+    co_return;
+  });
+}
+
+TEST_CASE("peer: a task group drops the result of a call, and has its error") {
+  run_well(2, over::tcp, {}, [](worker& me) -> asio::awaitable<void> {
+    const auto p = me.peer(1);
+    co_await weft::with_task_group([&](weft::task_group& group) -> asio::awaitable<void> {
+      group.spawn(p.call<&add>(1, 2));
+      group.spawn(p.call<&nothing>());
+      co_return;
+    });
+    std::string what;
+    try {
+      co_await weft::with_task_group([&](weft::task_group& group) -> asio::awaitable<void> {
+        group.spawn(p.call<&add>(1, 2));
+        group.spawn(p.call<&broken_sum>(1));
+        co_return;
+      });
+    } catch (const weft::rpc_error& e) {
+      what = e.what();
+    }
+    CHECK(what.find("no sum") != std::string::npos);
+  });
 }
 
 std::vector<int> begun;  // on worker 1's thread

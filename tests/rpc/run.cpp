@@ -8,6 +8,8 @@
 #include <atomic>
 #include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
+#include <rpc/said.hpp>
+#include <rref/gate.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -43,6 +45,32 @@ TEST_CASE("run: ends well when every main has returned, and serves until then") 
       }
     });
   }
+}
+
+TEST_CASE("run: whoever waits for another's main says so, again and again, until all returned") {
+  weft::options o = with_io_threads(1);
+  o.waiting = o.still_waiting = 1ms;
+  const said here;
+  const std::string of_others =
+      "weft: worker1: its main has returned, and it serves until all have";
+  run_well(3, over::tcp, o, [&](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 2) co_return;
+    CHECK(co_await eventually([&] { return here.times("; it waits for 'worker2'\n") >= 2; }));
+    CHECK(co_await eventually([&] { return here.times(of_others) >= 2; }));
+  });
+  INFO(here.text());
+  CHECK(here.times("worker2: its main") == 0);  // the last
+  CHECK(here.times("knows") == here.times("waits for others, of which rank 0, 'worker0', knows"));
+}
+
+TEST_CASE("run: nobody says that it waits if that is switched off, or if no other main runs") {
+  const said here;
+  weft::options o = with_io_threads(0);
+  o.waiting = 1h;
+  run_well(1, over::inproc, o, [](worker&) -> asio::awaitable<void> { co_return; });
+  o.waiting = 0s;
+  run_well(2, over::inproc, o, [](worker&) -> asio::awaitable<void> { co_return; });
+  CHECK(here.text() == "");
 }
 
 TEST_CASE("run: mains that do nothing") {

@@ -51,7 +51,8 @@ class gradient_map {
       return index_.contains(e.variable.unsafeGetTensorImpl());
     });
   }
-  /// Adds all of `pass`, which is left empty. If it throws, some may have been added.
+  /// Adds all of `pass`, which is left empty. If it throws, some were added, and `pass` has the
+  /// others.
   void merge(gradient_map&& pass);
 
   /// Undefined if there is none. Valid until the map changes; later passes may add to it in place.
@@ -70,7 +71,14 @@ class gradient_map {
  private:
   entry& at(const at::Tensor& variable) {
     const auto [found, fresh] = index_.try_emplace(variable.unsafeGetTensorImpl(), entries_.size());
-    if (fresh) entries_.push_back({variable, {}});
+    if (fresh) {
+      try {
+        entries_.push_back({variable, {}});
+      } catch (...) {
+        index_.erase(found);
+        throw;
+      }
+    }
     return entries_[found->second];
   }
 
@@ -95,6 +103,7 @@ inline void gradient_map::merge(gradient_map&& pass) {
     at::Tensor& sum = at(e.variable).gradient;
     if (sum.defined()) {
       accumulate(e.variable, e.gradient);
+      e.gradient = at::Tensor();
     } else {
       sum = std::move(e.gradient);  // the pass owned it
     }

@@ -162,8 +162,8 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
 }
 
 inline outputs local_pass::absorb(outputs from_wave) {
-  outputs rest;
-  for (output& out : from_wave) {
+  // In place: what says that the pass is over is not lost for want of memory.
+  const auto mine = [&](const output& out) {
     if (std::holds_alternative<launch>(out)) {
       graph_.freeze();
       executor_.emplace(graph_, wave_, state_);
@@ -175,10 +175,12 @@ inline outputs local_pass::absorb(outputs from_wave) {
       }
     } else {
       if (std::holds_alternative<aborted>(out) && executor_) executor_->stop();
-      rest.push_back(std::move(out));
+      return false;
     }
-  }
-  return rest;
+    return true;
+  };
+  std::erase_if(from_wave, mine);
+  return from_wave;
 }
 
 inline bool local_pass::claim() {

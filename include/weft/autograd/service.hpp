@@ -200,8 +200,17 @@ class live_autograd_service final : public autograd_service {
     std::string text;
     bool initiator_too = true;  ///< false: the pass goes on here; whoever believes it, tells it
   };
+  /// What memory lacked for: outputs of that pass from `next` on. Null: nothing.
+  struct unfinished {
+    std::shared_ptr<autograd::local_pass> pass;
+    autograd::outputs out;
+    std::size_t next = 0;
+  };
   /// What a step leaves to be done without the lock.
   struct after {
+    unfinished rest;
+    /// Its pass is to be given up instead of that, for this reason.
+    std::optional<std::string> give_up;
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<autograd::local_pass>> run;
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
@@ -221,6 +230,7 @@ class live_autograd_service final : public autograd_service {
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
   void add_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
+  [[nodiscard]] expected<void> read_section(link& from, incoming_message& m);
   [[nodiscard]] std::string absence(autograd::context_id id) const;
   [[nodiscard]] const std::string& name_of(std::uint32_t rank) const {
     return me_.members().members[rank].name;
@@ -237,17 +247,31 @@ class live_autograd_service final : public autograd_service {
                                                const error& lacking);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
+  void hear(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
+            const autograd::control_body& body, std::vector<at::Tensor> tensors, after& todo);
+  [[nodiscard]] static error no_sums() noexcept {
+    return sure_error(errc::autograd_pass_aborted,
+                      "the gradients of a pass could not be added up: std::bad_alloc",
+                      execution::executed);
+  }
+  [[nodiscard]] bool computes(const ref<context_state>& c,
+                              const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
+                              const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
   admit(context_state& c, std::uint32_t from, const autograd::control& what, after& todo);
 
   // passes
+  static constexpr const char* short_of_memory = "std::bad_alloc";  // fits a string as it is
+  [[nodiscard]] static std::string caught_words() noexcept;
   template <class Make>
   void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, after& todo,
-            Make&& make);
-  void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-           autograd::outputs out, after& todo);
-  void finish(const ref<context_state>& c, after todo);
-  void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass);
+            Make&& make) noexcept;
+  void carry_on(context_state& c, after& todo) noexcept;
+  void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+                 std::size_t which, after& todo);
+  void forsake(context_state& c, const unfinished& rest) noexcept;
+  void finish(const ref<context_state>& c, after todo) noexcept;
+  void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass) noexcept;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
   [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
                                      execution if_lost) const;

@@ -114,7 +114,8 @@ class event : public ref_counted {
   void add(Handler handler) {
     auto slot = asio::get_associated_cancellation_slot(handler);
     const auto executor = asio::get_associated_executor(handler);
-    const auto w = make_ref<waiting<Handler>>(std::move(handler));
+    // Thrown from here it would end the coroutine's io_context, not the coroutine.
+    const auto w = detail::insist([&] { return make_ref<waiting<Handler>>(std::move(handler)); });
     bool waits = false;
     {
       const std::lock_guard lock(mutex_);
@@ -127,8 +128,10 @@ class event : public ref_counted {
     if (!waits) {
       w->post({});
     } else if (slot.is_connected()) {
-      slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
-        self->drop(*w);
+      detail::insist([&] {
+        slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
+          self->drop(*w);
+        });
       });
     }
   }

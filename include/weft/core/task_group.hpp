@@ -2,6 +2,7 @@
 // Children that end before their parent does.
 #pragma once
 
+#include <weft/core/error.hpp>
 #include <weft/core/future.hpp>
 
 #include <asio/awaitable.hpp>
@@ -19,6 +20,13 @@
 #include <vector>
 
 namespace weft {
+
+namespace detail {
+template <class T>
+inline constexpr bool is_expected = false;
+template <class T, class E>
+inline constexpr bool is_expected<tl::expected<T, E>> = true;
+}  // namespace detail
 
 /// Spawned children and the wait for all of them. Use through `with_task_group`. On the executor's
 /// thread only.
@@ -44,6 +52,16 @@ class task_group {
     // What it did inline: it may have ended, or stopped the group; then its future goes here.
     if (started.ready() || state_->stopped) return;
     children_[place] = std::move(started);
+  }
+
+  /// As above; nobody gets the child's result.
+  template <class T>
+    requires(!std::is_void_v<T>)
+  void spawn(asio::awaitable<T> child) {
+    static_assert(!detail::is_expected<T>,
+                  "weft: nobody would see the error in a child's weft::expected; spawn the call "
+                  "without weft::as_expected.");
+    spawn(without_result(std::move(child)));
   }
 
   /// Asks every child to end.
@@ -118,6 +136,11 @@ class task_group {
         d.text += ")";
       }));
     }
+  }
+
+  template <class T>
+  static asio::awaitable<void> without_result(asio::awaitable<T> child) {
+    static_cast<void>(co_await std::move(child));
   }
 
   /// One that runs, until it ends or its coroutine is destroyed without having run.

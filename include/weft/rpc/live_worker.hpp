@@ -138,6 +138,7 @@ class live_worker final : public worker {
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
              std::function<void()> then);
   void expect_everybody();
+  void tell_of_waiting(duration after);
   void bound_the_end();
   void give_up_waiting();
   void trim_buffers();
@@ -160,6 +161,7 @@ class live_worker final : public worker {
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
   std::unique_ptr<timer> again_;       // the next count
   std::unique_ptr<timer> over_;        // at ends_by_
+  std::unique_ptr<timer> waits_;       // for the other mains: the next time to say so
   std::size_t next_io_ = 0;            // front thread
 
   // Signs of life: one timer on the front thread, one on each thread with links.

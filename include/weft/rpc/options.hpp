@@ -55,6 +55,10 @@ struct options {
   duration rendezvous_deadline = std::chrono::seconds(60);
   duration handshake_deadline = std::chrono::seconds(5);
   duration shutdown_deadline = std::chrono::seconds(30);
+  /// A worker whose main has returned and that waits for others says so on standard error after so
+  /// long, and every `still_waiting` from then on; 0: never.
+  duration waiting = std::chrono::seconds(10);
+  duration still_waiting = std::chrono::seconds(60);
   duration stall_limit = std::chrono::seconds(30);  ///< a begun frame without progress
   /// A peer of which nothing comes for so long is lost; 0: never, for debuggers. Quiet links ping
   /// every fifth of it, at most every 2 s. The same in all workers.

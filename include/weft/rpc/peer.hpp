@@ -55,7 +55,8 @@ class peer {
 
   /// One way: no reply. Leaves as `start` does. Any thread. It has a deadline only if it is given
   /// one (`within`), and is served before the run ends. Errors there are counted
-  /// (`worker_stats::posts_failed`); an error here (too_many_calls, peer_died, not_encodable) is
+  /// (`worker_stats::posts_failed`), and the first of each function is said on standard error
+  /// there; an error here (too_many_calls, peer_died, not_encodable) is
   /// thrown.
   template <auto F, class... Args>
   void post(Args&&... args) const;

@@ -154,6 +154,14 @@ class run_state {
     return out;
   }
 
+  /// Rank 0: whose mains have not returned.
+  [[nodiscard]] std::vector<std::uint32_t> running() const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t r = 0; rank_ == 0 && r < done_.size(); ++r) {
+      if (!done_[r]) out.push_back(r);
+    }
+    return out;
+  }
   [[nodiscard]] bool over() const noexcept { return over_; }
   /// The worker that ended the run, and why; none after a good end.
   [[nodiscard]] const std::optional<std::pair<std::uint32_t, std::string>>& failure() const {

@@ -71,7 +71,9 @@ class runtime {
 
   /// Runs `main_` and serves until the run ends, on this thread. Returns what ended it. Requires
   /// `join`. Once it returned no thread of this worker runs any more, unless `left_behind` says so.
-  error run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
+  /// `stuck` says what becomes of what does not end.
+  error run(std::function<asio::awaitable<void>(weft::worker&)> main_,
+            const char* stuck = "it is left behind with all that it can reach") {
     parts& p = *parts_;
     p.start_threads();
     if (p.settings.thread_starts) p.settings.thread_starts();
@@ -97,7 +99,7 @@ class runtime {
                  now + std::chrono::milliseconds(100));
     if (!detail::ends_by(until, [&p] { p.stop_threads(); })) {
       left_behind_ = true;
-      result = blame_what_runs(result);
+      result = blame_what_runs(result, stuck);
     }
     if (failure) std::rethrow_exception(failure);
     return result;
@@ -202,14 +204,14 @@ class runtime {
       return std::make_unique<S>(me);
     }
   }
-  [[nodiscard]] error blame_what_runs(const error& result) const {
+  [[nodiscard]] error blame_what_runs(const error& result, const char* stuck) const {
     std::string why;
     for (const std::string& one : parts_->me->still_running()) why += one + "; ";
     if (why.empty()) {
       why = "something still runs on a thread of " + parts_->me->name() +
             " at the shutdown deadline; ";
     }
-    why += "no thread can be ended, so it is left behind with all that it can reach";
+    why += std::string("no thread can be ended, so ") + stuck;
     if (!result) return error(errc::worker_failed, why);
     return result.with([&](error_detail& d) { d.text += "; " + why; });
   }

@@ -8,6 +8,7 @@
 #include <weft/core/time.hpp>
 #include <weft/rpc/detail/compute_pool.hpp>
 #include <weft/rpc/detail/late_flush.hpp>
+#include <weft/rpc/detail/report.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -69,8 +71,8 @@ class worker {
   /// The worker with that name or rank, itself included. Never waits. Throws rpc_error
   /// unknown_peer, whose text lists the known names. Any thread.
   [[nodiscard]] weft::peer peer(std::string_view name);
-  [[nodiscard]] weft::peer peer(std::uint32_t rank);
-  [[nodiscard]] weft::peer peer(int rank);
+  template <std::integral Rank>
+  [[nodiscard]] weft::peer peer(Rank rank);
   /// All workers of that role, by rank. Any thread.
   [[nodiscard]] std::vector<weft::peer> peers(std::string_view role);
 
@@ -138,6 +140,10 @@ class worker {
     return e.what();
   }
   [[nodiscard]] timer_list& deadlines() noexcept { return deadlines_; }  // worker's thread
+  /// A one-way call failed here: counted, and the first one of each function is said on standard
+  /// error, unless it was given up. Any thread.
+  void post_failed(std::uint64_t function, std::string_view named, std::uint32_t from,
+                   const error& why) noexcept;
   std::atomic<std::uint64_t> calls{0}, served{0}, posts_failed{0}, late_replies{0};
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};
 
@@ -155,6 +161,7 @@ class worker {
   timer_list deadlines_;
   running_functions running_;
   detail::compute_pool pool_;
+  detail::once_each failed_posts_;
   std::array<std::unique_ptr<service>, static_cast<std::size_t>(service_slot::count)> services_;
 };
 
@@ -176,6 +183,23 @@ inline worker_stats worker::stats() const noexcept {
   out.bytes_sent = bytes_sent;
   out.bytes_received = bytes_received;
   return out;
+}
+
+inline void worker::post_failed(std::uint64_t function, std::string_view named, std::uint32_t from,
+                                const error& why) noexcept {
+  posts_failed.fetch_add(1, std::memory_order_relaxed);
+  if (why == errc::cancelled || why == errc::peer_died) return;
+  try {
+    // What nobody knows has one name: peers choose the number.
+    if (!failed_posts_.first(named.empty() ? 0 : function)) return;
+    detail::say(name(), "a post of " +
+                            (named.empty() ? std::string("a function that is not here")
+                                           : "'" + std::string(named) + "'") +
+                            " by worker '" + members_.members[from].name +
+                            "' failed: " + why.message() +
+                            "; others of this function are only counted (posts_failed)");
+  } catch (...) {  // it is counted
+  }
 }
 
 inline const std::string& link::name() const noexcept { return me_.members().members[rank_].name; }

@@ -133,30 +133,43 @@ void live_autograd_service<T>::forget(const ref<context_state>& state, const std
   autograd::send_table sends;
   autograd::gradient_map gradients;
   std::vector<std::uint32_t> unreported;
+  std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
   {
     const std::lock_guard lock(state->mutex);
     if (state->released) return;
-    state->released = true;
+    // Up to here memory may lack, and this is done again.
     state->gone =
         error(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
-    const auto passes = state->passes;
-    for (const auto& [id, pass] : passes) {
-      act(*state, pass, pass->give_up(autograd::abort_reason::refused, "the context " + why), todo);
+    passes = state->passes;
+    if (state->unreported) unreported.assign(state->joined.begin(), state->joined.end());
+    if (state->pass_over) todo.wake.push_back(state->pass_over);
+    state->pass_over = nullptr;
+    state->unreported = false;
+    state->released = true;
+  }
+  finish(state, std::move(todo));
+  for (const auto& [id, pass] : passes) {
+    after more;
+    {
+      const std::lock_guard lock(state->mutex);
+      step(*state, pass, more,
+           [&] { return pass->give_up(autograd::abort_reason::refused, "the context " + why); });
     }
-    if (state->pass_over) todo.wake.push_back(std::exchange(state->pass_over, nullptr));
+    finish(state, std::move(more));
+  }
+  {
+    const std::lock_guard lock(state->mutex);
     // A pass that still runs reads the table only while it is planned, so not any more.
     std::swap(sends, state->sends);
     std::swap(gradients, state->gradients);
-    if (std::exchange(state->unreported, false)) {
-      unreported.assign(state->joined.begin(), state->joined.end());
-    }
   }
-  finish(state, std::move(todo));
   if (state->creator == me_.rank()) return;
-  if (!unreported.empty()) send_joined(state->id, unreported);
-  if (sends.size() != 0) {
+  try {
+    if (!unreported.empty()) insist([&] { send_joined(state->id, unreported); });
+    if (sends.size() == 0) return;
     // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
     asio::post(me_.pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
+  } catch (const std::bad_alloc&) {  // then here, after all
   }
 }
 
@@ -200,7 +213,8 @@ void live_autograd_service<T>::send_joined(autograd::context_id id,
   if (!queue(creator, what.view(), {})) me_.to(creator).flush();
 }
 
-/// Somebody says who joined a context that may be released here already.
+/// Somebody says who joined a context that may be released here already. For want of memory it can
+/// be tried again.
 template <class T>
 void live_autograd_service<T>::add_joined(autograd::context_id id,
                                           const std::vector<std::uint32_t>& joined) {
@@ -216,7 +230,7 @@ void live_autograd_service<T>::add_joined(autograd::context_id id,
     }
   }
   if (autograd::creator_of(id) == me_.rank()) {
-    for (const auto rank : joined) insist([&] { send_release(rank, id); });
+    for (const auto rank : joined) send_release(rank, id);
   } else {
     send_joined(id, joined);
   }
@@ -310,6 +324,12 @@ void live_autograd_service<T>::dropped(link&, parts& record) {
 
 template <class T>
 expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m) {
+  return insist([&] { return read_section(from, m); });
+}
+
+/// Once more has no further effect.
+template <class T>
+expected<void> live_autograd_service<T>::read_section(link& from, incoming_message& m) {
   // What the tensors that required grad at their sender are here.
   const auto receive_as = [&m](autograd::peer_message where) {
     if (!m.section(section_kind::tensors)) return;
@@ -318,6 +338,8 @@ expected<void> live_autograd_service<T>::arrive(link& from, incoming_message& m)
       if (detail::recording_is_off()) return;
       try {
         autograd::receive(tensors, computed, where);
+      } catch (const std::bad_alloc&) {
+        throw;
       } catch (const std::exception& e) {
         throw rpc_error(errc::bad_arguments, words_of(e), execution::not_executed);
       }

@@ -66,60 +66,98 @@ void live_autograd_service<T>::refuse(const refusal& what) {
 
 // ── steps ──
 
-/// Carries out a step's outputs. Under the context's lock.
+/// What is being handled, as far as there is memory for words.
 template <class T>
-void live_autograd_service<T>::act(context_state& c,
-                                   const std::shared_ptr<autograd::local_pass>& pass,
-                                   autograd::outputs out, after& todo) {
+std::string live_autograd_service<T>::caught_words() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return short_of_memory;
+    } catch (const std::exception& e) {
+      return words_of(e);
+    } catch (...) {
+      return "something that is not a std::exception was thrown";
+    }
+  } catch (...) {
+    return short_of_memory;
+  }
+}
+
+/// Carries out a step's outputs, each whole or, if memory lacks, again: what is left stays in
+/// `todo` for `finish`. Under the context's lock.
+template <class T>
+void live_autograd_service<T>::carry_on(context_state& c, after& todo) noexcept {
+  auto& [pass, out, next] = todo.rest;
+  try {
+    if (todo.give_up) {
+      out = pass->give_up(autograd::abort_reason::failed, *todo.give_up);
+      next = 0;
+      todo.give_up.reset();
+    }
+    for (; next < out.size(); ++next) carry_out(c, pass, next, todo);
+    if (pass->over()) {
+      todo.destroy.push_back(pass);
+      if (c.pass_over) todo.wake.push_back(c.pass_over);
+      c.ended.add(pass->plan().pass());
+      c.passes.erase(pass->plan().pass());
+      c.pass_over = nullptr;
+    } else {
+      todo.run.push_back(pass);
+      if (!pass->claim()) todo.run.pop_back();
+    }
+    pass = nullptr;
+  } catch (const std::bad_alloc&) {
+    // The rest waits until there is memory.
+  }
+}
+
+template <class T>
+void live_autograd_service<T>::carry_out(context_state& c,
+                                         const std::shared_ptr<autograd::local_pass>& pass,
+                                         std::size_t which, after& todo) {
+  autograd::outputs& all = todo.rest.out;
   const autograd::pass_id id = pass->plan().pass();
   const auto wake = [&](std::optional<autograd::aborted> failure) {
     const auto w = c.waiters.find(id);
     if (w == c.waiters.end()) return;
-    w->second->failure = std::move(failure);
     todo.wake.push_back(w->second->over);
+    w->second->failure = std::move(failure);
     c.waiters.erase(w);
   };
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (const auto* t = std::get_if<autograd::transmit>(&out[i])) {
-      const std::uint32_t to = t->to;
-      const error failed = queue(to, autograd::encode(t->message), {});
-      if (!failed) {
-        todo.flush.push_back(to);
-        continue;
-      }
-      autograd::outputs more =
-          failed == errc::peer_died
-              ? pass->lost(to)
-              : pass->give_up(autograd::abort_reason::failed, failed.message());
-      std::move(more.begin(), more.end(), std::back_inserter(out));
-    } else if (std::holds_alternative<autograd::commit>(out[i])) {
-      try {
-        c.gradients.merge(std::move(pass->gradients()));
-      } catch (const std::exception& e) {
-        // The pass has succeeded elsewhere: what is known is that these sums are not right.
-        c.spoiled = error(errc::autograd_pass_aborted,
-                          "the gradients of a pass could not be added up: " + words_of(e),
-                          execution::executed);
-      }
-    } else if (auto* a = std::get_if<autograd::aborted>(&out[i])) {
-      wake(std::move(*a));
-    } else if (std::holds_alternative<autograd::finished>(out[i])) {
-      wake(std::nullopt);
-    } else if (auto* v = std::get_if<autograd::violation>(&out[i])) {
-      if (v->on == autograd::blame::somebody) {
-        todo.refusals.push_back({v->from, id, std::move(v->text), false});
-      } else if (!todo.violation) {
-        todo.violation = std::move(*v);
-      }
+  if (const auto* t = std::get_if<autograd::transmit>(&all[which])) {
+    const std::uint32_t to = t->to;
+    todo.flush.push_back(to);
+    const error failed = queue(to, autograd::encode(t->message), {});
+    if (!failed) return;
+    todo.flush.pop_back();
+    if (failed == errc::resource_exhausted) throw std::bad_alloc();
+    all.reserve(all.size() + me_.world_size() + 1);  // of a pass that is over nothing gets lost
+    autograd::outputs more = failed == errc::peer_died
+                                 ? pass->lost(to)
+                                 : pass->give_up(autograd::abort_reason::failed, failed.message());
+    std::move(more.begin(), more.end(), std::back_inserter(all));
+  } else if (std::holds_alternative<autograd::commit>(all[which])) {
+    try {
+      c.gradients.merge(std::move(pass->gradients()));
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& e) {
+      // The pass has succeeded elsewhere: what is known is that these sums are not right.
+      c.spoiled = error(errc::autograd_pass_aborted,
+                        "the gradients of a pass could not be added up: " + words_of(e),
+                        execution::executed);
     }
-  }
-  if (pass->over()) {
-    c.ended.add(id);
-    c.passes.erase(id);
-    todo.destroy.push_back(pass);
-    if (c.pass_over) todo.wake.push_back(std::exchange(c.pass_over, nullptr));
-  } else if (pass->claim()) {
-    todo.run.push_back(pass);
+  } else if (auto* a = std::get_if<autograd::aborted>(&all[which])) {
+    wake(std::move(*a));
+  } else if (std::holds_alternative<autograd::finished>(all[which])) {
+    wake(std::nullopt);
+  } else if (auto* v = std::get_if<autograd::violation>(&all[which])) {
+    if (v->on == autograd::blame::somebody) {
+      todo.refusals.push_back({v->from, id, v->text, false});
+    } else if (!todo.violation) {
+      todo.violation = std::move(*v);
+    }
   }
 }
 
@@ -129,20 +167,47 @@ template <class T>
 template <class Make>
 void live_autograd_service<T>::step(context_state& c,
                                     const std::shared_ptr<autograd::local_pass>& pass, after& todo,
-                                    Make&& make) {
-  std::string why;
+                                    Make&& make) noexcept {
+  todo.rest.pass = pass;
+  todo.rest.out.clear();
+  todo.rest.next = 0;
   try {
-    return act(c, pass, make(), todo);
-  } catch (const std::exception& e) {
-    why = words_of(e);
+    todo.rest.out = make();
+  } catch (...) {
+    todo.give_up = caught_words();
   }
   // Those who were asked are told twice, at most.
-  act(c, pass, pass->give_up(autograd::abort_reason::failed, why), todo);
+  carry_on(c, todo);
+}
+
+/// There is no memory for what is left of this pass: who waits here is told at least, and what it
+/// did not add up is missed. Others hear nothing, until their deadline.
+template <class T>
+void live_autograd_service<T>::forsake(context_state& c, const unfinished& rest) noexcept {
+  const autograd::pass_id id = rest.pass->plan().pass();
+  const std::lock_guard lock(c.mutex);
+  for (std::size_t i = rest.next; i < rest.out.size(); ++i) {
+    if (!std::holds_alternative<autograd::commit>(rest.out[i])) continue;
+    c.spoiled = no_sums();
+  }
+  if (const auto w = c.waiters.find(id); w != c.waiters.end()) {
+    w->second->failure =
+        autograd::aborted{me_.rank(), autograd::abort_reason::failed, short_of_memory};
+    w->second->over->set();
+    c.waiters.erase(w);
+  }
+  c.passes.erase(id);
+  if (const ref<event> over = std::exchange(c.pass_over, nullptr)) over->set();
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
 template <class T>
-void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
+void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) noexcept {
+  for (patience left; todo.rest.pass && left.more();) {
+    const std::lock_guard lock(c->mutex);
+    carry_on(*c, todo);
+  }
+  if (todo.rest.pass) forsake(*c, todo.rest);
   // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
@@ -154,21 +219,28 @@ void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
   }
   for (const ref<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
-  for (const refusal& no : todo.refusals) refuse(no);
-  if (todo.violation) {
+  for (const refusal& no : todo.refusals) {
+    try {
+      insist([&] { refuse(no); });
+    } catch (...) {  // it is not told, and waits until its deadline
+    }
+  }
+  if (!todo.violation) return;
+  try {
     insist([&] {
       const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
                       execution::maybe_executed, origin::transport);
       asio::post(me_.context(),
                  [l = ref<link>(&me_.to(todo.violation->from)), why] { l->lose(why); });
     });
+  } catch (...) {  // it goes unpunished
   }
 }
 
 /// On a pool thread.
 template <class T>
 void live_autograd_service<T>::run(const ref<context_state>& c,
-                                   const std::shared_ptr<autograd::local_pass>& pass) {
+                                   const std::shared_ptr<autograd::local_pass>& pass) noexcept {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
   after todo;
@@ -186,22 +258,26 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
         broken = "gradients to worker '" + name_of(to) + "': " + failed.message();
       }
     });
-  } catch (const std::exception& e) {
-    broken = words_of(e);
   } catch (...) {
-    broken = "something that is not a std::exception was thrown";
+    broken = caught_words();
   }
   {
     const std::lock_guard lock(c->mutex);
     step(*c, pass, todo, [&] { return pass->completed(); });
-    for (const auto rank : unreachable) {
-      step(*c, pass, todo, [&] { return pass->lost(rank); });
-    }
-    if (!broken.empty()) {
-      step(*c, pass, todo, [&] { return pass->give_up(autograd::abort_reason::failed, broken); });
-    }
   }
   finish(c, std::move(todo));
+  const auto then = [&](auto&& make) {
+    after more;
+    {
+      const std::lock_guard lock(c->mutex);
+      step(*c, pass, more, make);
+    }
+    finish(c, std::move(more));
+  };
+  for (const auto rank : unreachable) then([&] { return pass->lost(rank); });
+  if (!broken.empty()) {
+    then([&] { return pass->give_up(autograd::abort_reason::failed, broken); });
+  }
 }
 
 // ── the caller's side ──
@@ -243,6 +319,8 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   std::vector<autograd::root> from;
   try {
     from = autograd::roots_of(roots, gradients);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {  // a sentence of ours, or libtorch's
     throw rpc_error(errc::invalid_argument, words_of(e));
   }
@@ -264,10 +342,15 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    state->waiters.emplace(id, waiter);
-    state->passes.emplace(id, pass);
+    const auto place = state->passes.emplace(id, pass).first;
+    try {
+      state->waiters.emplace(id, waiter);
+    } catch (...) {
+      state->passes.erase(place);
+      throw;
+    }
     step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
-    begun = !todo.flush.empty() || !todo.run.empty();
+    begun = !todo.flush.empty() || !todo.run.empty() || todo.rest.pass;
   }
   finish(state, std::move(todo));
 
@@ -288,14 +371,14 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   };
   bool late = false;
   bool cancelled = false;
-  {
+  try {
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
                                               [&] { late = give_up("the deadline passed"); });
-    try {
-      co_await event::async_wait(waiter->over, asio::use_awaitable);
-    } catch (const std::system_error&) {
-      cancelled = true;
-    }
+    co_await event::async_wait(waiter->over, asio::use_awaitable);
+  } catch (const std::system_error&) {
+    cancelled = true;
+  } catch (const std::bad_alloc&) {
+    if (give_up("no memory to wait for it")) throw;
   }
   if (cancelled) {
     give_up("the caller was cancelled");

@@ -15,7 +15,9 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
   using autograd::detail::broken_protocol;
   autograd::unsealed came;
   try {
-    came = autograd::unseal(m);
+    came = insist([&] { return autograd::unseal(m); });
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
@@ -25,7 +27,7 @@ expected<void> live_autograd_service<T>::frame(link& from, incoming_message& m) 
     if (kind == autograd::detail::release_frame) return release_arrived(from, body);
     if (kind == autograd::detail::joined_frame) return joined_arrived(from, body);
   }
-  auto message = autograd::decode(came.what);
+  auto message = insist([&] { return autograd::decode(came.what); });
   if (!message) return broken_protocol("an autograd frame that is no message");
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
@@ -52,10 +54,12 @@ expected<void> live_autograd_service<T>::release_arrived(link& from,
     return broken_protocol("an autograd release by another worker than the creator");
   }
   if (const auto context = find(id)) {
-    forget(context, "was released by its creator '" + from.name() + "'");
+    insist([&] { forget(context, "was released by its creator '" + from.name() + "'"); });
   } else {
-    const std::lock_guard lock(mutex_);
-    released_.add(id);
+    insist([&] {
+      const std::lock_guard lock(mutex_);
+      released_.add(id);
+    });
   }
   return {};
 }
@@ -65,8 +69,10 @@ expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const s
   using autograd::detail::broken_protocol;
   if (body.size() < 12) return broken_protocol("an autograd frame that is too short");
   const auto id = detail::load<autograd::context_id>(body.data());
-  const auto ranks = autograd::detail::read_ranks(
-      body.subspan(12), detail::load<std::uint32_t>(body.data() + 8), me_.world_size());
+  const auto ranks = insist([&] {
+    return autograd::detail::read_ranks(
+        body.subspan(12), detail::load<std::uint32_t>(body.data() + 8), me_.world_size());
+  });
   const auto known = [&] {
     const std::lock_guard lock(mutex_);
     return autograd::serial_of(id) != 0 && autograd::serial_of(id) <= last_context_;
@@ -74,7 +80,7 @@ expected<void> live_autograd_service<T>::joined_arrived(link&, std::span<const s
   if (!ranks || autograd::creator_of(id) != me_.rank() || !known()) {
     return broken_protocol("an autograd frame about a context that is not of this worker");
   }
-  add_joined(id, *ranks);
+  insist([&] { add_joined(id, *ranks); });
   return {};
 }
 
@@ -87,37 +93,32 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
   bool known = false;
   if (context) {
-    const std::lock_guard lock(context->mutex);
-    known = !context->released;
-    if (known) pass = admit(*context, from.rank(), what, todo);
-    if (pass && *pass) {
-      if (!lacking && commits_by_computing(*context, **pass, what.body)) {
-        // Not on the thread that reads links. Until then gradients() waits.
-        asio::post(me_.pool(),
-                   [this, context, p = std::move(*pass), rank = from.rank(), body = what.body] {
-                     after more;
-                     {
-                       const std::lock_guard again(context->mutex);
-                       step(*context, p, more, [&] { return p->arrive(rank, body); });
-                     }
-                     finish(context, std::move(more));
-                   });
-        return {};
+    insist([&] {
+      const std::lock_guard lock(context->mutex);
+      known = !context->released;
+      if (!known) return;
+      pass = admit(*context, from.rank(), what, todo);
+      if (!pass || !*pass) return;
+      // Not on the thread that reads links. Until then gradients() waits.
+      if (!lacking && commits_by_computing(*context, **pass, what.body) &&
+          computes(context, *pass, from.rank(), what.body)) {
+        return;
       }
-      step(*context, *pass, todo, [&] {
-        if (!lacking || !std::holds_alternative<autograd::grad_message>(what.body)) {
-          return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
-        }
-        return (*pass)->give_up(autograd::abort_reason::failed,
-                                "gradients from worker '" + from.name() +
-                                    "' did not fit: " + lacking.detail().text);
-      });
-    }
+      if (lacking && std::holds_alternative<autograd::grad_message>(what.body)) {
+        return step(*context, *pass, todo, [&] {
+          return (*pass)->give_up(autograd::abort_reason::failed,
+                                  "gradients from worker '" + from.name() +
+                                      "' did not fit: " + lacking.detail().text);
+        });
+      }
+      hear(*context, *pass, from.rank(), what.body, std::move(tensors), todo);
+    });
   }
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
     if (std::holds_alternative<autograd::need_message>(what.body)) {
-      refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)});
+      insist(
+          [&] { refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)}); });
     }
     return {};
   }
@@ -128,6 +129,45 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
     return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
   }
   return {};
+}
+
+/// That the pass has succeeded can be heard again if memory lacks, and only then it throws. Under
+/// the context's lock.
+template <class T>
+void live_autograd_service<T>::hear(context_state& c,
+                                    const std::shared_ptr<autograd::local_pass>& pass,
+                                    std::uint32_t from, const autograd::control_body& body,
+                                    std::vector<at::Tensor> tensors, after& todo) {
+  if (!std::holds_alternative<autograd::end_message>(body)) {
+    return step(c, pass, todo, [&] { return pass->arrive(from, body, std::move(tensors)); });
+  }
+  autograd::outputs out = pass->arrive(from, body, std::move(tensors));
+  step(c, pass, todo, [&] { return std::move(out); });
+}
+
+/// Lets the pool take that last message; false if there is no memory to ask it.
+template <class T>
+bool live_autograd_service<T>::computes(const ref<context_state>& c,
+                                        const std::shared_ptr<autograd::local_pass>& pass,
+                                        std::uint32_t from, const autograd::control_body& body) {
+  try {
+    asio::post(me_.pool(), [this, c, pass, from, body] {
+      after more;
+      try {
+        insist([&] {
+          const std::lock_guard lock(c->mutex);
+          hear(*c, pass, from, body, {}, more);
+        });
+      } catch (const std::bad_alloc&) {
+        const std::lock_guard lock(c->mutex);
+        c->spoiled = no_sums();
+      }
+      finish(c, std::move(more));
+    });
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 /// This message is the last that a pass waits for, and what it adds must be summed up.
@@ -182,7 +222,7 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
   if (me_.to(what.pass.initiator).now() == link::state::down) {
-    act(c, pass, pass->lost(what.pass.initiator), todo);
+    step(c, pass, todo, [&] { return pass->lost(what.pass.initiator); });
     return nullptr;
   }
   return pass;
@@ -215,23 +255,27 @@ void live_autograd_service<T>::fail_waits(const error& why) {
 template <class T>
 void live_autograd_service<T>::down(link& peer, const error&) {
   std::map<autograd::context_id, ref<context_state>> all;
-  {
+  insist([&] {
     const std::lock_guard lock(mutex_);
     all = contexts_;
-  }
+  });
   for (const auto& [id, context] : all) {
-    after todo;
-    {
+    std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
+    insist([&] {
       const std::lock_guard lock(context->mutex);
+      passes = context->passes;
       context->joined.erase(peer.rank());
-      const auto passes = context->passes;
-      for (const auto& [which, pass] : passes) {
+    });
+    for (const auto& [which, pass] : passes) {
+      after todo;
+      {
+        const std::lock_guard lock(context->mutex);
         step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
       }
+      finish(context, std::move(todo));
     }
-    finish(context, std::move(todo));
     if (context->creator == peer.rank()) {
-      forget(context, "ended with its creator '" + peer.name() + "'");
+      insist([&] { forget(context, "ended with its creator '" + peer.name() + "'"); });
     }
   }
 }

@@ -69,6 +69,9 @@ inline constexpr bool is_injected_type = std::is_same_v<std::remove_cvref_t<T>, 
 template <auto F, std::size_t Position, class P>
 inline constexpr bool injected_type_comes_first = !is_injected_type<P>;
 template <auto F, std::size_t Position, class P>
+inline constexpr bool one_is_injected =
+    !is_injected_type<P> || function<F>::injects == injection::none;
+template <auto F, std::size_t Position, class P>
 inline constexpr bool no_rvalue_reference = !std::is_rvalue_reference_v<P>;
 template <auto F, std::size_t Position, class P>
 inline constexpr bool no_mutable_reference =
@@ -88,7 +91,14 @@ inline constexpr bool can_be_sent = describable<P>;
 
 template <auto F, std::size_t Position, class P>
 consteval bool check_parameter() {
-  if constexpr (!injected_type_comes_first<F, Position, P>) {
+  if constexpr (!one_is_injected<F, Position, P>) {
+    WEFT_REQUIRE((one_is_injected<F, Position, P>),
+                 "weft: only one of weft::worker& and const weft::caller& is injected; take const "
+                 "weft::caller&, whose self() is the worker.",
+                 "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
+                 ": only one of weft::worker& and const weft::caller& is injected; take const "
+                 "weft::caller&, whose self() is the worker.");
+  } else if constexpr (!injected_type_comes_first<F, Position, P>) {
     WEFT_REQUIRE((injected_type_comes_first<F, Position, P>),
                  "weft: weft::worker& or const weft::caller& is injected as the first parameter, "
                  "written exactly so.",

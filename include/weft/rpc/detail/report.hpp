@@ -5,12 +5,19 @@
 //   ends well                      `run` is about to return 0
 //   ends <name> <why>              `run` is about to return 1, for what the worker <name> did; "?"
 //                                  if nobody is to blame. Blanks in names are "%".
+//
+// And what a worker tells its user, on standard error.
 #pragma once
 
 #include <weft/core/error.hpp>
 #include <weft/rpc/placement.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -64,6 +71,25 @@ class run_report {
     line += '\n';
     [[maybe_unused]] const auto written = ::write(fd, line.data(), line.size());
   }
+};
+
+/// One sentence on standard error, in one piece.
+inline void say(const std::string& who, const std::string& what) {
+  std::cerr << "weft: " + who + ": " + what + "\n" << std::flush;
+}
+
+/// What is said once for each function of this process's worker. Any thread.
+class once_each {
+ public:
+  /// Whether this is the first time for `function`.
+  [[nodiscard]] bool first(std::uint64_t function) {
+    const std::lock_guard lock(mutex_);
+    return said_.insert(function).second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::uint64_t> said_;
 };
 
 }  // namespace weft::detail

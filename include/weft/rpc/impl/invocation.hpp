@@ -92,7 +92,10 @@ void serving<T>::answer(invocation& call, link& peer) {
     }
   }
   if ((call.in.header().flags & flag_no_reply) != 0) {
-    if (call.failure) me.posts_failed.fetch_add(1, std::memory_order_relaxed);
+    if (call.failure) {
+      me.post_failed(call.in.header().function, call.function ? call.function->name : "",
+                     call.who.rank(), call.failure);
+    }
     return;
   }
   const auto send = [&](message&& m, const frame_header& header) {

@@ -165,10 +165,27 @@ void live_worker<T>::expect_everybody() {
   });
 }
 
+/// This main has returned; a user who wonders why the process goes on is told, until all have.
+template <class T>
+void live_worker<T>::tell_of_waiting(duration after) {
+  if (after <= duration::zero() || run_.over() || ends_by_) return;
+  if (!waits_) waits_ = env_.time.make_timer(env_.context);
+  waits_->arm(later(env_.time.now(), after), [this] {
+    std::string who;
+    for (const std::uint32_t r : run_.running()) {
+      who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+    }
+    if (rank() != 0) who = "others, of which rank 0, '" + members_.members[0].name + "', knows";
+    say(name(), "its main has returned, and it serves until all have; it waits for " + who);
+    tell_of_waiting(options_.still_waiting);
+  });
+}
+
 /// Every main has returned: from now on the time counts.
 template <class T>
 void live_worker<T>::bound_the_end() {
   if (ends_by_) return;
+  waits_.reset();
   const duration limit = options_.shutdown_deadline;
   const duration grace = time_to_answer(limit);
   const time_point now = env_.time.now();
@@ -255,6 +272,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     try {
       co_await f(me);
       me.act(me.run_.main_returned());
+      me.tell_of_waiting(me.options_.waiting);
     } catch (const rpc_error& e) {
       // A main that fails because another worker is gone is not the one to name.
       const auto dead = me.members_.find(e.error().detail().peer);
@@ -272,6 +290,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
   greeted_.reset();
   again_.reset();
   over_.reset();
+  waits_.reset();
   // What was cut still has to be told, and what failed still has to end.
   const time_point over = env_.time.now();
   if (!ends_by_) ends_by_ = later(over, options_.shutdown_deadline);

@@ -19,16 +19,15 @@ inline peer worker::peer(std::string_view name) {
   if (!rank) throw rpc_error(rank.error());
   return weft::peer(*this, *rank);
 }
-inline peer worker::peer(std::uint32_t rank) {
-  if (rank >= world_size()) {
+template <std::integral Rank>
+peer worker::peer(Rank rank) {
+  const auto number = static_cast<std::int64_t>(rank);
+  if (number < 0 || number >= std::int64_t{world_size()}) {
     throw rpc_error(errc::unknown_peer, "there is no rank " + std::to_string(rank) +
                                             "; the world has " + std::to_string(world_size()) +
                                             " workers");
   }
-  return weft::peer(*this, rank);
-}
-inline peer worker::peer(int rank) {
-  return peer(rank < 0 ? world_size() : static_cast<std::uint32_t>(rank));
+  return weft::peer(*this, static_cast<std::uint32_t>(rank));
 }
 inline std::vector<peer> worker::peers(std::string_view role) {
   std::vector<weft::peer> out;
