@@ -22,6 +22,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -79,12 +80,16 @@ class local_pass {
   /// `tensors`: of a frame with a `grad_message`, else empty.
   template <class = void>
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
+  /// Instead of `arrive`: the tensors of that frame are lost, which ends the pass, if it awaits them
+  /// from that worker. `why` says so.
+  template <class = void>
+  outputs fell_short(worker_rank from, const grad_message& what, std::string why);
   template <class = void>
   outputs lost(worker_rank peer) {
     return absorb(wave_.step(autograd::lost{peer}, graph_));
   }
   template <class = void>
-  outputs give_up(abort_reason reason, std::string text) {
+  outputs give_up(abort_reason reason, std::string text) {  // throws before anything has changed
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
@@ -161,9 +166,22 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
   return out;
 }
 
+template <class>
+outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
+  if (over()) return {};
+  const auto point = graph_.send(what.message);
+  if (!point || graph_.node(point->node).num_inputs() != what.slots) {
+    return {violation{from, "gradients of another message than was sent"}};
+  }
+  outputs out = wave_.step(arrived{from, what}, graph_);
+  if (!out.empty() && std::holds_alternative<violation>(out.front())) return out;
+  return give_up(abort_reason::failed, std::move(why));
+}
+
 inline outputs local_pass::absorb(outputs from_wave) {
-  outputs rest;
-  for (output& out : from_wave) {
+  std::size_t kept = 0;  // in place: how a pass ended is not lost for want of memory
+  for (std::size_t i = 0; i < from_wave.size(); ++i) {
+    output& out = from_wave[i];
     if (std::holds_alternative<launch>(out)) {
       graph_.freeze();
       executor_.emplace(graph_, wave_, state_);
@@ -175,10 +193,12 @@ inline outputs local_pass::absorb(outputs from_wave) {
       }
     } else {
       if (std::holds_alternative<aborted>(out) && executor_) executor_->stop();
-      rest.push_back(std::move(out));
+      if (kept != i) from_wave[kept] = std::move(out);
+      ++kept;
     }
   }
-  return rest;
+  from_wave.erase(from_wave.begin() + static_cast<std::ptrdiff_t>(kept), from_wave.end());
+  return from_wave;
 }
 
 inline bool local_pass::claim() {

@@ -42,6 +42,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <span>
@@ -208,6 +209,8 @@ class live_autograd_service final : public autograd_service {
     std::vector<ref<event>> wake;
     std::optional<autograd::violation> violation;
     std::vector<refusal> refusals;
+    autograd::outputs untold;  ///< of a pass that is over: what there was no memory to say
+    std::shared_ptr<autograd::local_pass> failing;  ///< ... to give up, which must be done
   };
 
   // contexts
@@ -216,6 +219,7 @@ class live_autograd_service final : public autograd_service {
     error refused;  ///< set: the call is, and its link stays
   };
   [[nodiscard]] ref<context_state> find(autograd::context_id id) const;
+  [[nodiscard]] std::vector<ref<context_state>> all_contexts() const;
   [[nodiscard]] expected<joining> join(autograd::context_id id, std::uint32_t from);
   void forget(const ref<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
@@ -229,7 +233,9 @@ class live_autograd_service final : public autograd_service {
   // frames
   [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
                             const std::vector<at::Tensor>& tensors);
-  void refuse(const refusal& what);
+  template <class Make>
+  void tell(std::uint32_t to, Make&& make) noexcept;
+  void refuse(const refusal& what) noexcept;
   [[nodiscard]] expected<void> release_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
@@ -246,7 +252,18 @@ class live_autograd_service final : public autograd_service {
             Make&& make);
   void act(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
            autograd::outputs out, after& todo);
-  void finish(const ref<context_state>& c, after todo);
+  [[nodiscard]] error transmit(const autograd::transmit& what, after& todo) noexcept;
+  void bury(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, after& todo);
+  static void wake_later(const ref<event>& e, after& todo) noexcept {
+    try {
+      todo.wake.push_back(e);
+    } catch (const std::bad_alloc&) {
+      e->set();
+    }
+  }
+  void give_up(const ref<context_state>& c,
+               const std::shared_ptr<autograd::local_pass>& pass) noexcept;
+  void finish(const ref<context_state>& c, after todo) noexcept;
   void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass);
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
   [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,

@@ -119,44 +119,60 @@ std::string live_autograd_service<T>::absence(autograd::context_id id) const {
   return "was never heard of there";
 }
 
+/// If it throws it has done nothing, and may be tried again.
 template <class T>
 void live_autograd_service<T>::forget(const ref<context_state>& state, const std::string& why) {
+  const bool mine = state->creator == me_.rank();
+  if (!mine) {
+    const std::lock_guard all(mutex_);
+    released_.add(state->id);
+  }
+  std::vector<std::shared_ptr<autograd::local_pass>> passes;
+  std::vector<std::uint32_t> unreported;
+  {
+    error gone(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
+    const std::lock_guard lock(state->mutex);
+    if (state->released) return;
+    for (const auto& [id, pass] : state->passes) passes.push_back(pass);
+    if (state->unreported && !mine) unreported.assign(state->joined.begin(), state->joined.end());
+    state->gone = std::move(gone);  // from here on nothing throws
+    state->released = true;
+    state->unreported = false;
+  }
   {
     const std::lock_guard all(mutex_);
     const bool known = contexts_.erase(state->id) != 0;
-    if (state->creator != me_.rank()) {
-      if (known) --brought_[state->brought_by];
-      released_.add(state->id);
-    }
+    if (known && !mine) --brought_[state->brought_by];
   }
-  after todo;
+  for (const auto& pass : passes) {
+    after todo;
+    {
+      const std::lock_guard lock(state->mutex);
+      step(*state, pass, todo,
+           [&] { return pass->give_up(autograd::abort_reason::refused, "the context " + why); });
+    }
+    finish(state, std::move(todo));
+  }
   autograd::send_table sends;
   autograd::gradient_map gradients;
-  std::vector<std::uint32_t> unreported;
+  ref<event> waited_for;
   {
     const std::lock_guard lock(state->mutex);
-    if (state->released) return;
-    state->released = true;
-    state->gone =
-        error(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
-    const auto passes = state->passes;
-    for (const auto& [id, pass] : passes) {
-      act(*state, pass, pass->give_up(autograd::abort_reason::refused, "the context " + why), todo);
-    }
-    if (state->pass_over) todo.wake.push_back(std::exchange(state->pass_over, nullptr));
+    waited_for = std::exchange(state->pass_over, nullptr);
     // A pass that still runs reads the table only while it is planned, so not any more.
     std::swap(sends, state->sends);
     std::swap(gradients, state->gradients);
-    if (std::exchange(state->unreported, false)) {
-      unreported.assign(state->joined.begin(), state->joined.end());
-    }
   }
-  finish(state, std::move(todo));
-  if (state->creator == me_.rank()) return;
-  if (!unreported.empty()) send_joined(state->id, unreported);
-  if (sends.size() != 0) {
-    // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
-    asio::post(me_.pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
+  if (waited_for) waited_for->set();
+  if (mine) return;
+  try {
+    if (!unreported.empty()) insist([&] { send_joined(state->id, unreported); });
+    if (sends.size() != 0) {
+      // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
+      asio::post(me_.pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
+    }
+  } catch (const std::bad_alloc&) {
+    // The creator keeps what it cannot be told of; the graphs end here.
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/autograd/impl/service.hpp>
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
 
 #include <functional>
@@ -26,6 +27,15 @@ class alarm final : public timed {
   timer_list& list_;
   std::function<void()> act_;
 };
+
+/// What is said of the exception; of what came before it, that memory lacked.
+[[nodiscard]] inline std::string words_if_possible(const std::exception& e) noexcept {
+  try {
+    return weft::detail::words_of(e);
+  } catch (const std::exception&) {
+    return "std::bad_alloc";  // too short to need any
+  }
+}
 
 }  // namespace autograd::detail
 
@@ -53,20 +63,38 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
   return {};
 }
 
+/// Sends the control message that `make` gives. Somebody waits for it: if memory lacks for too long,
+/// the loss of the link tells it. Without a lock.
 template <class T>
-void live_autograd_service<T>::refuse(const refusal& what) {
-  const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, what.text};
-  const auto bytes = autograd::encode({what.pass, no});
-  std::set<std::uint32_t> all{what.to};
-  if (what.initiator_too) all.insert(what.pass.initiator);
-  for (const std::uint32_t to : all) {
-    if (to != me_.rank() && !queue(to, bytes, {})) me_.to(to).flush();
+template <class Make>
+void live_autograd_service<T>::tell(std::uint32_t to, Make&& make) noexcept {
+  try {
+    const error failed = insist([&] {
+      error why = queue(to, autograd::encode(make()), {});
+      if (why == errc::resource_exhausted) throw std::bad_alloc();
+      return why;
+    });
+    if (!failed) me_.to(to).flush();
+  } catch (...) {
+    me_.to(to).lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
   }
+}
+
+template <class T>
+void live_autograd_service<T>::refuse(const refusal& what) noexcept {
+  const auto no = [&] {
+    return autograd::control{
+        what.pass, autograd::abort_message{me_.rank(), autograd::abort_reason::refused, what.text}};
+  };
+  const std::uint32_t first = what.pass.initiator;
+  if (what.to != me_.rank()) tell(what.to, no);
+  if (what.initiator_too && first != what.to && first != me_.rank()) tell(first, no);
 }
 
 // ── steps ──
 
-/// Carries out a step's outputs. Under the context's lock.
+/// Carries out a step's outputs. Under the context's lock. What throws has not ended the pass: it is
+/// to be given up.
 template <class T>
 void live_autograd_service<T>::act(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
@@ -76,30 +104,34 @@ void live_autograd_service<T>::act(context_state& c,
     const auto w = c.waiters.find(id);
     if (w == c.waiters.end()) return;
     w->second->failure = std::move(failure);
-    todo.wake.push_back(w->second->over);
+    wake_later(w->second->over, todo);
     c.waiters.erase(w);
   };
+  std::size_t untold = 0;  // in front
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (const auto* t = std::get_if<autograd::transmit>(&out[i])) {
-      const std::uint32_t to = t->to;
-      const error failed = queue(to, autograd::encode(t->message), {});
-      if (!failed) {
-        todo.flush.push_back(to);
+      const error failed = transmit(*t, todo);
+      if (!failed || (pass->over() && failed == errc::peer_died)) continue;
+      if (pass->over()) {
+        if (untold != i) out[untold] = std::move(out[i]);
+        ++untold;
         continue;
       }
-      autograd::outputs more =
-          failed == errc::peer_died
-              ? pass->lost(to)
-              : pass->give_up(autograd::abort_reason::failed, failed.message());
-      std::move(more.begin(), more.end(), std::back_inserter(out));
+      autograd::outputs end = failed == errc::peer_died
+                                  ? pass->lost(t->to)
+                                  : pass->give_up(autograd::abort_reason::failed, failed.message());
+      // Instead of what is left: who was to be asked now need not be.
+      if (!end.empty()) return act(c, pass, std::move(end), todo);
     } else if (std::holds_alternative<autograd::commit>(out[i])) {
       try {
         c.gradients.merge(std::move(pass->gradients()));
       } catch (const std::exception& e) {
         // The pass has succeeded elsewhere: what is known is that these sums are not right.
-        c.spoiled = error(errc::autograd_pass_aborted,
-                          "the gradients of a pass could not be added up: " + words_of(e),
-                          execution::executed);
+        c.spoiled = with_if_possible(
+            bare_error(errc::autograd_pass_aborted, execution::executed), [&](error_detail& d) {
+              d.ran = execution::executed;
+              d.text = "the gradients of a pass could not be added up: " + words_of(e);
+            });
       }
     } else if (auto* a = std::get_if<autograd::aborted>(&out[i])) {
       wake(std::move(*a));
@@ -107,19 +139,56 @@ void live_autograd_service<T>::act(context_state& c,
       wake(std::nullopt);
     } else if (auto* v = std::get_if<autograd::violation>(&out[i])) {
       if (v->on == autograd::blame::somebody) {
-        todo.refusals.push_back({v->from, id, std::move(v->text), false});
+        try {
+          todo.refusals.push_back({v->from, id, std::move(v->text), false});
+        } catch (const std::bad_alloc&) {
+          if (!pass->over()) throw;
+        }
       } else if (!todo.violation) {
         todo.violation = std::move(*v);
       }
     }
   }
+  if (untold != 0) {
+    out.erase(out.begin() + static_cast<std::ptrdiff_t>(untold), out.end());
+    todo.untold.swap(out);  // once for a pass, and for one pass
+  }
   if (pass->over()) {
+    bury(c, pass, todo);
+  } else {
+    todo.run.reserve(todo.run.size() + 1);
+    if (pass->claim()) todo.run.push_back(pass);
+  }
+}
+
+template <class T>
+error live_autograd_service<T>::transmit(const autograd::transmit& what, after& todo) noexcept {
+  try {
+    if (error failed = queue(what.to, autograd::encode(what.message), {})) return failed;
+  } catch (const std::exception&) {
+    return bare_error(errc::resource_exhausted, execution::not_sent);
+  }
+  try {
+    todo.flush.push_back(what.to);
+  } catch (const std::bad_alloc&) {
+    me_.to(what.to).flush();
+  }
+  return {};
+}
+
+/// Forgets a pass that is over. If memory lacks for that, it is kept: it does nothing any more, and
+/// goes with its context.
+template <class T>
+void live_autograd_service<T>::bury(context_state& c,
+                                    const std::shared_ptr<autograd::local_pass>& pass,
+                                    after& todo) {
+  if (c.pass_over) wake_later(std::exchange(c.pass_over, nullptr), todo);
+  try {
+    const autograd::pass_id id = pass->plan().pass();
+    todo.destroy.push_back(pass);
     c.ended.add(id);
     c.passes.erase(id);
-    todo.destroy.push_back(pass);
-    if (c.pass_over) todo.wake.push_back(std::exchange(c.pass_over, nullptr));
-  } else if (pass->claim()) {
-    todo.run.push_back(pass);
+  } catch (const std::bad_alloc&) {
   }
 }
 
@@ -134,15 +203,46 @@ void live_autograd_service<T>::step(context_state& c,
   try {
     return act(c, pass, make(), todo);
   } catch (const std::exception& e) {
-    why = words_of(e);
+    why = autograd::detail::words_if_possible(e);
   }
   // Those who were asked are told twice, at most.
-  act(c, pass, pass->give_up(autograd::abort_reason::failed, why), todo);
+  try {
+    act(c, pass, pass->give_up(autograd::abort_reason::failed, std::move(why)), todo);
+  } catch (const std::bad_alloc&) {
+    todo.failing = pass;  // again, where one may wait for memory
+  }
+}
+
+/// What a step had no memory for. Without the lock.
+template <class T>
+void live_autograd_service<T>::give_up(const ref<context_state>& c,
+                                       const std::shared_ptr<autograd::local_pass>& pass) noexcept {
+  const char* const why = "std::bad_alloc";
+  after todo;
+  try {
+    insist([&] {
+      const std::lock_guard lock(c->mutex);
+      act(*c, pass, pass->give_up(autograd::abort_reason::failed, why), todo);
+    });
+  } catch (const std::bad_alloc&) {
+    // Nobody but who waits for it is told by a message.
+    const autograd::pass_id id = pass->plan().pass();
+    if (id.initiator != me_.rank()) {
+      me_.to(id.initiator).lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
+    }
+    const std::lock_guard lock(c->mutex);
+    if (const auto w = c->waiters.find(id); w != c->waiters.end()) {
+      w->second->failure = autograd::aborted{me_.rank(), autograd::abort_reason::failed, why};
+      wake_later(w->second->over, todo);
+      c->waiters.erase(w);
+    }
+  }
+  finish(c, std::move(todo));
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
 template <class T>
-void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
+void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) noexcept {
   // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
@@ -154,14 +254,23 @@ void live_autograd_service<T>::finish(const ref<context_state>& c, after todo) {
   }
   for (const ref<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.to(rank).flush();
+  for (const autograd::output& o : todo.untold) {
+    const auto& t = std::get<autograd::transmit>(o);
+    tell(t.to, [&t] { return t.message; });
+  }
+  if (todo.failing) give_up(c, todo.failing);
   for (const refusal& no : todo.refusals) refuse(no);
   if (todo.violation) {
-    insist([&] {
-      const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
-                      execution::maybe_executed, origin::transport);
-      asio::post(me_.context(),
-                 [l = ref<link>(&me_.to(todo.violation->from)), why] { l->lose(why); });
-    });
+    const ref<link> from(&me_.to(todo.violation->from));
+    try {
+      insist([&] {
+        const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
+                        execution::maybe_executed, origin::transport);
+        asio::post(me_.context(), [from, why] { from->lose(why); });
+      });
+    } catch (const std::bad_alloc&) {
+      from->lose(bare_error(errc::protocol_error, execution::maybe_executed));
+    }
   }
 }
 
@@ -187,7 +296,7 @@ void live_autograd_service<T>::run(const ref<context_state>& c,
       }
     });
   } catch (const std::exception& e) {
-    broken = words_of(e);
+    broken = autograd::detail::words_if_possible(e);
   } catch (...) {
     broken = "something that is not a std::exception was thrown";
   }
@@ -264,8 +373,13 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    state->waiters.emplace(id, waiter);
-    state->passes.emplace(id, pass);
+    const auto begun_at = state->passes.emplace(id, pass).first;
+    try {
+      state->waiters.emplace(id, waiter);
+    } catch (const std::bad_alloc&) {
+      state->passes.erase(begun_at);
+      throw;
+    }
     step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
     begun = !todo.flush.empty() || !todo.run.empty();
   }

@@ -52,7 +52,7 @@ expected<void> live_autograd_service<T>::release_arrived(link& from,
     return broken_protocol("an autograd release by another worker than the creator");
   }
   if (const auto context = find(id)) {
-    forget(context, "was released by its creator '" + from.name() + "'");
+    insist([&] { forget(context, "was released by its creator '" + from.name() + "'"); });
   } else {
     const std::lock_guard lock(mutex_);
     released_.add(id);
@@ -105,12 +105,13 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
         return {};
       }
       step(*context, *pass, todo, [&] {
-        if (!lacking || !std::holds_alternative<autograd::grad_message>(what.body)) {
+        const auto* grad = std::get_if<autograd::grad_message>(&what.body);
+        if (!lacking || !grad) {
           return (*pass)->arrive(from.rank(), what.body, std::move(tensors));
         }
-        return (*pass)->give_up(autograd::abort_reason::failed,
-                                "gradients from worker '" + from.name() +
-                                    "' did not fit: " + lacking.detail().text);
+        return (*pass)->fell_short(from.rank(), *grad,
+                                   "gradients from worker '" + from.name() +
+                                       "' did not fit: " + lacking.detail().text);
       });
     }
   }
@@ -189,24 +190,31 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
 }
 
 template <class T>
+std::vector<ref<autograd_service::context_state>> live_autograd_service<T>::all_contexts() const {
+  std::vector<ref<context_state>> all;
+  const std::lock_guard lock(mutex_);
+  all.reserve(contexts_.size());
+  for (const auto& [id, context] : contexts_) all.push_back(context);
+  return all;
+}
+
+/// May be repeated if it throws.
+template <class T>
 void live_autograd_service<T>::fail_waits(const error& why) {
-  std::map<autograd::context_id, ref<context_state>> all;
   {
     const std::lock_guard lock(mutex_);
     run_ended_ = why;
-    all = contexts_;
   }
-  for (const auto& [id, context] : all) {
+  for (const auto& context : all_contexts()) {
     after todo;
     {
       const std::lock_guard lock(context->mutex);
       context->run_ended = why;
-      todo.wake.reserve(context->waiters.size() + 1);
       for (const auto& [pass, waiter] : context->waiters) {
         waiter->run_ended = why;
-        todo.wake.push_back(waiter->over);
+        wake_later(waiter->over, todo);
       }
-      if (context->pass_over) todo.wake.push_back(std::exchange(context->pass_over, nullptr));
+      if (context->pass_over) wake_later(std::exchange(context->pass_over, nullptr), todo);
     }
     finish(context, std::move(todo));
   }
@@ -214,24 +222,25 @@ void live_autograd_service<T>::fail_waits(const error& why) {
 
 template <class T>
 void live_autograd_service<T>::down(link& peer, const error&) {
-  std::map<autograd::context_id, ref<context_state>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = contexts_;
-  }
-  for (const auto& [id, context] : all) {
-    after todo;
-    {
+  for (const auto& context : insist([this] { return all_contexts(); })) {
+    std::vector<std::shared_ptr<autograd::local_pass>> passes;
+    insist([&] {
       const std::lock_guard lock(context->mutex);
       context->joined.erase(peer.rank());
-      const auto passes = context->passes;
-      for (const auto& [which, pass] : passes) {
+      passes.reserve(context->passes.size());
+      passes.clear();
+      for (const auto& [which, pass] : context->passes) passes.push_back(pass);
+    });
+    for (const auto& pass : passes) {
+      after todo;
+      {
+        const std::lock_guard lock(context->mutex);
         step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
       }
+      finish(context, std::move(todo));
     }
-    finish(context, std::move(todo));
     if (context->creator == peer.rank()) {
-      forget(context, "ended with its creator '" + peer.name() + "'");
+      insist([&] { forget(context, "ended with its creator '" + peer.name() + "'"); });
     }
   }
 }
