@@ -80,8 +80,8 @@ class local_pass {
   /// `tensors`: of a frame with a `grad_message`, else empty.
   template <class = void>
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
-  /// Instead of `arrive`: the tensors of that frame are lost, which ends the pass, if it awaits them
-  /// from that worker. `why` says so.
+  /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
+  /// awaits them from that worker; `why` says so.
   template <class = void>
   outputs fell_short(worker_rank from, const grad_message& what, std::string why);
   template <class = void>
@@ -89,7 +89,7 @@ class local_pass {
     return absorb(wave_.step(autograd::lost{peer}, graph_));
   }
   template <class = void>
-  outputs give_up(abort_reason reason, std::string text) {  // throws before anything has changed
+  outputs give_up(abort_reason reason, std::string text) {  // throws before anything changed
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `run` and one

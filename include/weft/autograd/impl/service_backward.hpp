@@ -63,8 +63,8 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
   return {};
 }
 
-/// Sends the control message that `make` gives. Somebody waits for it: if memory lacks for too long,
-/// the loss of the link tells it. Without a lock.
+/// Sends the control message that `make` gives. Somebody waits for it: if memory lacks for too
+/// long, the loss of the link tells it. Without a lock.
 template <class T>
 template <class Make>
 void live_autograd_service<T>::tell(std::uint32_t to, Make&& make) noexcept {
@@ -93,8 +93,8 @@ void live_autograd_service<T>::refuse(const refusal& what) noexcept {
 
 // ── steps ──
 
-/// Carries out a step's outputs. Under the context's lock. What throws has not ended the pass: it is
-/// to be given up.
+/// Carries out a step's outputs. Under the context's lock. If it throws, the pass is not over, and
+/// is to be given up.
 template <class T>
 void live_autograd_service<T>::act(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,

@@ -202,8 +202,8 @@ void live_rref_service<T>::dropped(link&, parts& record) {
 
 // ── receiving ──
 
-/// What a peer says in a message it says once: a moment without memory must not lose it, and no step
-/// is done twice for it. Each one is insisted on alone; it does not throw once it has happened.
+/// What a peer says in a message it says once: a moment without memory must not lose it, and no
+/// step is done twice for it. Each is insisted on alone; it does not throw once it has happened.
 template <class T>
 expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
   const auto section = m.section(section_kind::rref);
