@@ -97,8 +97,8 @@ class victim {
     for (auto& t : strangers) t.join();
   }
   /// Hands a frame to the service as if it came from that stranger.
-  weft::expected<void> deliver(std::uint32_t from, weft::frame f) {
-    weft::incoming_message m(std::move(f));
+  weft::expected<void> deliver(std::uint32_t from, weft::frame f, weft::error lacking = {}) {
+    weft::incoming_message m(std::move(f), weft::default_limits, std::move(lacking));
     if (auto ok = m.check(); !ok) return ok;
     return service().frame(life_->at(0).to(from), m);
   }
@@ -499,6 +499,37 @@ weft::error end_after(over how, const std::function<weft::frame(context_id)>& ma
     });
   });
   return ends[0];
+}
+
+TEST_CASE("autograd hostile: only who owes a gradient can say that it did not fit") {
+  victim scene;
+  scene.run([](victim& v, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {2});
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
+      const at::Tensor y = at::ones({2});
+      record_receive(std::vector{y}, {1, 5, ctx.id()});
+      auto pass = me.spawn(thrown_by(ctx.backward((y * a).sum())));
+      CHECK(v.service().passes() == 1);
+      const weft::error why(errc::resource_exhausted, "no room");
+      const auto lacking = [&](std::uint32_t from, const grad_message& what) {
+        return v.deliver(from, frame_of(encode({{ctx.id(), 0, 1}, what})), why);
+      };
+      for (const auto& [from, what] :
+           {std::pair{2u, grad_message{1, 1, {1}}}, std::pair{1u, grad_message{1, 2, {1}}},
+            std::pair{1u, grad_message{7, 1, {1}}}}) {
+        const auto result = lacking(from, what);
+        REQUIRE_FALSE(result);
+        CHECK(result.error() == errc::protocol_error);
+        CHECK(v.service().passes() == 1);
+      }
+      CHECK(lacking(1, {1, 1, {1}}));
+      CHECK(v.service().passes() == 0);
+      const weft::error end = co_await std::move(pass);
+      CHECK(end == errc::autograd_pass_aborted);
+      CHECK(end.message().find("did not fit: no room") != std::string::npos);
+    });
+  });
 }
 
 TEST_CASE("autograd hostile: over a real link, such a frame closes it and the others are served") {

@@ -9,10 +9,17 @@
 #include <rref/pure.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace weft::testing {
 
 constexpr std::size_t large = 3000;  // more than a kept block
+
+struct box;
+struct shelf {
+  std::vector<rref<box>> boxes;
+  asio::awaitable<int> sizes();
+};
 
 struct box {
   std::string text;
@@ -21,7 +28,13 @@ struct box {
   asio::awaitable<int> size_later() { co_return static_cast<int>(text.size()); }
   light<int> size_here() { return static_cast<int>(text.size()); }
   std::string spell() { return text; }
+  shelf keep(std::vector<rref<box>> others) { return {std::move(others)}; }
 };
+inline asio::awaitable<int> shelf::sizes() {
+  int sum = 0;
+  for (const rref<box>& b : boxes) sum += co_await b.call<&box::size>();
+  co_return sum;
+}
 
 /// What all workers' books say, without the names that worker `rank` gave.
 [[nodiscard]] inline std::string books(pure_cluster& all) {

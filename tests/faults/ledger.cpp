@@ -53,6 +53,7 @@ struct trio {
 void at_every_point(
     const std::function<void(trio&, const std::function<void(std::function<void()>)>&)>& story) {
   bool struck = true;
+  int failed = 0;
   for (long n = 1; struck && n < 100; ++n) {
     CAPTURE(n);
     struck = false;
@@ -65,6 +66,7 @@ void at_every_point(
         struck = struck || shortage::struck();
       } catch (const std::bad_alloc&) {
         struck = true;
+        ++failed;
         step();
       }
     });
@@ -73,6 +75,7 @@ void at_every_point(
     CHECK(t.idle());
   }
   CHECK_FALSE(struck);
+  CHECK(failed > 0);
 }
 
 TEST_CASE("shortage: a reference made, handed on and dropped leaves nothing in the ledgers") {

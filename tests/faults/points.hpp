@@ -52,20 +52,25 @@ struct outcome {
   bool struck = false;  ///< an allocation failed
   bool failed = false;  ///< somebody was told
 };
+struct points {
+  int struck = 0;  ///< steps in which an allocation failed; none: the work never came there
+  int failed = 0;  ///< steps of which somebody was told
+};
 template <class Step>
-asio::awaitable<int> at_every_point(int most, Step step) {
-  int failed = 0;
+asio::awaitable<points> at_every_point(int most, Step step) {
+  points all;
   outcome now{true, false};
   for (int n = 1; now.struck && n <= most; ++n) {
     CAPTURE(n);
     now = co_await step(n);
+    if (now.struck) ++all.struck;
     if (now.failed) {
       CHECK(now.struck);
-      ++failed;
+      ++all.failed;
     }
   }
   CHECK_FALSE(now.struck);  // every point was met
-  co_return failed;
+  co_return all;
 }
 
 }  // namespace weft::testing

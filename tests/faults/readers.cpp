@@ -8,6 +8,7 @@
 #include <exception>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace poor_readers {
 
@@ -29,6 +30,20 @@ std::string plain(std::string s) { return s; }
 weft::light<std::string> here(std::string s) { return s; }
 asio::awaitable<std::string> later(std::string s) { co_return s; }
 asio::awaitable<int> look(rref<box> r) { return r.call<&box::size>(); }
+
+shelf taken;  // on the worker's thread
+asio::awaitable<void> take(std::vector<rref<box>> boxes) {
+  taken.boxes = std::move(boxes);
+  co_return;
+}
+asio::awaitable<void> leave() { return take({}); }
+asio::awaitable<int> look_at_taken() {
+  shelf mine = std::exchange(taken, {});
+  co_return co_await mine.sizes();
+}
+std::vector<rref<box>> shared(worker& me, const std::string& text) {
+  return {me.share(box{text}), me.share(box{text}), me.share(box{text})};
+}
 box boxed(std::string text) { return {std::move(text)}; }
 int add(int a, int b) { return a + b; }
 
@@ -42,6 +57,8 @@ enum class way : std::uint8_t {
   call_later,
   to_here,
   hand_on,
+  give_away,     // by what nobody waits for: nobody else holds them
+  give_to_make,  // ... and the request has a target, and makes an object
   last
 };
 
@@ -72,16 +89,24 @@ asio::awaitable<std::exception_ptr> use(worker& me, way how, const rref<box>& r,
     co_return co_await end_of(r.to_here(soon));
   case way::hand_on:
     co_return co_await end_of(p.call<&look>(r, soon));
+  case way::give_away:
+    p.post<&take>(shared(me, text));
+    co_return co_await end_of(p.call<&look_at_taken>(soon));
+  case way::give_to_make: {
+    const auto made = r.remote<&box::keep>(shared(me, text));
+    co_return co_await end_of(made.call<&shelf::sizes>(soon));
+  }
   case way::last:
     break;
   }
   co_return nullptr;
 }
 
-asio::awaitable<bool> all_points(pure_cluster& all, worker& me, thread_memory& there, way how) {
+asio::awaitable<bool> all_points(pure_cluster& all, worker& me, thread_memory& there, bool reads,
+                                 way how) {
   bool well = true;
   const std::string text(large, 'x');
-  co_await at_every_point(400, [&](int n) -> asio::awaitable<outcome> {
+  const points met = co_await at_every_point(400, [&](int n) -> asio::awaitable<outcome> {
     // It is the other's, or this worker's own where that is handed on.
     rref<box> r = how == way::hand_on ? me.share(box{text}) : me.peer(1).make<box>(text);
     CHECK(co_await r.call<&box::size>() == static_cast<int>(large));
@@ -90,6 +115,7 @@ asio::awaitable<bool> all_points(pure_cluster& all, worker& me, thread_memory& t
     outcome now{there.suffice(), static_cast<bool>(thrown)};
     if (thrown) CHECK(not_a_shortage(thrown) == "");
     r = {};
+    co_await me.peer(1).call<&leave>();
     const auto next = co_await me.peer(1).call<&add>(20, 22, weft::within(20s), weft::as_expected);
     CHECK(next);
     static_cast<void>(co_await me.peer(1).make<box>(text).call<&box::size>());
@@ -97,6 +123,7 @@ asio::awaitable<bool> all_points(pure_cluster& all, worker& me, thread_memory& t
     if (!well) now.struck = false;
     co_return now;
   });
+  if (reads) CHECK(met.struck > 0);  // not every way comes to the worker's thread
   co_return well;
 }
 
@@ -110,7 +137,8 @@ void with_each_way(over medium, unsigned io_threads) {
       CAPTURE(i);
       for (const std::uint64_t address : {reader, home}) {
         CAPTURE(address == home);
-        if (!co_await all_points(all, me, at(address), static_cast<way>(i))) co_return;
+        if (!co_await all_points(all, me, at(address), address == reader, static_cast<way>(i)))
+          co_return;
       }
     }
   });

@@ -107,9 +107,9 @@ TEST_CASE("shortage: a task group's last child ends it without memory") {
   {
     const shortage now(1, all_of_them);
     e->set();
+    io.restart();
+    io.poll();
   }
-  io.restart();
-  io.poll();
   CHECK(joined);
 }
 

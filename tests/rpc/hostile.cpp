@@ -9,10 +9,12 @@
 #include <asio/use_future.hpp>
 
 #include <algorithm>
+#include <conformance/rig.hpp>
 #include <core/bounded_wait.hpp>
 #include <fstream>
 #include <functional>
 #include <future>
+#include <map>
 #include <optional>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
@@ -20,6 +22,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <transport/feeding.hpp>
 #include <vector>
 
 namespace hostile_peers {
@@ -600,6 +603,48 @@ TEST_CASE("hostile: a member that gives up while it is welcomed is not lost") {
     served = true;
   }
   CHECK(served);
+}
+
+TEST_CASE("hostile: a member that is never ready is waited for only so long") {
+  weft::options o = with_io_threads(1);
+  o.lost_after = {};  // nothing else bounds it
+  o.handshake_deadline = 200ms;
+  scene s(1, o);
+  s.start();
+  raw_peer silent = s.connect();
+  REQUIRE(silent.greet_without_ready(s.members(), 2, 1));
+  CHECK(silent.read_all().empty());
+  s.ping();
+}
+
+TEST_CASE("hostile: a request right behind the handshake for which memory lacks fails alone") {
+  weft::options o = with_io_threads(1);
+  o.bounds.link_tensor_bytes = 100;
+  scene s(1, o);
+  s.start();
+  raw_peer p = s.connect();
+  REQUIRE(p.greet_without_ready(s.members(), 2, 1));
+  weft::message too_large;
+  too_large.section(weft::section_kind::tensors, {});
+  static_cast<void>(too_large.add_blob(weft::conformance::make_blob(101)));
+  frame_header h = request(1, 20).header;
+  byte_string at_once =
+      bytes_of(weft::detail::json_frame(frame_kind::ready, nlohmann::json::object()));
+  append(at_once, weft::testing::wire(std::move(too_large).finish(h)));
+  append(at_once, bytes_of(request(2, 21)));
+  REQUIRE(p.send(at_once));
+  std::map<std::uint64_t, frame> answers;
+  for (int i = 0; i < 2; ++i) {
+    auto answer = p.read();
+    REQUIRE(answer);
+    answers.insert_or_assign(answer->header.call, std::move(*answer));
+  }
+  REQUIRE(answers.contains(1));
+  REQUIRE(answers.contains(2));
+  CHECK(answers[1].header.kind == frame_kind::failure);
+  CHECK(weft::detail::refusal_in(answers[1]) == errc::resource_exhausted);
+  CHECK(answers[2].header.kind == frame_kind::reply);
+  s.ping();
 }
 
 TEST_CASE("hostile: answers to our hello") {

@@ -22,6 +22,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -79,12 +80,16 @@ class local_pass {
   /// `tensors`: of a frame with a `grad_message`, else empty.
   template <class = void>
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
+  /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
+  /// awaits them from that worker; `why` says so.
+  template <class = void>
+  outputs fell_short(worker_rank from, const grad_message& what, std::string why);
   template <class = void>
   outputs lost(worker_rank peer) {
     return absorb(wave_.step(autograd::lost{peer}, graph_));
   }
   template <class = void>
-  outputs give_up(abort_reason reason, std::string text) {
+  outputs give_up(abort_reason reason, std::string text) {  // throws before anything changed
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
@@ -159,6 +164,18 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
   out = absorb(std::move(out));
   if (wave_.phase() != wave_phase::idle && wave_.phase() != wave_phase::discover) parked_.clear();
   return out;
+}
+
+template <class>
+outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
+  if (over()) return {};
+  const auto point = graph_.send(what.message);
+  if (!point || graph_.node(point->node).num_inputs() != what.slots) {
+    return {violation{from, "gradients of another message than was sent"}};
+  }
+  outputs out = wave_.step(arrived{from, what}, graph_);
+  if (!out.empty() && std::holds_alternative<violation>(out.front())) return out;
+  return give_up(abort_reason::failed, std::move(why));
 }
 
 inline outputs local_pass::absorb(outputs from_wave) {

@@ -50,8 +50,8 @@ namespace weft {
 ///   handshake h(all, to, random);                         handshake h(all, random);
 ///   write(h.hello());                                     // `now()` is waiting
 ///   for each frame until `now()` is not waiting:  if (auto answer = h.arrived(f)) write(*answer);
-///   now() == accepted: a member, and what came            now() == proven: decide which connection
-///     right behind is in `take_leftover()`                  stays, then write(h.welcome()) and go
+///   now() == accepted: a member, and what comes           now() == proven: decide which connection
+///     behind is none of its frames                          stays, then write(h.welcome()) and go
 ///   now() == refused: `why()`                               on, or write(h.refuse(why))
 class handshake {
  public:
@@ -90,8 +90,6 @@ class handshake {
   /// Why it was refused. `closed`, from a peer that is a member, means that another connection
   /// between the two stays; from anybody else it never comes out of here.
   [[nodiscard]] const error& why() const noexcept { return why_; }
-  /// What arrived behind the last frame of the handshake, in order; once.
-  [[nodiscard]] std::vector<frame> take_leftover() noexcept { return std::exchange(leftover_, {}); }
 
  private:
   enum class step : std::uint8_t { hello, challenge, proof, welcome, ready, over };
@@ -120,7 +118,6 @@ class handshake {
   bool connects_ = step_ == step::challenge;
   bool member_ = false;  ///< the other side has proved to know the token
   error why_;
-  std::vector<frame> leftover_;
 };
 
 }  // namespace weft

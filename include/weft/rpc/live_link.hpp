@@ -71,9 +71,17 @@ class live_link final : public link, public frame_sink {
   [[nodiscard]] welcome promise();
   /// The promised connection broke before it was installed; connects anew if anything waits.
   void break_promise();
+  struct arrived_frame {
+    frame f;
+    std::uint64_t bytes = 0;  // on the wire
+    error lacking;            // set: why there is only a part of it
+  };
+  /// What goes on with the rest of a frame for which memory lacked; or why the link cannot.
+  [[nodiscard]] static expected<arrived_frame> left_over(frame&& rest, remains what,
+                                                         std::uint64_t bytes, error why);
   /// What came right behind the handshake.
   struct early {
-    std::vector<frame> frames;
+    std::vector<arrived_frame> frames;
     bool another_begun = false;
   };
   /// Takes over a connection on `at` whose handshake is done.
@@ -135,13 +143,9 @@ class live_link final : public link, public frame_sink {
   void begin_connecting() noexcept;
   void begin_reading(connection_ptr connection, early first);
   void finish_loss() noexcept;
+  void end_run(error why) noexcept;
 
   // reading
-  struct arrived_frame {
-    frame f;
-    std::uint64_t bytes = 0;  // on the wire
-    error lacking;            // set: why there is only a part of it
-  };
   asio::awaitable<void> read_loop(connection_ptr connection);
   expected<void> handle_arrived();
   expected<void> look_over(const std::vector<arrived_frame>& batch);

@@ -69,12 +69,12 @@ class run_state {
     if (over_) return {};
     if (rank_ == 0) return fail(blamed, std::move(why));
     actions out;
-    if (blamed == rank_) {
-      failure_ = {blamed, why};
+    out.send.push_back({0, {run_message::kind::failed, blamed, why}});
+    if (blamed == rank_) {  // nothing below throws: who lacked memory may try again
+      failure_.emplace(blamed, std::move(why));
       over_ = true;
       out.end = true;
     }
-    out.send.push_back({0, {run_message::kind::failed, blamed, std::move(why)}});
     return out;
   }
   /// A control frame from `from`. Returns nothing if it breaks the protocol.
@@ -91,10 +91,10 @@ class run_state {
     case kind::lost: {
       if (from != 0 || rank_ == 0) return std::nullopt;
       if (over_) return actions{};
-      over_ = true;
-      failure_ = {m.rank, m.why};
       actions out;
       if (m.rank != rank_) out.lose = {m.rank, m.why};
+      failure_.emplace(m.rank, m.why);
+      over_ = true;
       out.end = true;
       return out;
     }
@@ -137,8 +137,9 @@ class run_state {
   /// Rank 0: ends the run, which waited for `who` long enough; tells it, too.
   actions cut(std::uint32_t who, std::string why) {
     if (over_) return {};
-    actions out = fail(who, why);
-    if (who != rank_) out.send.push_back({who, {run_message::kind::lost, who, std::move(why)}});
+    std::pair<std::uint32_t, run_message> it_too{who, {run_message::kind::lost, who, why}};
+    actions out = fail(who, std::move(why));
+    if (who != rank_) out.send.push_back(std::move(it_too));  // there is room
     return out;
   }
   /// The link to `peer` broke.
@@ -209,17 +210,15 @@ class run_state {
     return out;
   }
   actions fail(std::uint32_t who, std::string why) {
-    failure_ = {who, why};
-    return broadcast_loss(who, std::move(why));
-  }
-  actions broadcast_loss(std::uint32_t who, std::string why) {
-    over_ = true;
     actions out;
+    out.send.reserve(done_.size());
     for (std::uint32_t r = 1; r < done_.size(); ++r) {
       if (r != who) out.send.push_back({r, {run_message::kind::lost, who, why}});
     }
-    if (who != rank_) out.lose = {who, std::move(why)};
+    if (who != rank_) out.lose = {who, why};
     out.end = true;
+    failure_.emplace(who, std::move(why));  // last: who lacked memory may try again
+    over_ = true;
     return out;
   }
 

@@ -101,12 +101,14 @@ class reply_slots {
   }
   [[nodiscard]] bool waits(std::uint64_t call) { return find(call) != nullptr; }
   /// Ends every call with `why(frame number)`. Who cannot be told for want of memory is destroyed,
-  /// and keeps nobody else from being told.
+  /// and keeps nobody else from being told; all of them together wait for memory once.
   template <class Why>
     requires std::is_invocable_r_v<error, Why, std::uint64_t>
   void fail_all(Why&& why) {
+    detail::patience left;
     for (std::size_t i = 0; i < slots_.size(); ++i) {  // a handler's end may add a slot
       if (!slots_[i].waiting) continue;
+      detail::await_memory(left);
       try {
         finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
       } catch (const std::bad_alloc&) {
@@ -175,7 +177,6 @@ class reply_slots {
       Handler h = std::move(handler);
       destroy();
       auto executor = asio::get_associated_executor(h);
-      if (when == resume::later) detail::await_memory();
       auto run = [h = std::move(h), r = std::move(result)]() mutable {
         std::move(h)(std::move(r));
       };
@@ -247,6 +248,7 @@ class reply_slots {
     slot* s = find(call);
     if (!s) return;
     const execution ran = gave_up_(call, s->frame);
+    detail::await_memory();
     finish(*s, {nullptr, detail::sure_error(code, why, ran)}, resume::later);
   }
 

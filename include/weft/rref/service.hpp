@@ -14,6 +14,7 @@
 #include <weft/rref/ledger.hpp>
 #include <weft/rref/ledger_wire.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,7 +44,8 @@ struct rref_handover : part {
   ref<detail::reference> target;                   ///< run on this object
   std::optional<rref_protocol::creation> create;   ///< the result stays there as this
   std::vector<std::uint64_t> pinned;               ///< transfers, until sent or dropped
-  worker* here = nullptr;                          ///< set in a message that arrived
+  std::size_t taken = 0;   ///< ... of a message that arrived: how many of them were taken over
+  worker* here = nullptr;  ///< set in a message that arrived
 };
 
 namespace detail {
@@ -117,7 +119,11 @@ class live_rref_service final : public rref_service {
   void detach() noexcept override;
 
  private:
-  expected<void> read_section(link& from, incoming_message& m);
+  [[nodiscard]] bool take_over(link& from, incoming_message& m,
+                               const std::vector<rref_protocol::transfer>& given);
+  [[nodiscard]] bool find_target(link& from, incoming_message& m, const rref_id& id);
+  [[nodiscard]] bool keep_result(link& from, incoming_message& m,
+                                 const rref_protocol::creation& create);
 
   using core = rref_core<T>;
   ref<core> core_;

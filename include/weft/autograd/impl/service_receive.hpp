@@ -104,11 +104,11 @@ expected<void> live_autograd_service<T>::control_arrived(link& from, const autog
           computes(context, *pass, from.rank(), what.body)) {
         return;
       }
-      if (lacking && std::holds_alternative<autograd::grad_message>(what.body)) {
+      if (const auto* grad = std::get_if<autograd::grad_message>(&what.body); grad && lacking) {
         return step(*context, *pass, todo, [&] {
-          return (*pass)->give_up(autograd::abort_reason::failed,
-                                  "gradients from worker '" + from.name() +
-                                      "' did not fit: " + lacking.detail().text);
+          return (*pass)->fell_short(from.rank(), *grad,
+                                     "gradients from worker '" + from.name() +
+                                         "' did not fit: " + lacking.detail().text);
         });
       }
       hear(*context, *pass, from.rank(), what.body, std::move(tensors), todo);

@@ -368,10 +368,12 @@ inline void wave::run(outputs& out) {
 
 inline void wave::maybe_finish(outputs& out) {
   if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
+  finished all{{participants_.begin(), participants_.end()}};
+  out.reserve(out.size() + participants_.size() + 2);
+  phase_ = wave_phase::ended;  // nothing below throws
   for (worker_rank w : participants_) send(w, end_message{}, out);
   out.emplace_back(commit{});
-  out.emplace_back(finished{{participants_.begin(), participants_.end()}});
-  phase_ = wave_phase::ended;
+  out.emplace_back(std::move(all));
 }
 
 inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& out) {
@@ -384,9 +386,11 @@ inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& ou
   tell.erase(self_);
   // Who refuses a part of a pass may itself be in it, and goes on until it hears this.
   if (why.reason != abort_reason::refused) tell.erase(heard_from);
+  out.reserve(out.size() + tell.size() + 1);
   for (worker_rank w : tell) send(w, why, out);
-  out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
+  // Last: what throws before, for want of memory, may be tried again.
   phase_ = wave_phase::aborted;
+  out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
 }
 
 }  // namespace weft::autograd

@@ -31,8 +31,8 @@ class patience {
 /// Runs `step` again while it throws std::bad_alloc and patience lasts; then it throws that.
 /// Semantic duty: what threw may be run again. Hold no lock meanwhile.
 template <class Step>
-decltype(auto) insist(Step&& step) {
-  for (patience left;;) {
+decltype(auto) insist(Step&& step, patience& left) {
+  for (;;) {
     try {
       return step();
     } catch (const std::bad_alloc&) {
@@ -40,14 +40,23 @@ decltype(auto) insist(Step&& step) {
     }
   }
 }
+template <class Step>
+decltype(auto) insist(Step&& step) {
+  patience left;
+  return insist(std::forward<Step>(step), left);
+}
 
 /// Returns when a small block can be had, or `insist` would give up. Before a handler is given to
 /// Asio, which destroys it where it finds no memory for it.
-inline void await_memory() noexcept {
+inline void await_memory(patience& left) noexcept {
   try {
-    insist([] { ::operator delete(::operator new(512)); });
+    insist([] { ::operator delete(::operator new(512)); }, left);
   } catch (const std::bad_alloc&) {
   }
+}
+inline void await_memory() noexcept {
+  patience left;
+  await_memory(left);
 }
 
 }  // namespace weft::detail

@@ -36,17 +36,16 @@ class served_calls {
     while (item && item->call() != call) item = item->served_next;
     return item;
   }
-  template <class Visit>
-  void each(Visit&& visit) const {
-    for (Item* first : buckets_) {
-      for (Item* item = first; item;) {
-        Item* const next = item->served_next;
-        visit(*item);
-        item = next;
+  /// Takes out any one; null if there is none. `from` is where it goes on looking, at first 0.
+  [[nodiscard]] Item* take(std::size_t& from) noexcept {
+    for (; from < buckets_.size(); ++from) {
+      if (Item* const item = buckets_[from]) {
+        remove(*item);
+        return item;
       }
     }
+    return nullptr;
   }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
  private:
   [[nodiscard]] std::size_t bucket(std::uint64_t call) const noexcept {

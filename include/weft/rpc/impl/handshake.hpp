@@ -241,11 +241,7 @@ inline void handshake::on_refusal(const frame& f) {
 }
 
 inline std::optional<frame> handshake::arrived(frame&& f) {
-  if (now_ == state::accepted) {
-    leftover_.push_back(std::move(f));
-    return std::nullopt;
-  }
-  if (now_ == state::refused) return std::nullopt;
+  if (now_ == state::accepted || now_ == state::refused) return std::nullopt;
   const frame_kind kind = f.header.kind;
   try {
     if (step_ == step::hello && kind == frame_kind::hello) return on_hello(f);

@@ -69,9 +69,8 @@ expected<void> live_link<T>::frame_arrived(frame&& f) {
 /// Only the call or pass that it belongs to fails, where services can count on: what they were told
 /// in its sections is told them, in its place among the other frames.
 template <class T>
-expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
-                                           error why) {
-  partial_ = false;
+auto live_link<T>::left_over(frame&& rest, remains what, std::uint64_t bytes, error why)
+    -> expected<arrived_frame> {
   frame_header& h = rest.header;
   const bool call = h.kind == frame_kind::request || is_answer(h.kind);
   if (!call && (h.kind != frame_kind::autograd || what != remains::head)) {
@@ -86,8 +85,17 @@ expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint
     rest.head.resize(header_size);
     rest.seal();
   }
+  return arrived_frame{std::move(rest), bytes, std::move(why)};
+}
+
+template <class T>
+expected<void> live_link<T>::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+                                           error why) {
+  partial_ = false;
+  auto came = left_over(std::move(rest), what, bytes, std::move(why));
+  if (!came) return tl::unexpected(std::move(came).error());
   room_for_arrived();
-  arrived_.push_back({std::move(rest), bytes, std::move(why)});
+  arrived_.push_back(*std::move(came));
   return {};
 }
 

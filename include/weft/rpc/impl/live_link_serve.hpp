@@ -319,23 +319,27 @@ void live_link<T>::cancel_served(std::uint64_t id) {
   if (call) call->give_up();
 }
 
+/// Of a lost link, which needs to find none of them any more: one by one, so that it needs no
+/// memory.
 template <class T>
 void live_link<T>::cancel_all_served() noexcept {
-  std::vector<ref<invocation>> all;
-  std::deque<ref<invocation>> gated;
-  try {
+  for (ref<invocation> gated;;) {
+    gated = nullptr;  // dies without the lock
     const std::lock_guard lock(mutex_);
-    gated.swap(gated_);
-    all.reserve(served_.size());
-    served_.each([&](invocation& call) {
-      if (auto held = ref<invocation>::if_alive(&call)) all.push_back(std::move(held));
-    });
-  } catch (const std::bad_alloc&) {
-    return;  // they run to their deadlines
+    if (gated_.empty()) break;
+    gated = std::move(gated_.front());
+    gated_.pop_front();
   }
-  for (const auto& call : all) {
+  for (std::size_t place = 0;;) {
+    ref<invocation> call;
+    {
+      const std::lock_guard lock(mutex_);
+      invocation* const next = served_.take(place);
+      if (!next) return;
+      call = ref<invocation>::if_alive(next);
+    }
     try {
-      call->give_up();
+      if (call) call->give_up();
     } catch (...) {
       // It runs to its deadline.
     }

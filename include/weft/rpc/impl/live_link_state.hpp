@@ -173,9 +173,9 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at, earl
 template <class T>
 void live_link<T>::begin_reading(connection_ptr connection, early first) {
   arrived_.clear();
-  for (frame& f : first.frames) {
-    const std::uint64_t bytes = f.wire_size();
-    arrived_.push_back({std::move(f), bytes, {}});
+  for (arrived_frame& a : first.frames) {
+    me_.count_received(a.bytes);
+    arrived_.push_back(std::move(a));
   }
   partial_ = first.another_begun;
   watch_stalls();
@@ -227,7 +227,19 @@ void live_link<T>::finish_loss() noexcept {
     if (told_) me_.each_service([&](service& s) { s.down(*this, why); });
     me_.lost(*this, why);
   } catch (...) {
-    me_.shutdown(caught(me_, execution::maybe_executed));
+    end_run(caught(me_, execution::maybe_executed));
+  }
+}
+
+/// The run cannot go on. If memory lacks even for that, again in a later turn, until it is there.
+template <class T>
+void live_link<T>::end_run(error why) noexcept {
+  try {
+    insist([&] { me_.shutdown(why); });
+  } catch (...) {
+    loss_post_(me_.context(), [self = ref<live_link>(this), e = std::move(why)]() mutable {
+      self->end_run(std::move(e));
+    });
   }
 }
 

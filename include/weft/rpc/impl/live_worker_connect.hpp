@@ -3,6 +3,7 @@
 // Nothing here needs the worker's thread, which may be computing for as long as it likes.
 #pragma once
 
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/handshake.hpp>
 #include <weft/rpc/impl/live_link_read.hpp>
 #include <weft/rpc/live_worker.hpp>
@@ -38,7 +39,21 @@ class handshake_sink final : public frame_sink {
   }
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override {
     partial_ = false;
-    if (auto answer = handshake_.arrived(std::move(f))) answers.push_back(*std::move(answer));
+    if (accepted()) {
+      const std::uint64_t bytes = f.wire_size();
+      keep({std::move(f), bytes, {}});
+    } else if (auto answer = handshake_.arrived(std::move(f))) {
+      answers.push_back(*std::move(answer));
+    }
+    return {};
+  }
+  [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+                                             error why) override {
+    partial_ = false;
+    if (!accepted()) return tl::unexpected(std::move(why));
+    auto came = live_link<T>::left_over(std::move(rest), what, bytes, std::move(why));
+    if (!came) return tl::unexpected(std::move(came).error());
+    keep(*std::move(came));
     return {};
   }
   void progress() noexcept override { partial_ = true; }
@@ -46,7 +61,7 @@ class handshake_sink final : public frame_sink {
   void belongs_to(live_link<T>& link) noexcept { link_ = &link; }
 
   [[nodiscard]] typename live_link<T>::early take_early() {
-    return {handshake_.take_leftover(), partial_};
+    return {std::exchange(early_, {}), partial_};
   }
 
   std::vector<frame> answers;
@@ -56,9 +71,15 @@ class handshake_sink final : public frame_sink {
     return handshake_.now() == handshake::state::accepted;
   }
 
+  void keep(typename live_link<T>::arrived_frame&& came) {
+    insist([&] { early_.reserve(early_.size() + 1); });
+    early_.push_back(std::move(came));
+  }
+
   live_worker<T>& me_;
   handshake& handshake_;
   live_link<T>* link_ = nullptr;
+  std::vector<typename live_link<T>::arrived_frame> early_;
   bool partial_ = false;
   limits small_;
 };
@@ -189,12 +210,9 @@ asio::awaitable<void> live_worker<T>::welcome_in(connection_ptr connection, asio
   try {
     // It is a member: until it says that it is ready, or closes the connection, it is only slow.
     sink.belongs_to(*link);
-    auto rest = converse(connection, h, sink);
-    if (options_.lost_after > duration(0)) {
-      co_await limited(env_.time, io, options_.lost_after, std::move(rest));
-    } else {
-      co_await std::move(rest);
-    }
+    const bool bounded = options_.lost_after > duration(0);
+    co_await limited(env_.time, io, bounded ? options_.lost_after : options_.handshake_deadline,
+                     converse(connection, h, sink));
     if (h.now() != handshake::state::accepted) throw rpc_error(h.why());
   } catch (...) {
     link->break_promise();

@@ -2,6 +2,7 @@
 // Bodies of weft/rpc/live_worker.hpp: a run, from its mains to its end.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/rpc/impl/live_worker.hpp>
 #include <weft/rpc/live_worker.hpp>
@@ -89,10 +90,17 @@ void live_worker<T>::lost(live_link<T>& peer, const error& reason) {
 
 template <class T>
 void live_worker<T>::act(const run_state::actions& todo) {
-  for (const auto& [rank, m] : todo.send) send_control(rank, m);
+  for (const auto& [rank, m] : todo.send) {
+    try {
+      insist([&, to = rank, &what = m] { send_control(to, what); });
+    } catch (const std::bad_alloc&) {  // the loss of the link tells it, and the rest is done
+      links_[rank]->lose(bare_error(errc::resource_exhausted, execution::maybe_executed));
+    }
+  }
   if (todo.lose) {
     const auto& [rank, why] = *todo.lose;
-    links_[rank]->lose(error(errc::peer_died, why, execution::maybe_executed, origin::transport));
+    links_[rank]->lose(
+        sure_error(errc::peer_died, why.c_str(), execution::maybe_executed, origin::transport));
   }
   if (todo.end) {
     ended_->set();

@@ -2,6 +2,7 @@
 // State of the reference service behind its lock, and what refers to it from elsewhere.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/rref/service.hpp>
 
@@ -75,28 +76,35 @@ class rref_core final : public reference_keeper {
     leave(lock, settle(drops_gather() ? sending::with_the_next : sending::now));
   }
 
-  [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) {
+  /// Without its words if there is no memory for them.
+  [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) noexcept {
     using rref_protocol::cause;
-    const std::string text = "reference " + to_string(id) + ": ";
+    const auto as = [&id](errc code, const char* text) {
+      try {
+        return error(code, "reference " + to_string(id) + ": " + text);
+      } catch (const std::bad_alloc&) {
+        return bare_error(code, execution::not_sent);
+      }
+    };
     switch (why) {
     case cause::none:
       return {};
     case cause::owner_died:
-      return error(errc::rref_owner_died, text + "the worker that held the object is gone");
+      return as(errc::rref_owner_died, "the worker that held the object is gone");
     case cause::creation_failed:
-      return error(errc::rref_lost, text + "the request that was to make it was never sent");
+      return as(errc::rref_lost, "the request that was to make it was never sent");
     case cause::creator_died:
-      return error(errc::rref_lost, text + "its creator died before the request arrived");
+      return as(errc::rref_lost, "its creator died before the request arrived");
     case cause::too_many:
-      return error(errc::resource_exhausted,
-                   text + "its owner keeps no more references whose request has not arrived");
+      return as(errc::resource_exhausted,
+                "its owner keeps no more references whose request has not arrived");
     case cause::too_many_imports:
-      return error(errc::resource_exhausted,
-                   text + "this worker holds as many references as one peer may give it");
+      return as(errc::resource_exhausted,
+                "this worker holds as many references as one peer may give it");
     case cause::lost:
       break;
     }
-    return error(errc::rref_lost, text + "the object was freed while the reference travelled");
+    return as(errc::rref_lost, "the object was freed while the reference travelled");
   }
 
   worker* me;                           // null once the worker is gone

@@ -202,15 +202,10 @@ void live_rref_service<T>::dropped(link&, parts& record) {
 
 // ── receiving ──
 
-/// What a peer says in a message it says once: a moment without memory must not lose it. Only the
-/// last step must not be repeated; it does not throw once it has happened.
+/// What a peer says in a message it says once: a moment without memory must not lose it, and no
+/// step is done twice for it. Each is insisted on alone; it does not throw once it has happened.
 template <class T>
 expected<void> live_rref_service<T>::arrive(link& from, incoming_message& m) {
-  return insist([&] { return read_section(from, m); });
-}
-
-template <class T>
-expected<void> live_rref_service<T>::read_section(link& from, incoming_message& m) {
   const auto section = m.section(section_kind::rref);
   if (!section) return {};
   auto bad = [](const char* what) {
@@ -248,77 +243,101 @@ expected<void> live_rref_service<T>::read_section(link& from, incoming_message& 
   }
   if (count > rref_protocol::references_per_message) return bad("with too many references");
   std::vector<rref_protocol::transfer> given;
-  given.reserve(count);
+  insist([&] { given.reserve(count); });
   for (std::uint32_t i = 0; i < count; ++i) {
     const auto what = rref_protocol::decode_transfer(
         {take(rref_protocol::transfer_bytes), rref_protocol::transfer_bytes});
     if (!what) return bad("with a damaged transfer");
     given.push_back(*what);
   }
+  if (!insist([&] { return take_over(from, m, given); })) return bad("with an impossible transfer");
+  if (target && !insist([&] { return find_target(from, m, *target); })) {
+    return bad("with an impossible target");
+  }
+  if (create && !insist([&] { return keep_result(from, m, *create); })) {
+    return bad("with an impossible creation");
+  }
+  return {};
+}
+
+/// False: no correct peer sends this. After it threw it goes on where it was, as the next two do.
+template <class T>
+bool live_rref_service<T>::take_over(link& from, incoming_message& m,
+                                     const std::vector<rref_protocol::transfer>& given) {
   rref_handover& handover = m.record().get<rref_handover>();
   handover.here = &from.self();
   // The handles are made before the step, so that what it takes always has an owner.
-  handover.references.clear();
-  handover.references.reserve(count);
-  for (const auto& what : given) handover.references.push_back(make_ref<reference>(what.id));
-  const bool possible = core_->run([&](auto& b, auto& o) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const auto result = b.transfer_in(from.rank(), given[i], o);
+  handover.references.reserve(given.size());
+  while (handover.references.size() < given.size()) {
+    handover.references.push_back(make_ref<reference>(given[handover.references.size()].id));
+  }
+  return core_->run([&](auto& b, auto& o) {
+    for (; handover.taken < given.size(); ++handover.taken) {
+      const rref_protocol::transfer& what = given[handover.taken];
+      reference& held = *handover.references[handover.taken];
+      const auto result = b.transfer_in(from.rank(), what, o);
       if (!result) return false;
       if (result->held()) {
-        handover.references[i]->hold(core_, given[i].id);
+        held.hold(core_, what.id);
       } else {
-        handover.references[i]->break_with(core::why_broken(result->why, given[i].id));
+        held.break_with(core::why_broken(result->why, what.id));
       }
     }
     return true;
   });
-  if (!possible) return bad("with an impossible transfer");
-  if (target) {
-    auto& found = m.record().get<call_target>();
-    auto held = make_ref<reference>(*target);
+}
+
+template <class T>
+bool live_rref_service<T>::find_target(link& from, incoming_message& m, const rref_id& id) {
+  rref_handover& handover = m.record().get<rref_handover>();
+  auto& found = m.record().get<call_target>();
+  if (!handover.target) {
+    auto held = make_ref<reference>(id);
     const auto result = core_->run([&](auto& b, auto&) {
-      auto taken = b.acquire(from.rank(), *target);
-      if (taken && taken->held()) held->hold(core_, *target);
+      auto taken = b.acquire(from.rank(), id);
+      if (taken && taken->held()) held->hold(core_, id);
       return taken;
     });
-    if (!result) return bad("with an impossible target");
-    if (result->held()) {
-      handover.target = std::move(held);  // until the request is done, with the message's record
-      core_->look(*target, m.header().function, found);
-      if (!found.object && !found.failure) {
-        found.unmade = make_ref<unmade_value<T>>(core_, *target, m.header().function);
-      }
-    } else {
-      found.failure = core::why_broken(result->why, *target);
+    if (!result) return false;
+    if (!result->held()) {
+      found.failure = core::why_broken(result->why, id);
+      return true;
     }
+    handover.target = std::move(held);  // until the request is done, with the message's record
   }
-  if (create) {
-    const auto outcome = std::make_shared<kept_outcome<T>>(core_, create->id);
-    auto& keeper = m.record().get<result_keeper>();
-    keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
-      outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
-    };
-    keeper.fail = [outcome](error why) { outcome->settle(nullptr, nullptr, std::move(why)); };
-    const auto result = core_->run([&](auto& b, auto& o) {
-      const auto [value, fresh] = core_->values.try_emplace(create->id);
-      auto r = rref_protocol::received::refused;
-      try {
-        r = b.created(from.rank(), *create, o);
-      } catch (...) {
-        if (fresh) core_->values.erase(value);
-        throw;
-      }
-      if (r == rref_protocol::received::accepted) {
-        outcome->promise();
-      } else if (fresh) {
-        core_->values.erase(value);
-      }
-      return r;
-    });
-    if (result != rref_protocol::received::accepted) return bad("with an impossible creation");
+  core_->look(id, m.header().function, found);
+  if (!found.object && !found.failure) {
+    found.unmade = make_ref<unmade_value<T>>(core_, id, m.header().function);
   }
-  return {};
+  return true;
+}
+
+template <class T>
+bool live_rref_service<T>::keep_result(link& from, incoming_message& m,
+                                       const rref_protocol::creation& create) {
+  const auto outcome = std::make_shared<kept_outcome<T>>(core_, create.id);
+  auto& keeper = m.record().get<result_keeper>();
+  keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
+    outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
+  };
+  keeper.fail = [outcome](error why) { outcome->settle(nullptr, nullptr, std::move(why)); };
+  const auto result = core_->run([&](auto& b, auto& o) {
+    const auto [value, fresh] = core_->values.try_emplace(create.id);
+    auto r = rref_protocol::received::refused;
+    try {
+      r = b.created(from.rank(), create, o);
+    } catch (...) {
+      if (fresh) core_->values.erase(value);
+      throw;
+    }
+    if (r == rref_protocol::received::accepted) {
+      outcome->promise();
+    } else if (fresh) {
+      core_->values.erase(value);
+    }
+    return r;
+  });
+  return result == rref_protocol::received::accepted;
 }
 
 template <class T>
