@@ -135,8 +135,8 @@ class link : public ref_counted {
   // ── calls, worker's thread ──
 
   [[nodiscard]] reply_slots& slots() noexcept { return slots_; }
-  /// Waits in line until there is room. Errors, all not_sent: timed_out, cancelled, or the reason why
-  /// the link is down.
+  /// Waits in line until there is room. Errors, all not_sent: timed_out, cancelled, or the reason
+  /// why the link is down.
   virtual asio::awaitable<expected<void>> room(time_point deadline) = 0;
   /// Somebody waits in line.
   [[nodiscard]] virtual bool crowded() const noexcept = 0;

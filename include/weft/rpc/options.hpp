@@ -55,8 +55,8 @@ struct options {
   duration rendezvous_deadline = std::chrono::seconds(60);
   duration handshake_deadline = std::chrono::seconds(5);
   duration shutdown_deadline = std::chrono::seconds(30);
-  /// A worker whose main has returned and that waits for others says so on standard error after so
-  /// long, and every `still_waiting` from then on; 0: never.
+  /// Rank 0, when its main has returned, says on standard error after so long whose mains it waits
+  /// for, and every `still_waiting` from then on; 0: never.
   duration waiting = std::chrono::seconds(10);
   duration still_waiting = std::chrono::seconds(60);
   duration stall_limit = std::chrono::seconds(30);  ///< a begun frame without progress

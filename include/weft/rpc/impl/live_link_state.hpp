@@ -174,7 +174,6 @@ template <class T>
 void live_link<T>::begin_reading(connection_ptr connection, early first) {
   arrived_.clear();
   for (arrived_frame& a : first.frames) {
-    me_.count_received(a.bytes);
     arrived_.push_back(std::move(a));
   }
   partial_ = first.another_begun;

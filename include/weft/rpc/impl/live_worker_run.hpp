@@ -173,19 +173,21 @@ void live_worker<T>::expect_everybody() {
   });
 }
 
-/// This main has returned; a user who wonders why the process goes on is told, until all have.
+/// Rank 0's main has returned; a user who wonders why the run goes on is told, until all have.
 template <class T>
 void live_worker<T>::tell_of_waiting(duration after) {
-  if (after <= duration::zero() || run_.over() || ends_by_) return;
+  if (rank() != 0 || after <= duration::zero() || run_.over() || ends_by_) return;
   if (!waits_) waits_ = env_.time.make_timer(env_.context);
   waits_->arm(later(env_.time.now(), after), [this] {
-    std::string who;
-    for (const std::uint32_t r : run_.running()) {
-      who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+    try {
+      std::string who;
+      for (const std::uint32_t r : run_.running()) {
+        who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+      }
+      say(name(), "its main has returned, and it serves until all have; it waits for " + who);
+      tell_of_waiting(options_.still_waiting);
+    } catch (const std::bad_alloc&) {  // it is only a word
     }
-    if (rank() != 0) who = "others, of which rank 0, '" + members_.members[0].name + "', knows";
-    say(name(), "its main has returned, and it serves until all have; it waits for " + who);
-    tell_of_waiting(options_.still_waiting);
   });
 }
 
