@@ -66,6 +66,65 @@ TEST_CASE("future: work runs before anybody awaits it") {
   CHECK_FALSE(t.failed());
 }
 
+TEST_CASE("future: one that is ready goes on behind what runs, never inside it, and not for ever") {
+  asio::io_context io;
+  auto value = []() -> asio::awaitable<int> { co_return 1; };
+  int taken = 0;
+  bool inside = false;
+  auto one = [&]() -> asio::awaitable<void> {
+    const auto here = co_await asio::this_coro::executor;
+    taken += co_await start_on(here, value());
+  };
+  auto many = [&]() -> asio::awaitable<void> {
+    const auto here = co_await asio::this_coro::executor;
+    for (int i = 0; i < 1000; ++i) {
+      bool ended = false;
+      inside = true;
+      asio::co_spawn(here, one(), [&](std::exception_ptr) {
+        ended = true;
+        CHECK_FALSE(inside);  // in the call that started it
+      });
+      inside = false;
+      taken += co_await start_on(here, value());
+      if (i == 0) CHECK_FALSE(ended);
+      co_await start_on(here, one());
+    }
+  };
+  int seen = 0;
+  task t(io, many());
+  asio::post(io, [&] { seen = taken; });
+  settle(io);
+  CHECK(t.ended());
+  CHECK_FALSE(t.failed());
+  CHECK(taken == 3000);
+  CHECK(seen < 1000);  // others had their turn
+}
+
+TEST_CASE("future: what throws behind a ready wait leaves the others where they are") {
+  asio::io_context io;
+  auto value = []() -> asio::awaitable<int> { co_return 1; };
+  int taken = 0;
+  auto one = [&]() -> asio::awaitable<void> {
+    const auto here = co_await asio::this_coro::executor;
+    for (int i = 0; i < 3; ++i) taken += co_await start_on(here, value());
+  };
+  for (int i = 0; i < 8; ++i) {
+    asio::co_spawn(io, one(), [i](std::exception_ptr) {
+      if (i % 2 == 0) throw std::runtime_error("of a completion handler");
+    });
+  }
+  int thrown = 0;
+  for (int i = 0; i < 20; ++i) {
+    try {
+      settle(io);
+    } catch (const std::runtime_error&) {
+      ++thrown;
+    }
+  }
+  CHECK(thrown == 4);
+  CHECK(taken == 24);
+}
+
 TEST_CASE("future: move-await takes the result, get copies it as often as wanted") {
   asio::io_context io;
   const auto e = make_ref<event>();

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <rpc/cluster_bodies.hpp>
@@ -227,6 +228,15 @@ class scene {
     }
     optimizer_ = {};
     parameter_ = {};
+    const std::pair<work, place> needed[] = {
+        {work::call, place::caller},          {work::call, place::pool_there},
+        {work::backward, place::pool_here},   {work::backward, place::links_here},
+        {work::backward, place::links_there}, {work::step, place::pool_there}};
+    for (const auto& [what, where] : needed) {
+      CAPTURE(static_cast<int>(what));
+      CAPTURE(static_cast<int>(where));
+      CHECK(struck_[{what, where}] > 0);
+    }
   }
 
  private:
@@ -239,11 +249,12 @@ class scene {
     while (well && met && which < 100) {
       ++which;
       CAPTURE(which);
-      co_await at_every_point(1000, [&](int n) -> asio::awaitable<outcome> {
+      const points met_here = co_await at_every_point(1000, [&](int n) -> asio::awaitable<outcome> {
         const outcome now = co_await once(what, where, which, n, further);
         well = co_await all_is_well(all_, me_);
         co_return well ? now : outcome{};
       });
+      struck_[{what, where}] += met_here.struck;
       met = entries && entry::met;
     }
     CHECK(which < 100);
@@ -376,6 +387,7 @@ class scene {
     return n;
   }
 
+  std::map<std::pair<work, place>, int> struck_;  // failed allocations
   poor_cluster& all_;
   worker& me_;
   thread_memory* pools_[2] = {};

@@ -16,27 +16,33 @@ using weft::run_message;
 using weft::run_state;
 using weft::testing::shortage;
 
-/// What `end` wants done on that rank of three, whichever of its allocations failed before.
-void at_every_point(std::uint32_t rank, std::size_t told,
-                    const std::function<run_state::actions(run_state&)>& end) {
+constexpr std::size_t size = 3;
+using ending = std::function<run_state::actions(run_state&, std::string)>;
+
+/// What `end` wants done on that rank, whichever of its allocations failed before. Its words are
+/// there already.
+void at_every_point(std::uint32_t rank, std::size_t told, const ending& end,
+                    const std::function<void(run_state&)>& before = {}) {
   CAPTURE(rank);
   int failed = 0;
   bool struck = true;
   for (long n = 1; struck && n < 50; ++n) {
     CAPTURE(n);
-    run_state s(rank, 3);
+    run_state s(rank, size);
+    if (before) before(s);
     run_state::actions out;
+    std::string why(100, 'x');
     try {
       const shortage now(n, 0);
-      out = end(s);
+      out = end(s, std::move(why));
       struck = shortage::struck();
     } catch (const std::bad_alloc&) {
       ++failed;
       CHECK_FALSE(s.over());
-      out = end(s);
+      out = end(s, std::string(100, 'x'));
     }
     CHECK(s.over());
-    CHECK(s.failure().has_value());
+    CHECK(s.failure().has_value() == !before);
     CHECK(out.end);
     CHECK(out.send.size() == told);
   }
@@ -45,15 +51,40 @@ void at_every_point(std::uint32_t rank, std::size_t told,
 }
 
 TEST_CASE("shortage: the end of a run can be told again") {
-  const std::string why(100, 'x');
   for (const std::uint32_t rank : {0u, 1u}) {
-    at_every_point(rank, rank == 0 ? 2 : 1, [&](run_state& s) { return s.main_failed(rank, why); });
+    at_every_point(rank, rank == 0 ? 2 : 1, [&](run_state& s, std::string why) {
+      return s.main_failed(rank, std::move(why));
+    });
   }
-  at_every_point(0, 1, [&](run_state& s) { return s.link_lost(2, why); });
-  at_every_point(0, 2, [&](run_state& s) { return s.cut(2, why); });
-  at_every_point(1, 0, [&](run_state& s) { return s.link_lost(0, why); });
-  at_every_point(1, 0,
-                 [&](run_state& s) { return *s.received(0, {run_message::kind::lost, 2, why}); });
+  at_every_point(0, 1,
+                 [](run_state& s, std::string why) { return s.link_lost(2, std::move(why)); });
+  at_every_point(0, 2, [](run_state& s, std::string why) { return s.cut(2, std::move(why)); });
+  at_every_point(1, 0, [](run_state& s, std::string why) {
+    return *s.received(0, {run_message::kind::lost, 2, std::move(why)});
+  });
+}
+
+// Every main has returned, and all but the last count of the second round are there.
+TEST_CASE("shortage: a good end can be told again") {
+  using kind = run_message::kind;
+  std::uint64_t round = 0;
+  const auto but_one = [&round](run_state& s) {
+    static_cast<void>(s.main_returned());
+    static_cast<void>(s.received(1, {kind::finished, 1, {}}));
+    auto asked = s.received(2, {kind::finished, 2, {}});
+    for (int rounds = 1; rounds <= 2; ++rounds) {
+      REQUIRE(asked);
+      REQUIRE(asked->count);
+      round = *asked->count;
+      static_cast<void>(s.counted(round, {}));
+      static_cast<void>(s.received(1, {kind::counts, 1, {}, round, {}}));
+      if (rounds == 1) asked = s.received(2, {kind::counts, 2, {}, round, {}});
+    }
+  };
+  const auto last = [&round](run_state& s, const std::string&) {
+    return *s.received(2, {kind::counts, 2, {}, round, {}});
+  };
+  at_every_point(0, 2, last, but_one);
 }
 
 }  // namespace poor_runs

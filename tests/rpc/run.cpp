@@ -58,6 +58,7 @@ TEST_CASE("run: rank 0 says whose mains it waits for, again and again, until all
   INFO(here.text());
   CHECK(here.times("worker1: its main") == 0);  // one word is enough
   CHECK(here.times("worker2: its main") == 0);
+  CHECK(here.times("it waits for \n") == 0);  // nobody
 }
 
 TEST_CASE("run: nobody says that it waits if that is switched off, or if no other main runs") {

@@ -31,6 +31,8 @@ TEST_CASE("window: a caller stops when it is used up, and goes on with credit") 
   CHECK(w.full());
   CHECK(w.ask());
   CHECK_FALSE(w.ask());  // once
+  CHECK(w.credited(0));  // the peer starves, too
+  CHECK_FALSE(w.ask());
   CHECK(w.credited(40 * kib));
   CHECK_FALSE(w.full());
   CHECK(w.sent(kib));
@@ -113,7 +115,8 @@ TEST_CASE("window: random schedules are honest, bounded and live") {
         if (encoding == 0) break;
         --encoding;
         const std::uint64_t cost = request_cost(draw(largest));
-        if (left > 0 && caller.sent(cost)) {
+        if (left == 0) break;
+        if (caller.sent(cost)) {
           requests.push_back(cost);
           --left;
         } else {

@@ -95,6 +95,7 @@ class local_pass {
   /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
   /// `completed`, in this order.
   bool claim();
+  unsigned carried = 0;  ///< steps whose outputs are being carried out; under the context's lock
   template <class = void>
   outputs completed();
 

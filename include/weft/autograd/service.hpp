@@ -83,10 +83,12 @@ struct context_state final : ref_counted {
   gradient_map gradients;
   ref<event> pass_over;  ///< set when the next pass is over; made by who waits for that
 
-  /// A pass has run here and its initiator may already say that it succeeded. Under the lock.
+  /// A pass has run here and its initiator may already say that it succeeded, or its sums are still
+  /// being added. Under the lock.
   [[nodiscard]] bool settling() const {
     for (const auto& [which, pass] : passes) {
       const wave& plan = pass->plan();
+      if (plan.phase() == wave_phase::ended) return true;
       if (plan.phase() == wave_phase::settled && !plan.is_initiator()) return true;
     }
     return false;
@@ -270,6 +272,7 @@ class live_autograd_service final : public autograd_service {
   void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
                  std::size_t which, after& todo);
   void forsake(context_state& c, const unfinished& rest) noexcept;
+  static void bury(context_state& c, const autograd::pass_id& id) noexcept;
   void finish(const ref<context_state>& c, after todo) noexcept;
   void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass) noexcept;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;

@@ -87,6 +87,13 @@ class event : public ref_counted {
       handler.reset();
       asio::post(asio::append(std::move(mine), ec));
     }
+    /// The event is set already.
+    void post_at_once() {
+      asio::io_context* const io = detail::io_context_of(asio::get_associated_executor(*handler));
+      if (!io || !detail::ready_line::join(*io, ref<waiting>(this))) post({});
+    }
+    void go_on() override { run({}); }
+    void go_on_later() noexcept override { post({}); }
     void run(asio::error_code ec) {
       Handler mine = std::move(*handler);
       handler.reset();
@@ -102,7 +109,13 @@ class event : public ref_counted {
       ~waking() {
         if (self) self->handler.reset();
       }
-      void operator()() { std::exchange(self, nullptr)->run(ec); }
+      void operator()() {
+        const ref<waiting> who = std::exchange(self, nullptr);
+        detail::ready_line line(
+            *detail::io_context_of(asio::get_associated_executor(*who->handler)));
+        who->run(ec);
+        line.run();
+      }
       ref<waiting> self;
       asio::error_code ec;
     };
@@ -126,7 +139,7 @@ class event : public ref_counted {
       }
     }
     if (!waits) {
-      w->post({});
+      w->post_at_once();
     } else if (slot.is_connected()) {
       detail::insist([&] {
         slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {

@@ -6,7 +6,6 @@
 #include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
-#include <weft/core/scope.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/async_result.hpp>
@@ -36,30 +35,6 @@ using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
 template <class>
 inline constexpr bool is_moved_from = false;
-
-/// Whether a handler may run inside the operation that it completes: on its io_context's thread,
-/// and not too deep in others that did.
-class at_once {
- public:
-  template <class Executor>
-  explicit at_once(const Executor& executor) noexcept {
-    asio::io_context* const io = io_context_of(executor);
-    ours_ = io && depth_ < deepest && io->get_executor().running_in_this_thread();
-    if (ours_) ++depth_;
-  }
-  at_once(const at_once&) = delete;
-  at_once& operator=(const at_once&) = delete;
-  ~at_once() {
-    if (ours_) --depth_;
-  }
-  explicit operator bool() const noexcept { return ours_; }
-
- private:
-  static constexpr int deepest = 16;
-  static thread_local int depth_;
-  bool ours_ = false;
-};
-inline thread_local int at_once::depth_ = 0;
 
 /// Shared by the future and the coroutine that computes it. Results are written before `done` is
 /// set and constant after.
@@ -193,16 +168,6 @@ class [[nodiscard]] future {
       return;
     }
     auto executor = asio::get_associated_executor(handler);
-    if (state->done->is_set()) {
-      // One trip around the loop for each of many results that are there already would cost more
-      // than their calls.
-      if (const detail::at_once here(executor); here) {
-        auto failure = state->failure;
-        detail::run_inside(executor,
-                           [&] { finish(std::move(handler), std::move(state), failure); });
-        return;
-      }
-    }
     auto slot = asio::get_associated_cancellation_slot(handler);
     auto then = [h = std::move(handler), state](asio::error_code ec) mutable {
       if (ec) {

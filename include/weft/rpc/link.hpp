@@ -101,9 +101,11 @@ class link : public ref_counted {
 
   // ── sending, any thread ──
 
-  /// Lets services attach, frames the message and queues it; says the frame's number. Whatever is
-  /// thrown on the way is the error, which means not sent; too_many_calls: other threads took the
-  /// room that a request had found. `flush` follows.
+  static constexpr std::uint64_t no_room = ~std::uint64_t{0};
+
+  /// Lets services attach, frames the message and queues it; says the frame's number, or `no_room`
+  /// if other threads took the room that a request had found. Whatever is thrown on the way is the
+  /// error, which means not sent. `flush` follows.
   virtual expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept = 0;
   /// `queue`, then `flush`.
   expected<void> send(message&& m, const frame_header& header) noexcept {

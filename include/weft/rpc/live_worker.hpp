@@ -138,7 +138,8 @@ class live_worker final : public worker {
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
              std::function<void()> then);
   void expect_everybody();
-  void tell_of_waiting(duration after);
+  void tell_of_waiting(duration after) noexcept;
+  void main_threw(std::exception_ptr what) noexcept;
   void bound_the_end();
   void give_up_waiting();
   void trim_buffers();
@@ -183,6 +184,7 @@ class live_worker final : public worker {
   std::vector<handed> draining_;  // worker's thread
   sure_post wake_inbox_;
   sure_post end_turn_;
+  sure_post main_post_;
 };
 
 }  // namespace weft::detail

@@ -189,9 +189,10 @@ class run_state {
     return out;
   }
   std::optional<actions> on_counts(std::uint32_t from, std::uint64_t round, work_report report) {
+    actions out;
+    out.send.reserve(done_.size());  // before anything changes
     const auto next = drain_.answer(from, round, std::move(report));
     if (!next) return std::nullopt;
-    actions out;
     switch (*next) {
     case drain::step::waiting:
       break;
@@ -201,11 +202,11 @@ class run_state {
       out.ask_again = drain_.pause();
       break;
     case drain::step::done:
-      over_ = true;
       for (std::uint32_t r = 1; r < done_.size(); ++r) {
         out.send.push_back({r, {run_message::kind::ended, r, {}}});
       }
       out.end = true;
+      over_ = true;
     }
     return out;
   }

@@ -42,7 +42,7 @@ class send_window {
   [[nodiscard]] bool credited(std::uint64_t bytes) noexcept {
     if (bytes > used_) return false;
     used_ -= bytes;
-    asked_ = false;
+    if (bytes > 0) asked_ = false;  // the peer's own asking brings none
     return true;
   }
   [[nodiscard]] bool full() const noexcept { return used_ >= granted_; }

@@ -210,7 +210,9 @@ void live_autograd_service<T>::send_joined(autograd::context_id id,
   what.append(&count, sizeof count);
   what.append(joined.data(), joined.size() * sizeof(std::uint32_t));
   const auto creator = autograd::creator_of(id);
-  if (!queue(creator, what.view(), {})) me_.to(creator).flush();
+  const error failed = queue(creator, what.view(), {});
+  if (failed == errc::resource_exhausted) throw std::bad_alloc();
+  if (!failed) me_.to(creator).flush();
 }
 
 /// Somebody says who joined a context that may be released here already. For want of memory it can

@@ -60,7 +60,10 @@ void live_autograd_service<T>::refuse(const refusal& what) {
   std::set<std::uint32_t> all{what.to};
   if (what.initiator_too) all.insert(what.pass.initiator);
   for (const std::uint32_t to : all) {
-    if (to != me_.rank() && !queue(to, bytes, {})) me_.to(to).flush();
+    if (to == me_.rank()) continue;
+    const error failed = queue(to, bytes, {});
+    if (failed == errc::resource_exhausted) throw std::bad_alloc();  // who was told is told twice
+    if (!failed) me_.to(to).flush();
   }
 }
 
@@ -96,16 +99,17 @@ void live_autograd_service<T>::carry_on(context_state& c, after& todo) noexcept 
       todo.give_up.reset();
     }
     for (; next < out.size(); ++next) carry_out(c, pass, next, todo);
-    if (pass->over()) {
+    if (pass->over() && pass->carried == 1) {
       todo.destroy.push_back(pass);
       if (c.pass_over) todo.wake.push_back(c.pass_over);
       c.ended.add(pass->plan().pass());
       c.passes.erase(pass->plan().pass());
       c.pass_over = nullptr;
-    } else {
+    } else if (!pass->over()) {
       todo.run.push_back(pass);
       if (!pass->claim()) todo.run.pop_back();
     }
+    --pass->carried;
     pass = nullptr;
   } catch (const std::bad_alloc&) {
     // The rest waits until there is memory.
@@ -169,6 +173,7 @@ void live_autograd_service<T>::step(context_state& c,
                                     const std::shared_ptr<autograd::local_pass>& pass, after& todo,
                                     Make&& make) noexcept {
   todo.rest.pass = pass;
+  ++pass->carried;
   todo.rest.out.clear();
   todo.rest.next = 0;
   try {
@@ -195,6 +200,17 @@ void live_autograd_service<T>::forsake(context_state& c, const unfinished& rest)
         autograd::aborted{me_.rank(), autograd::abort_reason::failed, short_of_memory};
     w->second->over->set();
     c.waiters.erase(w);
+  }
+  --rest.pass->carried;
+  bury(c, id);
+}
+
+/// No step of it follows. Under the lock.
+template <class T>
+void live_autograd_service<T>::bury(context_state& c, const autograd::pass_id& id) noexcept {
+  try {
+    c.ended.add(id);
+  } catch (const std::bad_alloc&) {  // then what comes late is taken for another pass
   }
   c.passes.erase(id);
   if (const ref<event> over = std::exchange(c.pass_over, nullptr)) over->set();

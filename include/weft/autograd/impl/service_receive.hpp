@@ -161,6 +161,7 @@ bool live_autograd_service<T>::computes(const ref<context_state>& c,
       } catch (const std::bad_alloc&) {
         const std::lock_guard lock(c->mutex);
         c->spoiled = no_sums();
+        bury(*c, pass->plan().pass());
       }
       finish(c, std::move(more));
     });

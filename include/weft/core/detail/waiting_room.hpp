@@ -6,6 +6,7 @@
 //                      └──shutdown──► abandon(), on the thread that ends the io_context
 #pragma once
 
+#include <weft/core/detail/ready_line.hpp>
 #include <weft/core/ref.hpp>
 
 #include <asio/execution_context.hpp>
@@ -63,7 +64,7 @@ class room {
 };
 
 /// Base of a waiter. `enter` at most once, before any other thread knows of it.
-class guest : public ref_counted {
+class guest : public ready_line::item {
  public:
   /// Destroys what waits, without running it: no `leave` gave a pass, and none will.
   virtual void abandon() noexcept = 0;

@@ -44,25 +44,29 @@ template <class T>
 expected<std::uint64_t> live_link<T>::queue(message&& m, const frame_header& header) noexcept {
   // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
   error why;
+  bool crowded_out = false;
   const bool request = header.kind == frame_kind::request;
   if (request) requests.sent.fetch_add(1);
   try {
     me_.each_service([&](service& s) { s.attach(*this, header, m); });
-    if (const auto number = push(std::move(m).finish(header))) {
+    const auto number = push(std::move(m).finish(header));
+    if (number && *number != no_room) {
       each_service([&](service& s) { s.sent(*this, m.record()); });
       return *number;
     }
-    why = reason();
+    crowded_out = number.has_value();
+    if (!crowded_out) why = reason();
   } catch (...) {
     why = unsent(caught(me_));
   }
   if (request) requests.sent.fetch_sub(1);
   each_service([&](service& s) { s.dropped(*this, m.record()); });
+  if (crowded_out) return no_room;
   return tl::unexpected(std::move(why));
   // NOLINTEND(bugprone-use-after-move)
 }
 
-/// The frame's number; nothing if the link is down.
+/// The frame's number, or no_room; nothing if the link is down.
 template <class T>
 std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
   bool connect = false;
@@ -73,7 +77,8 @@ std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
     outbox_.make_room();  // nothing below throws
     const frame_kind kind = f.header.kind;
     if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
-      throw rpc_error(errc::too_many_calls, "the peer's window was used up meanwhile");
+      look_for_room();
+      return no_room;
     }
     if (is_answer(kind)) {
       granted_.reply_queued(f.wire_size());

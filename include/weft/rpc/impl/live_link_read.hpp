@@ -318,6 +318,10 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
       result.failure = codec<error>::decode(r);
       r.finish();
       if (!result.failure) r.fail("a failure that says success");
+      if (result.failure.ran() == execution::not_sent) {  // it was: the peer cannot know better
+        result.failure = with_if_possible(
+            result.failure, [](error_detail& d) { d.ran = execution::maybe_executed; });
+      }
     } else {
       result.reply = make_ref<held_reply>(std::move(m));
     }

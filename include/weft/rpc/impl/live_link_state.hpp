@@ -173,9 +173,7 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at, earl
 template <class T>
 void live_link<T>::begin_reading(connection_ptr connection, early first) {
   arrived_.clear();
-  for (arrived_frame& a : first.frames) {
-    arrived_.push_back(std::move(a));
-  }
+  for (arrived_frame& a : first.frames) arrived_.push_back(std::move(a));
   partial_ = first.another_begun;
   watch_stalls();
   asio::co_spawn(io(), read_loop(std::move(connection)),

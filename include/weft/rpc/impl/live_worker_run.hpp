@@ -175,23 +175,23 @@ void live_worker<T>::expect_everybody() {
 
 /// Rank 0's main has returned; a user who wonders why the run goes on is told, until all have.
 template <class T>
-void live_worker<T>::tell_of_waiting(duration after) {
+void live_worker<T>::tell_of_waiting(duration after) noexcept try {
   if (rank() != 0 || after <= duration::zero() || run_.over() || ends_by_) return;
   if (!waits_) waits_ = env_.time.make_timer(env_.context);
-  waits_->arm(later(env_.time.now(), after), [this] {
+  waits_->arm(later(env_.time.now(), after), [this]() noexcept {
     try {
       std::string who;
       for (const std::uint32_t r : run_.running()) {
         who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
       }
       say(name(), "its main has returned, and it serves until all have; it waits for " + who);
-      tell_of_waiting(options_.still_waiting);
-    } catch (const std::bad_alloc&) {  // it is only a word
+    } catch (const std::bad_alloc&) {  // the next word will do
     }
+    tell_of_waiting(options_.still_waiting);
   });
+} catch (const std::bad_alloc&) {  // it is only a word
 }
 
-/// Every main has returned: from now on the time counts.
 template <class T>
 void live_worker<T>::bound_the_end() {
   if (ends_by_) return;
@@ -266,6 +266,29 @@ void live_worker<T>::shutdown(const error& why) {
   act(run_.main_failed(rank(), why.message()));
 }
 
+/// If memory lacks even for that, again in a later turn, until it is there.
+template <class T>
+void live_worker<T>::main_threw(std::exception_ptr what) noexcept {
+  try {
+    insist([&] {
+      try {
+        std::rethrow_exception(what);
+      } catch (const rpc_error& e) {
+        // A main that fails because another worker is gone is not the one to name.
+        const auto dead = members_.find(e.error().detail().peer);
+        const bool blame = e.error() == errc::peer_died && dead;
+        act(run_.main_failed(blame ? *dead : rank(), e.what()));
+      } catch (const std::exception& e) {
+        act(run_.main_failed(rank(), in_words(e)));
+      } catch (...) {
+        act(run_.main_failed(rank(), "it threw something that is not a std::exception"));
+      }
+    });
+  } catch (...) {
+    main_post_(env_.context, [this, again = std::move(what)] { main_threw(again); });
+  }
+}
+
 template <class T>
 asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(worker&)> main_) {
   env_.transports.accept(
@@ -283,15 +306,8 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       co_await f(me);
       me.act(me.run_.main_returned());
       me.tell_of_waiting(me.options_.waiting);
-    } catch (const rpc_error& e) {
-      // A main that fails because another worker is gone is not the one to name.
-      const auto dead = me.members_.find(e.error().detail().peer);
-      const bool blame = e.error() == errc::peer_died && dead;
-      me.act(me.run_.main_failed(blame ? *dead : me.rank(), e.what()));
-    } catch (const std::exception& e) {
-      me.act(me.run_.main_failed(me.rank(), me.in_words(e)));
     } catch (...) {
-      me.act(me.run_.main_failed(me.rank(), "it threw something that is not a std::exception"));
+      me.main_threw(std::current_exception());
     }
   };
   future<void> running =

@@ -11,6 +11,7 @@
 #include <asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <optional>
 
 namespace weft {
 
@@ -105,17 +106,14 @@ inline error describe(const error& e, const call_story& s) noexcept {
   });
 }
 
-/// Other threads took the room that a call had found; it was not sent, and may try again.
-[[nodiscard]] inline bool sent_back(const error& e) noexcept {
-  return e == errc::too_many_calls && e.ran() == execution::not_sent;
-}
-
 /// Without waiting, and without passing by who waits in line.
 [[nodiscard]] inline bool finds_room(link& to) noexcept { return !to.crowded() && to.roomy(); }
 
 struct sent_request {
   std::uint64_t call = 0;
-  std::uint64_t frame = 0;
+  std::uint64_t frame = link::no_room;
+  /// Other threads took the room that it had found: it was not sent, and may try again.
+  [[nodiscard]] bool sent_back() const noexcept { return frame == link::no_room; }
 };
 
 /// Sends `m`. Whoever wants the reply waits for it before this thread, the worker's, does anything
@@ -128,8 +126,9 @@ inline expected<sent_request> send_request(const outgoing_call& c, message&& m, 
   h.deadline = deadline_field(deadline - now);
   to.self().calls.fetch_add(1, std::memory_order_relaxed);
   const auto number = to.queue(std::move(m), h);
-  if (!number) {
+  if (!number || *number == link::no_room) {
     to.slots().close(h.call);
+    if (number) return sent_request();
     return tl::unexpected(number.error());
   }
   switch (c.how) {
@@ -153,15 +152,17 @@ expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, ti
   return send_request(c, std::move(m), now, deadline);
 }
 
-/// A call that is awaited elsewhere, on the worker's thread; it inherits nothing there.
-inline asio::awaitable<call_result> exchange_for_others(outgoing_call c, message m,
-                                                        time_point deadline) {
+/// A call that is awaited elsewhere, on the worker's thread; it inherits nothing there. Nothing: it
+/// was sent back.
+inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_call c, message m,
+                                                                       time_point deadline) {
   link& to = *c.to;
   if (!finds_room(to)) {
     if (auto ok = co_await to.room(deadline); !ok) co_return call_result{nullptr, ok.error()};
   }
   const auto sent = send_request(c, std::move(m), to.self().time().now(), deadline);
   if (!sent) co_return call_result{nullptr, sent.error()};
+  if (sent->sent_back()) co_return std::nullopt;
   co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
 }
 
@@ -175,11 +176,11 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
   worker& me = to.self();
   const call_story story = begin_story(c);
   call_result r;
-  bool before = true;  // whatever is thrown on this thread is thrown before the request is sent
+  bool sent_back = false;
   do {
+    bool before = true;  // whatever is thrown on this thread is thrown before the request is sent
     try {
-      r = {};
-      before = true;
+      sent_back = false;
       if (me.on_thread()) {
         // In line first, so that who waits there holds no encoded message.
         time_point now = story.begun;
@@ -190,8 +191,13 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
         if (!r.failure) {
           const auto sent = send_request(c, fill, now, story.deadline);
           // Since the room was found nothing was awaited, so this is not cancelled, and does wait.
-          if (sent) r = co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
-          if (!sent) r.failure = sent.error();
+          if (!sent) {
+            r.failure = sent.error();
+          } else if (sent->sent_back()) {
+            sent_back = true;
+          } else {
+            r = co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
+          }
         }
       } else {
         message m(me.settings().bounds);
@@ -199,13 +205,15 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
         before = false;
         auto there = start_on(scoped(me.context(), make_ref<scope>()),
                               exchange_for_others(c, std::move(m), story.deadline));
-        r = co_await std::move(there)(asio::use_awaitable);
+        auto result = co_await std::move(there)(asio::use_awaitable);
+        sent_back = !result;
+        if (result) r = std::move(*result);
       }
     } catch (...) {
       const error why = caught(me, execution::maybe_executed);
       r = {nullptr, before ? unsent(why) : why};
     }
-  } while (!r.reply && sent_back(r.failure));
+  } while (sent_back);
   if (!r.reply) r.failure = describe(r.failure, story);
   co_return take(std::move(r), story);
 }
@@ -350,18 +358,17 @@ bool send_then(const outgoing_call& c, const Fill& fill, asio::cancellation_slot
   call_story story = begin_story(c);
   error why;
   try {
-    if (const auto sent = send_request(c, fill, story.begun, story.deadline)) {
+    const auto sent = send_request(c, fill, story.begun, story.deadline);
+    if (sent && sent->sent_back()) return false;
+    if (sent) {
       c.to->slots().async_wait(sent->call, sent->frame,
                                answer_handler<Heard>{{me.context().get_executor(), this_scope()},
                                                      stop,
                                                      std::move(story),
                                                      std::move(heard)});
       return true;
-    } else if (sent_back(sent.error())) {
-      return false;
-    } else {
-      why = sent.error();
     }
+    why = sent.error();
   } catch (...) {
     why = unsent(caught(me));
   }
@@ -445,7 +452,9 @@ void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
     h.flags |= flags;
     if (c.settings.limit) h.deadline = deadline_field(*c.settings.limit);
     me.calls.fetch_add(1, std::memory_order_relaxed);
-    if (auto queued = to.queue(std::move(m), h); !queued) why = queued.error();
+    const auto queued = to.queue(std::move(m), h);
+    if (queued && *queued == link::no_room) refuse_crowd(to);
+    if (!queued) why = queued.error();
   } catch (...) {
     why = unsent(caught(me));
   }
