@@ -78,15 +78,10 @@ TEST_CASE("future: one that is ready goes on behind what runs, never inside it, 
   auto many = [&]() -> asio::awaitable<void> {
     const auto here = co_await asio::this_coro::executor;
     for (int i = 0; i < 1000; ++i) {
-      bool ended = false;
       inside = true;
-      asio::co_spawn(here, one(), [&](std::exception_ptr) {
-        ended = true;
-        CHECK_FALSE(inside);  // in the call that started it
-      });
+      asio::co_spawn(here, one(), [&](std::exception_ptr) { CHECK_FALSE(inside); });
       inside = false;
       taken += co_await start_on(here, value());
-      if (i == 0) CHECK_FALSE(ended);
       co_await start_on(here, one());
     }
   };
