@@ -269,13 +269,16 @@ class scene {
     co_await weft::autograd::scope(me_, [&](context ctx) -> asio::awaitable<void> {
       at::Tensor y;
       const auto call = [&](bool poor) -> asio::awaitable<std::exception_ptr> {
-        co_return co_await lacking(poor, where, which, n, further, now,
-                                   [&] { return into(me_.spawn(me_.peer(1).call<&twice>(x)), y); });
+        co_return co_await lacking(
+            poor, where, which, n, further, now,
+            [&] { return me_.spawn(me_.peer(1).call<&twice>(x)); },
+            [&y](weft::future<at::Tensor> f) { return into(std::move(f), y); });
       };
       const auto pass = [&](bool poor) -> asio::awaitable<std::exception_ptr> {
         const at::Tensor loss = (y * x).sum();
-        co_return co_await lacking(poor, where, which, n, further, now,
-                                   [&] { return me_.spawn(ctx.backward(loss)).get(); });
+        co_return co_await lacking(
+            poor, where, which, n, further, now, [&] { return me_.spawn(ctx.backward(loss)); },
+            [](weft::future<void> f) { return std::move(f).get(); });
       };
       thrown = co_await call(what == work::call);
       if (thrown && what == work::call) CHECK_FALSE(co_await call(false));
@@ -301,12 +304,12 @@ class scene {
         const at::Tensor before = x.detach().clone();
         weft::optim::detail::owner_optimizer<torch::optim::SGD> own({x},
                                                                     torch::optim::SGDOptions(0.5));
-        const auto stepped = [&](weft::future<bool> f) -> asio::awaitable<void> {
+        const auto stepped = [](weft::future<bool> f) -> asio::awaitable<void> {
           const bool done = co_await std::move(f);  // outside of CHECK, which would catch
           CHECK(done);
         };
-        thrown = co_await lacking(true, where, which, n, further, now,
-                                  [&] { return stepped(me_.spawn(own.step(me_))); });
+        thrown = co_await lacking(
+            true, where, which, n, further, now, [&] { return me_.spawn(own.step(me_)); }, stepped);
         if (thrown) CHECK(co_await own.step(me_));
         CHECK(same(x.detach(), before - before * 2));
       }
@@ -332,8 +335,9 @@ class scene {
     const at::Tensor before = co_await parameter_.call<&look>();
     const at::Tensor loss = (co_await parameter_.call<&scaled>(at::ones({3}))).sum();
     co_await ctx.backward(loss);
-    const auto thrown = co_await lacking(true, where, which, n, further, now,
-                                         [&] { return me_.spawn(optimizer_.step(ctx)).get(); });
+    const auto thrown = co_await lacking(
+        true, where, which, n, further, now, [&] { return me_.spawn(optimizer_.step(ctx)); },
+        [](weft::future<void> f) { return std::move(f).get(); });
     const at::Tensor then = co_await parameter_.call<&look>();
     INFO(before[0].item<float>(), " became ", then[0].item<float>());
     CHECK((same(then, before - 0.5) || (thrown && same(then, before))));
@@ -348,13 +352,14 @@ class scene {
     out = co_await std::move(from);
   }
 
-  /// Begins `work` and awaits it, while memory lacks where it should; what it threw.
-  template <class Begin>
+  /// What `begin()` started, while memory lacks where it should, threw. `rest(future)` awaits it:
+  /// that has memory, or nobody would hear of what goes on.
+  template <class Begin, class Rest>
   asio::awaitable<std::exception_ptr> lacking(bool poor, place where, int which, long n,
-                                              long further, outcome& now, Begin begin) {
-    if (!poor) co_return co_await end_of(begin());
+                                              long further, outcome& now, Begin begin, Rest rest) {
+    if (!poor) co_return co_await end_of(rest(begin()));
     std::exception_ptr thrown;
-    std::optional<asio::awaitable<void>> begun;
+    std::optional<decltype(begin())> begun;
     thread_memory* const pool = where == place::pool_here    ? pools_[0]
                                 : where == place::pool_there ? pools_[1]
                                                              : nullptr;
@@ -370,7 +375,7 @@ class scene {
       now.struck = shortage::struck();
       thrown = std::current_exception();
     }
-    if (begun) thrown = co_await end_of(std::move(*begun));
+    if (begun) thrown = co_await end_of(rest(std::move(*begun)));
     if (pool) now.struck = pool->suffice();
     if (where == place::links_here || where == place::links_there) {
       entry::disarm();
