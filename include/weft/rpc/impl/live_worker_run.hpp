@@ -192,6 +192,7 @@ void live_worker<T>::tell_of_waiting(duration after) noexcept try {
 } catch (const std::bad_alloc&) {  // it is only a word
 }
 
+/// Every main has returned: from now on the time counts.
 template <class T>
 void live_worker<T>::bound_the_end() {
   if (ends_by_) return;
