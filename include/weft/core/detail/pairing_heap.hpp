@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// A priority queue whose entries carry its links, so that nothing in it allocates or throws.
+// A priority queue whose entries carry its links, so that nothing in it allocates or throws. What
+// is pushed in its order, as most deadlines are, waits in a line beside the heap and costs next to
+// nothing.
 //
-//   first_ ─► root ─child_─► c1 ─next_─► c2 ─next_─► c3      each child is a heap of its own
-//                            │◄─before_──┘                   before_ of the first child: its parent
+//   line_ ─► l1 ─next_─► l2 ─next_─► l3 ◄─ end_
+//
+//   root_ ─► root ─child_─► c1 ─next_─► c2 ─next_─► c3      each child is a heap of its own
+//                           │◄─before_──┘                   before_ of the first child: its parent
 #pragma once
 
 #include <utility>
@@ -25,14 +29,13 @@ class heap_entry {
  private:
   template <class, class>
   friend class pairing_heap;
-  heap_entry* before_ = nullptr;  // parent or left neighbour; the root's is itself
+  heap_entry* before_ = nullptr;  // parent or left neighbour; of a first one itself
   heap_entry* next_ = nullptr;    // right neighbour
-  heap_entry* child_ = nullptr;
+  heap_entry* child_ = nullptr;   // of who stands in the line itself
 };
 
-/// `Before` is a strict total order. `push` takes constant time, `remove` O(log n) on average over
-/// a heap's life, and constant time for an entry that was pushed behind the first and that nothing
-/// came behind since. No recursion.
+/// `Before` is a strict total order. `push` takes constant time, and so does `remove` of what was
+/// pushed in order; of others O(log n) on average over a heap's life. No recursion.
 template <class T, class Before>
 class pairing_heap {
  public:
@@ -41,19 +44,31 @@ class pairing_heap {
   pairing_heap& operator=(const pairing_heap&) = delete;
   ~pairing_heap() { clear(); }
 
-  [[nodiscard]] bool empty() const noexcept { return !root_; }
+  [[nodiscard]] bool empty() const noexcept { return !root_ && !line_; }
   /// The first in order. Requires !empty().
-  [[nodiscard]] T& top() const noexcept { return *static_cast<T*>(root_); }
+  [[nodiscard]] T& top() const noexcept {
+    return *static_cast<T*>(!line_ || (root_ && before(*root_, *line_)) ? root_ : line_);
+  }
 
   /// Requires !item.linked().
   void push(T& item) noexcept {
     entry& one = item;
-    root_ = root_ ? merge(root_, &one) : &one;
-    root_->before_ = root_;
+    if (line_ && before(one, *end_)) {
+      if (line_ != end_) return add(one);
+      // A late one that stands alone: behind it nobody could stand.
+      entry& late = *line_;
+      leave(late);
+      add(late);
+    }
+    one.child_ = &one;
+    one.before_ = line_ ? end_ : &one;
+    (line_ ? end_->next_ : line_) = &one;
+    end_ = &one;
   }
   /// Requires that `item` is in this heap.
   void remove(T& item) noexcept {
     entry& one = item;
+    if (one.child_ == &one) return leave(one);
     entry* const orphans = merge_all(std::exchange(one.child_, nullptr));
     if (&one == root_) {
       root_ = orphans;
@@ -67,6 +82,7 @@ class pairing_heap {
   }
   /// Lets all entries go, in no order.
   void clear() noexcept {
+    while (line_) leave(*line_);
     // A tree as one list of what is left to unlink: children are put in front of it.
     for (entry* left = std::exchange(root_, nullptr); left;) {
       entry* const one = left;
@@ -83,9 +99,27 @@ class pairing_heap {
  private:
   using entry = heap_entry<T>;
 
+  static bool before(const entry& a, const entry& b) noexcept {
+    return Before()(static_cast<const T&>(a), static_cast<const T&>(b));
+  }
+  void add(entry& one) noexcept {
+    root_ = root_ ? merge(root_, &one) : &one;
+    root_->before_ = root_;
+  }
+  /// The line.
+  void leave(entry& one) noexcept {
+    entry* const ahead = &one == line_ ? nullptr : one.before_;
+    (ahead ? ahead->next_ : line_) = one.next_;
+    if (one.next_) {
+      one.next_->before_ = ahead ? ahead : one.next_;
+    } else {
+      end_ = ahead;
+    }
+    one.before_ = one.next_ = one.child_ = nullptr;
+  }
   /// Two heaps become one. Neither has neighbours; the caller sets what is before the result.
   static entry* merge(entry* a, entry* b) noexcept {
-    if (Before()(*static_cast<const T*>(b), *static_cast<const T*>(a))) std::swap(a, b);
+    if (before(*b, *a)) std::swap(a, b);
     b->before_ = a;
     b->next_ = a->child_;
     if (b->next_) b->next_->before_ = b;
@@ -118,6 +152,8 @@ class pairing_heap {
   }
 
   entry* root_ = nullptr;
+  entry* line_ = nullptr;
+  entry* end_ = nullptr;  // of the line
 };
 
 }  // namespace weft::detail
