@@ -129,7 +129,7 @@ void live_link<T>::dispatch(const ref<invocation>& call) {
   }
   switch (call->function->style) {
   case run_style::light:
-    if (call->begun || begin(call, order::none)) run_here(call);
+    if (begin(call, order::none)) run_here(call);
     break;
   case run_style::pool:
     run_plain(call);
@@ -173,14 +173,14 @@ void live_link<T>::run_here(const ref<invocation>& call) noexcept {
 /// Answers a request that cannot run, when answers are taken: they are bounded as others are.
 template <class T>
 void live_link<T>::fail(const ref<invocation>& call) noexcept {
-  if (call->begun || begin(call, order::none)) run_here(call);
+  if (begin(call, order::none)) run_here(call);
 }
 
 /// Worker's thread.
 template <class T>
 void live_link<T>::start_coroutine(ref<invocation> call) noexcept {
   if (lost_) return forget(*call);
-  if (call->begun || begin(call, order::of_arrival)) serve(call);
+  if (begin(call, order::of_arrival)) serve(call);
 }
 
 template <class T>
@@ -208,6 +208,7 @@ void live_link<T>::coroutine_ended(invocation& done) {
 /// Whether the request may run now; else it is kept, and dispatched again when it may.
 template <class T>
 bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
+  if (call->begun) return true;
   bool due = false;
   bool more = false;
   {
