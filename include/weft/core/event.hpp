@@ -18,7 +18,10 @@
 #include <asio/post.hpp>
 #include <asio/query.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -28,6 +31,27 @@ namespace weft {
 /// still wait are destroyed with their io_context.
 class event : public ref_counted {
  public:
+  /// Memory for one wait. What an initiation throws ends its io_context, not the coroutine that
+  /// waits: so it is taken before.
+  class seat {
+   public:
+    /// Throws std::bad_alloc.
+    [[nodiscard]] static seat reserve() { return seat(::operator new(size)); }
+    seat() noexcept = default;  // the wait looks for memory itself
+    seat(seat&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+    seat& operator=(seat&& other) noexcept {
+      std::swap(block_, other.block_);
+      return *this;
+    }
+    ~seat() { ::operator delete(block_); }
+
+   private:
+    friend class event;
+    static constexpr std::size_t size = 448;  // of a coroutine that waits for a future
+    explicit seat(void* block) noexcept : block_(block) {}
+    void* block_ = nullptr;
+  };
+
   ~event() override {
     while (first_) static_cast<void>(unlink(*first_));
   }
@@ -55,15 +79,23 @@ class event : public ref_counted {
     return set_;
   }
 
-  /// Completes with no error once the event is set, or with operation_aborted when cancelled.
+  /// Completes with no error once the event is set, with operation_aborted when cancelled, or with
+  /// no_memory if there is none to be cancelled. Throws std::bad_alloc before it waits.
   template <class CompletionToken>
-  static auto async_wait(ref<event> self, CompletionToken&& token) {
+  static auto async_wait(ref<event> self, CompletionToken&& token, seat place = seat::reserve()) {
     return asio::async_initiate<CompletionToken, void(asio::error_code)>(
-        [](auto handler, ref<event> e) { e->add(std::move(handler)); }, token, std::move(self));
+        [](auto handler, ref<event> e, seat s) { e->add(std::move(handler), std::move(s)); }, token,
+        std::move(self), std::move(place));
   }
 
  private:
   struct waiter : detail::guest {
+    static void* operator new(std::size_t size, seat& place) {
+      if (size <= seat::size && place.block_) return std::exchange(place.block_, nullptr);
+      return detail::insist([&] { return ::operator new(std::max(size, seat::size)); });
+    }
+    static void operator delete(void* block) noexcept { ::operator delete(block); }
+    static void operator delete(void* block, seat&) noexcept { ::operator delete(block); }
     virtual void complete(asio::error_code ec) = 0;
     ref<waiter> next;  // in the event's list
     waiter* previous = nullptr;
@@ -124,11 +156,10 @@ class event : public ref_counted {
   };
 
   template <class Handler>
-  void add(Handler handler) {
+  void add(Handler handler, seat place) {
     auto slot = asio::get_associated_cancellation_slot(handler);
     const auto executor = asio::get_associated_executor(handler);
-    // Thrown from here it would end the coroutine's io_context, not the coroutine.
-    const auto w = detail::insist([&] { return make_ref<waiting<Handler>>(std::move(handler)); });
+    const ref<waiting<Handler>> w(new (place) waiting<Handler>(std::move(handler)));
     bool waits = false;
     {
       const std::lock_guard lock(mutex_);
@@ -141,21 +172,25 @@ class event : public ref_counted {
     if (!waits) {
       w->post_at_once();
     } else if (slot.is_connected()) {
-      detail::insist([&] {
-        slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
-          self->drop(*w);
+      try {
+        detail::insist([&] {
+          slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
+            self->drop(*w, asio::error::operation_aborted);
+          });
         });
-      });
+      } catch (const std::bad_alloc&) {
+        drop(*w, asio::error::no_memory);
+      }
     }
   }
-  void drop(waiter& w) {
+  void drop(waiter& w, asio::error_code why) {
     ref<waiter> dropped;
     {
       const std::lock_guard lock(mutex_);
       if (set_ || !w.listed) return;
       dropped = unlink(w);
     }
-    dropped->complete(asio::error::operation_aborted);
+    dropped->complete(why);
   }
 
   // Under the lock, while it is not set.

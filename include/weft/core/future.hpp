@@ -15,12 +15,14 @@
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/dispatch.hpp>
+#include <asio/error.hpp>
 #include <asio/execution/context.hpp>
 #include <asio/query.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -54,10 +56,12 @@ struct future_state final : ref_counted {
   asio::any_io_executor executor;
   std::shared_ptr<room> home;  // of `executor`: another thread may post there with a pass only
   ref<event> done = make_ref<event>();
+  event::seat seat = event::seat::reserve();  // of who takes the result
   std::optional<stored<T>> value;
   std::exception_ptr failure;
   asio::cancellation_signal stop;  // on `executor` only
   bool ended = false;
+  bool dropped = false;  // before it ended by itself
 };
 
 /// Held by the work's coroutine, so that its future ends with it, however it ends.
@@ -68,7 +72,9 @@ class promise {
   promise(promise&&) noexcept = default;
   promise& operator=(promise&&) = delete;
   ~promise() {
-    if (state_ && !state_->ended) state_->end(dropped());
+    if (!state_ || state_->ended) return;
+    state_->dropped = true;
+    state_->end(dropped());
   }
   future_state<T>* operator->() const noexcept { return state_.get(); }
 
@@ -169,19 +175,25 @@ class [[nodiscard]] future {
     }
     auto executor = asio::get_associated_executor(handler);
     auto slot = asio::get_associated_cancellation_slot(handler);
+    event::seat place = std::move(state->seat);
     auto then = [h = std::move(handler), state](asio::error_code ec) mutable {
       if (ec) {
         future(std::move(state)).cancel();
-        finish(std::move(h), nullptr,
-               std::make_exception_ptr(
-                   rpc_error(errc::cancelled, "waiting for a future", execution::maybe_executed)));
+        finish(std::move(h), nullptr, why_not(ec));
       } else {
         auto failure = state->failure;
         finish(std::move(h), std::move(state), failure);
       }
     };
-    event::async_wait(state->done, asio::bind_cancellation_slot(
-                                       slot, asio::bind_executor(executor, std::move(then))));
+    event::async_wait(
+        state->done,
+        asio::bind_cancellation_slot(slot, asio::bind_executor(executor, std::move(then))),
+        std::move(place));
+  }
+  static std::exception_ptr why_not(asio::error_code ec) {
+    if (ec == asio::error::no_memory) return std::make_exception_ptr(std::bad_alloc());
+    return std::make_exception_ptr(
+        rpc_error(errc::cancelled, "waiting for a future", execution::maybe_executed));
   }
   template <class Handler>
   static void finish(Handler handler, ref<detail::future_state<T>> state,
@@ -214,7 +226,8 @@ class [[nodiscard]] future {
   ref<detail::future_state<T>> state_;
 };
 
-/// Starts `work` on `executor` at once (inline if already there) and returns its future.
+/// Starts `work` on `executor` at once (inline if already there) and returns its future. Throws if
+/// there is no memory for it, and never if the work has ended by itself.
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
   auto state = make_ref<detail::future_state<T>>(executor);
@@ -231,10 +244,14 @@ template <class T>
       p->end(std::current_exception());  // delivered to whoever awaits
     }
   };
-  asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
-                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr e) {
-                   state->end(std::move(e));  // stopped before `run` began
-                 }));
+  auto stopped = [state](std::exception_ptr e) { state->end(std::move(e)); };  // before it began
+  try {
+    asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
+                   asio::bind_cancellation_slot(state->stop.slot(), std::move(stopped)));
+  } catch (...) {
+    // Behind work that ends before it waits, Asio posts: if that fails, nothing is amiss here.
+    if (!state->ended || state->dropped) throw;
+  }
   return future<T>(std::move(state));
 }
 

@@ -86,7 +86,8 @@ class task_group {
     if (cancelled) cancel();
     while (s->children > 0) {
       asio::error_code ec;
-      co_await event::async_wait(s->ended, asio::redirect_error(asio::use_awaitable, ec));
+      co_await event::async_wait(s->ended, asio::redirect_error(asio::use_awaitable, ec),
+                                 std::move(s->seat));
       if (!ec) continue;
       cancelled = true;
       cancel();
@@ -101,6 +102,7 @@ class task_group {
     std::size_t children = 0;  // that run
     bool stopped = false;
     ref<event> ended;
+    event::seat seat = event::seat::reserve();  // of the wait for them, which must not fail
     std::exception_ptr first;
     std::vector<std::string> further;
 

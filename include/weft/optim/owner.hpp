@@ -247,8 +247,9 @@ class owner_optimizer {
     if (!gradients) co_return false;
 
     const auto job = make_ref<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
+    event::seat place = event::seat::reserve();  // so that who is told that it failed is right
     asio::post(me.pool(), [job] { job->run(); });
-    co_await event::async_wait(job->done, asio::use_awaitable);
+    co_await event::async_wait(job->done, asio::use_awaitable, std::move(place));
     if (job->failure) std::rethrow_exception(job->failure);
     co_return true;
   }

@@ -311,9 +311,10 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       me.main_threw(std::current_exception());
     }
   };
+  event::seat place = event::seat::reserve();
   future<void> running =
       start_on(scoped(env_.context, make_ref<scope>()), body(*this, std::move(main_)));
-  co_await event::async_wait(ended_, asio::use_awaitable);
+  co_await event::async_wait(ended_, asio::use_awaitable, std::move(place));
   greeted_.reset();
   again_.reset();
   over_.reset();
