@@ -53,33 +53,57 @@ class ended_passes {
     return after != of->second.begin() && std::prev(after)->second >= pass.number;
   }
 
+  /// Memory for the end of one pass.
+  class place {
+   public:
+    place() = default;
+
+   private:
+    friend class ended_passes;
+    std::map<std::uint32_t, std::uint32_t>::node_type node_;
+  };
+  /// So that `add` of this pass, which begins here, does not throw.
+  [[nodiscard]] place prepare(const pass_id& pass) {
+    static_cast<void>(ended_[pass.initiator]);
+    table one;
+    one.emplace(pass.number, pass.number);
+    place out;
+    out.node_ = one.extract(one.begin());
+    return out;
+  }
   /// Call when a wave is over and forgotten, or is not to begin.
-  void add(const pass_id& pass) {
+  void add(const pass_id& pass, place prepared = {}) {
     if (contains(pass)) return;
-    auto& intervals = ended_[pass.initiator];
+    table& of = ended_[pass.initiator];
     const std::uint32_t n = pass.number;
-    auto after = intervals.upper_bound(n);
-    if (after != intervals.begin()) {
+    auto after = of.upper_bound(n);
+    if (after != of.begin()) {
       const auto before = std::prev(after);
       if (before->second + 1 == n) {
         before->second = n;
-        if (after != intervals.end() && after->first == n + 1) {
+        if (after != of.end() && after->first == n + 1) {
           before->second = after->second;
-          intervals.erase(after);
+          of.erase(after);
         }
         return;
       }
     }
-    if (after != intervals.end() && n + 1 == after->first) {
-      const std::uint32_t last = after->second;
-      intervals.emplace_hint(intervals.erase(after), n, last);
+    if (after != of.end() && n + 1 == after->first) {
+      auto wider = of.extract(after);
+      wider.key() = n;
+      of.insert(std::move(wider));
       return;
     }
-    intervals.emplace_hint(after, n, n);
-    if (intervals.size() > limit_) {
-      const auto second = std::next(intervals.begin());
-      intervals.begin()->second = second->second;
-      intervals.erase(second);
+    if (prepared.node_) {
+      prepared.node_.key() = prepared.node_.mapped() = n;
+      of.insert(after, std::move(prepared.node_));
+    } else {
+      of.emplace_hint(after, n, n);
+    }
+    if (of.size() > limit_) {
+      const auto second = std::next(of.begin());
+      of.begin()->second = second->second;
+      of.erase(second);
     }
   }
 
@@ -106,8 +130,10 @@ class ended_passes {
   }
 
  private:
+  using table = std::map<std::uint32_t, std::uint32_t>;  // first -> last
+
   std::size_t limit_;
-  std::map<worker_rank, std::map<std::uint32_t, std::uint32_t>> ended_;  // first -> last
+  std::map<worker_rank, table> ended_;
 };
 
 }  // namespace weft::autograd

@@ -12,6 +12,7 @@
 // Every call under the lock returns outputs of the wave for the service to act on, in order:
 // `transmit`, `commit`, `finished`, `aborted`, `violation`. After each of them, try `claim`.
 
+#include <weft/autograd/ended_passes.hpp>
 #include <weft/autograd/executor.hpp>
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/autograd/local_graph.hpp>
@@ -96,6 +97,7 @@ class local_pass {
   /// `completed`, in this order.
   bool claim();
   unsigned carried = 0;  ///< steps whose outputs are being carried out; under the context's lock
+  ended_passes::place memory_of_end;  ///< on others than the initiator
   template <class = void>
   outputs completed();
 

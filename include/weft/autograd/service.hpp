@@ -77,7 +77,7 @@ struct context_state final : ref_counted {
   send_table sends;
   std::set<worker_rank> joined;  ///< other workers that may have this context
   bool unreported = false;       ///< `joined` grew since the last reply
-  ended_passes ended;
+  ended_passes ended;            ///< of others' passes
   std::map<pass_id, std::shared_ptr<local_pass>> passes;
   std::map<pass_id, ref<pass_waiter>> waiters;
   gradient_map gradients;
@@ -272,7 +272,7 @@ class live_autograd_service final : public autograd_service {
   void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
                  std::size_t which, after& todo);
   void forsake(context_state& c, const unfinished& rest) noexcept;
-  static void bury(context_state& c, const autograd::pass_id& id) noexcept;
+  void bury(context_state& c, autograd::local_pass& pass) noexcept;
   void finish(const ref<context_state>& c, after todo) noexcept;
   void run(const ref<context_state>& c, const std::shared_ptr<autograd::local_pass>& pass) noexcept;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;

@@ -191,10 +191,7 @@ void live_autograd_service<T>::send_release(std::uint32_t to, autograd::context_
   std::byte what[9];
   detail::store(what, autograd::detail::release_frame);
   detail::store(what + 1, id);
-  if (const error failed = queue(to, what, {})) {
-    if (failed == errc::resource_exhausted) throw std::bad_alloc();
-    return;
-  }
+  if (queue(to, what, {})) return;
   // Later, so that what the caller sends next goes in the same write.
   asio::post(me_.context(), [l = ref<link>(&me_.to(to))] { l->flush(); });
 }
@@ -210,9 +207,7 @@ void live_autograd_service<T>::send_joined(autograd::context_id id,
   what.append(&count, sizeof count);
   what.append(joined.data(), joined.size() * sizeof(std::uint32_t));
   const auto creator = autograd::creator_of(id);
-  const error failed = queue(creator, what.view(), {});
-  if (failed == errc::resource_exhausted) throw std::bad_alloc();
-  if (!failed) me_.to(creator).flush();
+  if (!queue(creator, what.view(), {})) me_.to(creator).flush();
 }
 
 /// Somebody says who joined a context that may be released here already. For want of memory it can

@@ -33,7 +33,8 @@ namespace detail {
 
 // ── sending ──
 
-/// Queues a frame without writing it. Any thread, also under a context's lock.
+/// Queues a frame without writing it. Throws std::bad_alloc; what else is wrong is said. Any
+/// thread, also under a context's lock.
 template <class T>
 error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byte> what,
                                       const std::vector<at::Tensor>& tensors) {
@@ -41,11 +42,10 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
     if (!me_.to(to).append(autograd::seal(what, me_.settings().bounds, tensors))) {
       return error(errc::peer_died, "worker '" + name_of(to) + "' was lost");
     }
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const rpc_error& e) {
     return e.error();
-  } catch (const std::bad_alloc&) {
-    return sure_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)",
-                      execution::not_sent);
   } catch (const std::exception& e) {
     return error(errc::not_encodable, words_of(e));
   }
@@ -61,9 +61,7 @@ void live_autograd_service<T>::refuse(const refusal& what) {
   if (what.initiator_too) all.insert(what.pass.initiator);
   for (const std::uint32_t to : all) {
     if (to == me_.rank()) continue;
-    const error failed = queue(to, bytes, {});
-    if (failed == errc::resource_exhausted) throw std::bad_alloc();  // who was told is told twice
-    if (!failed) me_.to(to).flush();
+    if (!queue(to, bytes, {})) me_.to(to).flush();  // if another throws, it is told twice
   }
 }
 
@@ -102,9 +100,7 @@ void live_autograd_service<T>::carry_on(context_state& c, after& todo) noexcept 
     if (pass->over() && pass->carried == 1) {
       todo.destroy.push_back(pass);
       if (c.pass_over) todo.wake.push_back(c.pass_over);
-      c.ended.add(pass->plan().pass());
-      c.passes.erase(pass->plan().pass());
-      c.pass_over = nullptr;
+      bury(c, *pass);
     } else if (!pass->over()) {
       todo.run.push_back(pass);
       if (!pass->claim()) todo.run.pop_back();
@@ -131,11 +127,9 @@ void live_autograd_service<T>::carry_out(context_state& c,
   };
   if (const auto* t = std::get_if<autograd::transmit>(&all[which])) {
     const std::uint32_t to = t->to;
-    todo.flush.push_back(to);
+    todo.flush.reserve(todo.flush.size() + 1);
     const error failed = queue(to, autograd::encode(t->message), {});
-    if (!failed) return;
-    todo.flush.pop_back();
-    if (failed == errc::resource_exhausted) throw std::bad_alloc();
+    if (!failed) return todo.flush.push_back(to);
     all.reserve(all.size() + me_.world_size() + 1);  // of a pass that is over nothing gets lost
     autograd::outputs more = failed == errc::peer_died
                                  ? pass->lost(to)
@@ -202,17 +196,15 @@ void live_autograd_service<T>::forsake(context_state& c, const unfinished& rest)
     c.waiters.erase(w);
   }
   --rest.pass->carried;
-  bury(c, id);
+  bury(c, *rest.pass);
 }
 
 /// No step of it follows. Under the lock.
 template <class T>
-void live_autograd_service<T>::bury(context_state& c, const autograd::pass_id& id) noexcept {
-  try {
-    c.ended.add(id);
-  } catch (const std::bad_alloc&) {  // then what comes late is taken for another pass
-  }
-  c.passes.erase(id);
+void live_autograd_service<T>::bury(context_state& c, autograd::local_pass& pass) noexcept {
+  const autograd::pass_id id = pass.plan().pass();
+  const bool listed = c.passes.erase(id) != 0;
+  if (listed && id.initiator != me_.rank()) c.ended.add(id, std::move(pass.memory_of_end));
   if (const ref<event> over = std::exchange(c.pass_over, nullptr)) over->set();
 }
 
@@ -342,6 +334,7 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   }
   const time_point deadline = deadline_of(limit);
   const auto waiter = make_ref<autograd::detail::pass_waiter>();
+  event::seat place = event::seat::reserve();
   std::shared_ptr<autograd::local_pass> pass;
   after todo;
   bool begun = false;  // others may have heard of it, or nodes run
@@ -358,11 +351,11 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    const auto place = state->passes.emplace(id, pass).first;
+    const auto listed = state->passes.emplace(id, pass).first;
     try {
       state->waiters.emplace(id, waiter);
     } catch (...) {
-      state->passes.erase(place);
+      state->passes.erase(listed);
       throw;
     }
     step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
@@ -390,9 +383,10 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   try {
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
                                               [&] { late = give_up("the deadline passed"); });
-    co_await event::async_wait(waiter->over, asio::use_awaitable);
-  } catch (const std::system_error&) {
-    cancelled = true;
+    co_await event::async_wait(waiter->over, asio::use_awaitable, std::move(place));
+  } catch (const std::system_error& e) {
+    cancelled = e.code() != asio::error::no_memory;
+    if (!cancelled && give_up("no memory to wait for it")) throw std::bad_alloc();
   } catch (const std::bad_alloc&) {
     if (give_up("no memory to wait for it")) throw;
   }
@@ -449,7 +443,8 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
     });
     try {
       co_await event::async_wait(over, asio::use_awaitable);
-    } catch (const std::system_error&) {
+    } catch (const std::system_error& e) {
+      if (e.code() == asio::error::no_memory) throw std::bad_alloc();
       throw rpc_error(errc::cancelled, "waiting for gradients was cancelled",
                       execution::not_executed);
     }

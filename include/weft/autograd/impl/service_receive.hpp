@@ -161,7 +161,7 @@ bool live_autograd_service<T>::computes(const ref<context_state>& c,
       } catch (const std::bad_alloc&) {
         const std::lock_guard lock(c->mutex);
         c->spoiled = no_sums();
-        bury(*c, pass->plan().pass());
+        bury(*c, *pass);
       }
       finish(c, std::move(more));
     });
@@ -198,14 +198,16 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
     return autograd::detail::broken_protocol(std::string("an autograd frame: ") + why);
   };
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
-  if (what.pass.initiator == me_.rank() && what.pass.number > c.last_pass) {
-    return unknown("the pass was not begun");
-  }
-  switch (c.ended.admit(what, me_.rank())) {
+  // Of those that this worker began, whatever is not under way is over.
+  const bool mine = what.pass.initiator == me_.rank();
+  if (mine && what.pass.number > c.last_pass) return unknown("the pass was not begun");
+  switch (mine ? autograd::admission::stale : c.ended.admit(what, me_.rank())) {
   case autograd::admission::fresh:
     break;
   case autograd::admission::stale:
-    if (std::holds_alternative<autograd::need_message>(what.body)) {
+    // Who takes part in a pass of this worker may not have been told, for want of memory.
+    if (std::holds_alternative<autograd::need_message>(what.body) ||
+        (mine && !std::holds_alternative<autograd::abort_message>(what.body))) {
       refused("the pass is over on worker '" + me_.name() + "'");
     }
     return nullptr;
@@ -220,6 +222,7 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
   }
   auto pass =
       std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
+  pass->memory_of_end = c.ended.prepare(what.pass);
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
   if (me_.to(what.pass.initiator).now() == link::state::down) {
