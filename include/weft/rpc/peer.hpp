@@ -36,7 +36,7 @@ class peer {
   ///
   /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
   /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
-  /// waits in line until its deadline.
+  /// waits in line until its deadline. If that has passed already, nothing is sent.
   ///
   /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
   /// awaiting coroutine cancels the call, here and there. What a codec throws is not_encodable,

@@ -100,7 +100,7 @@ inline error describe(const error& e, const call_story& s) noexcept {
     d.deadline = std::chrono::duration_cast<microseconds>(s.deadline - s.begun);
     d.elapsed = std::chrono::duration_cast<microseconds>(me.time().now() - s.begun);
     // A call that waited for its link says what the link waits for.
-    if (e.ran() == execution::not_sent && e == errc::timed_out) {
+    if (e.ran() == execution::not_sent && e == errc::timed_out && s.deadline > s.begun) {
       if (const error why = s.to->reason()) d.text += "; " + why.detail().text;
     }
   });
@@ -115,6 +115,12 @@ struct sent_request {
   /// Other threads took the room that it had found: it was not sent, and may try again.
   [[nodiscard]] bool sent_back() const noexcept { return frame == link::no_room; }
 };
+
+/// Of what is not sent, as nobody would wait for its reply.
+inline error too_late() noexcept {
+  return sure_error(errc::timed_out, "the deadline had passed before it was sent",
+                    execution::not_sent);
+}
 
 /// Sends `m`. Whoever wants the reply waits for it before this thread, the worker's, does anything
 /// else. Throws if there is no memory for the slot.
@@ -147,6 +153,7 @@ inline expected<sent_request> send_request(const outgoing_call& c, message&& m, 
 template <class Fill>
 expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, time_point now,
                                     time_point deadline) {
+  if (deadline <= now) return tl::unexpected(too_late());
   message m(c.to->self().settings().bounds);
   fill(m);
   return send_request(c, std::move(m), now, deadline);
@@ -160,7 +167,9 @@ inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_
   if (!finds_room(to)) {
     if (auto ok = co_await to.room(deadline); !ok) co_return call_result{nullptr, ok.error()};
   }
-  const auto sent = send_request(c, std::move(m), to.self().time().now(), deadline);
+  const time_point now = to.self().time().now();
+  if (deadline <= now) co_return call_result{nullptr, too_late()};
+  const auto sent = send_request(c, std::move(m), now, deadline);
   if (!sent) co_return call_result{nullptr, sent.error()};
   if (sent->sent_back()) co_return std::nullopt;
   co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
