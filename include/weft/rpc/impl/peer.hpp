@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/rpc/detail/caught.hpp>
+#include <weft/rpc/detail/refuse_crowd.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/cancellation_signal.hpp>
@@ -26,7 +27,7 @@ peer worker::peer(Rank rank) {
   if (number < 0 || number >= std::int64_t{world_size()}) {
     throw rpc_error(errc::unknown_peer, "there is no rank " + std::to_string(rank) +
                                             "; the world has " + std::to_string(world_size()) +
-                                            " workers");
+                                            (world_size() == 1 ? " worker" : " workers"));
   }
   return weft::peer(*this, static_cast<std::uint32_t>(rank));
 }
@@ -329,11 +330,6 @@ auto make_call(link& to, Prepare prepare, Args&&... args)
   return run_call<Fn, call_return<typename Fn::result, Args...>>(
       std::move(c), split::arguments(std::move(given)), std::move(prepare));
   // NOLINTEND(bugprone-use-after-move)
-}
-
-[[noreturn]] inline void refuse_crowd(const link& to) {
-  throw rpc_error(error(errc::too_many_calls, "the outbox or the peer's window is full")
-                      .with([&](error_detail& d) { d.peer = to.name(); }));
 }
 
 // ── calls whose caller goes on: no coroutine, as nothing is awaited before they are sent ──
