@@ -5,6 +5,8 @@
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/thread_pool.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -334,6 +336,48 @@ TEST_CASE("deadline: a coroutine function whose deadline has passed is not begun
       CHECK(begun_late == 0);
     });
   }
+}
+
+/// What each way to call gives if its time is over, or the scope's: a call, a started one, and one
+/// that is awaited elsewhere.
+template <class... Options>
+asio::awaitable<void> check_unsent(worker& me, Options... over) {
+  const auto p = me.peer(1);
+  asio::thread_pool other(1);
+  const auto calls = me.stats().calls;
+  auto awaited_there = p.call<&add>(1, 2, over..., as_expected);
+  const auto called = co_await failure_of(p.call<&add>(1, 2, over..., as_expected));
+  const auto started = co_await failure_of_reply(p.start<&add>(1, 2, over...));
+  const auto there =
+      co_await failure_of(asio::co_spawn(other, std::move(awaited_there), asio::use_awaitable));
+  const bool inherited = weft::this_scope() && weft::this_scope()->deadline;
+  for (const auto& e : {called, started, there}) {
+    if (!e && inherited) continue;  // what is awaited elsewhere inherits nothing
+    CHECK(e == errc::timed_out);
+    CHECK(e.ran() == execution::not_sent);
+    CHECK(e.detail().text == "the deadline had passed before it was sent");
+    CHECK(e.detail().function == "call_deadlines::add");
+    CHECK(e.detail().peer == "worker1");
+  }
+  CHECK(called);
+  CHECK(started);
+  CHECK(me.stats().calls == calls + (inherited ? 1 : 0));
+}
+
+TEST_CASE("deadline: a call whose time is over when it begins is not sent") {
+  everywhere(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);  // the link is there
+    for (const weft::duration limit :
+         {weft::duration(0), weft::duration(-1), weft::duration::min()}) {
+      co_await check_unsent(me, within(limit));
+    }
+    auto late = make_ref<weft::scope>();
+    late->deadline = me.time().now() - 1ms;
+    co_await weft::with_scope(me.context(), late, check_unsent(me));
+    co_await weft::with_scope(me.context(), late, check_unsent(me, within(1h)));
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
+  });
 }
 
 asio::awaitable<double> seconds_left() {

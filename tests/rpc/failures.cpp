@@ -4,10 +4,12 @@
 #include <weft/rpc/peer.hpp>
 
 #include <atomic>
+#include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace failing_calls {
@@ -246,6 +248,8 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         CHECK(e.error() == errc::too_many_calls);
         CHECK(e.error().ran() == execution::not_sent);
         CHECK(std::string(e.what()).find("worker2") != std::string::npos);
+        CHECK(e.error().detail().text ==
+              "8 frames wait in the outbox, as many as may (options.outbox_frames)");
       }
       try {
         static_cast<void>(p.start<&add>(9, 1));
@@ -283,6 +287,44 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
     CHECK(ends[0].message().find("the test is over") != std::string::npos);
     CHECK(ends[1] == errc::worker_failed);
   }
+}
+
+std::atomic<bool> let_go{false};
+void wait_to_be_let_go() {
+  for (bounded_wait until("the test lets the function go"); until.not_yet(let_go);) {
+    std::this_thread::yield();
+  }
+}
+
+TEST_CASE("window: too_many_calls says whose it is and how large") {
+  weft::options o = with_io_threads(0);
+  o.pool_threads = 1;
+  o.window_bytes = 4096;
+  cluster workers(2, over::tcp, o);
+  for (auto& m : workers.members().members) m.window = 4096;
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    let_go = false;
+    CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);  // the link is there
+    std::vector<weft::future<void>> held;
+    std::string why;
+    for (int i = 0; i < 100 && why.empty(); ++i) {
+      try {
+        held.push_back(me.peer(1).start<&wait_to_be_let_go>());
+        for (bounded_wait until("it is written"); until.not_yet(me.peer(1).to().waiting() == 0);) {
+          co_await asio::post(asio::use_awaitable);
+        }
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == errc::too_many_calls);
+        CHECK(e.error().ran() == execution::not_sent);
+        why = e.error().detail().text;
+      }
+    }
+    CHECK(why == "the window that the peer grants (4 KiB, its options.window_bytes) is full");
+    let_go = true;
+    for (auto& f : held) co_await std::move(f);
+  });
+  for (const auto& e : ends) CHECK_FALSE(e);
 }
 
 TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {

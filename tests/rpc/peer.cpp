@@ -254,6 +254,18 @@ TEST_CASE("peer: a rank may be of any integral type, and a bad one is named as i
   });
 }
 
+TEST_CASE("peer: the world of one has one worker, in words too") {
+  run_well(1, over::inproc, {}, [](worker& me) -> asio::awaitable<void> {
+    try {
+      static_cast<void>(me.peer(1));
+      FAIL("there is no rank 1");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error().detail().text == "there is no rank 1; the world has 1 worker");
+    }
+    co_return;
+  });
+}
+
 TEST_CASE("peer: a task group drops the result of a call, and has its error") {
   run_well(2, over::tcp, {}, [](worker& me) -> asio::awaitable<void> {
     const auto p = me.peer(1);

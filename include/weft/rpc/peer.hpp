@@ -36,7 +36,7 @@ class peer {
   ///
   /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
   /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
-  /// waits in line until its deadline.
+  /// waits in line until its deadline. If that has passed already, nothing is sent.
   ///
   /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
   /// awaiting coroutine cancels the call, here and there. What a codec throws is not_encodable,
@@ -78,7 +78,9 @@ class peer {
   }
 
   /// Runs F there and leaves the result there. Usable at once; an error of F or of the way to it
-  /// is met by whoever uses the reference. Defined in weft/rref/peer.hpp.
+  /// is met by whoever uses the reference. One of F that nobody meets is counted there
+  /// (`worker_stats::creations_failed`), and the first of each function is said on standard error.
+  /// Defined in weft/rref/peer.hpp.
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 

@@ -37,10 +37,11 @@ class network;
 
 /// What a worker did so far. Counts and bytes since its start.
 struct worker_stats {
-  std::uint64_t calls = 0;         ///< requests sent, posts included
-  std::uint64_t served = 0;        ///< requests received
-  std::uint64_t posts_failed = 0;  ///< one-way calls that failed here
-  std::uint64_t late_replies = 0;  ///< replies that nobody waited for
+  std::uint64_t calls = 0;             ///< requests sent, posts included
+  std::uint64_t served = 0;            ///< requests received
+  std::uint64_t posts_failed = 0;      ///< one-way calls that failed here
+  std::uint64_t creations_failed = 0;  ///< makes and remotes that failed here, and none used them
+  std::uint64_t late_replies = 0;      ///< replies that nobody waited for
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
   std::uint64_t bytes_sent = 0;
@@ -144,7 +145,11 @@ class worker {
   /// error, unless it was given up. Any thread.
   void post_failed(std::uint64_t function, std::string_view named, std::uint32_t from,
                    const error& why) noexcept;
-  std::atomic<std::uint64_t> calls{0}, served{0}, posts_failed{0}, late_replies{0};
+  /// An object that `from` wanted could not be made here, and nobody has been told: as a post that
+  /// failed. `function` is 0 if it is not here. Any thread.
+  void creation_failed(std::uint64_t function, std::uint32_t from, const error& why) noexcept;
+  std::atomic<std::uint64_t> calls{0}, served{0}, posts_failed{0}, creations_failed{0};
+  std::atomic<std::uint64_t> late_replies{0};
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};
 
  protected:
@@ -161,7 +166,7 @@ class worker {
   timer_list deadlines_;
   running_functions running_;
   detail::compute_pool pool_;
-  detail::once_each failed_posts_;
+  detail::once_each failed_posts_, failed_creations_;
   std::array<std::unique_ptr<service>, static_cast<std::size_t>(service_slot::count)> services_;
 };
 
@@ -177,6 +182,7 @@ inline worker_stats worker::stats() const noexcept {
   out.calls = calls;
   out.served = served;
   out.posts_failed = posts_failed;
+  out.creations_failed = creations_failed;
   out.late_replies = late_replies;
   out.frames_sent = frames_sent;
   out.frames_received = frames_received;
@@ -198,6 +204,19 @@ inline void worker::post_failed(std::uint64_t function, std::string_view named, 
                             " by worker '" + members_.members[from].name +
                             "' failed: " + why.message() +
                             "; others of this function are only counted (posts_failed)");
+  } catch (...) {  // it is counted
+  }
+}
+
+inline void worker::creation_failed(std::uint64_t function, std::uint32_t from,
+                                    const error& why) noexcept {
+  creations_failed.fetch_add(1, std::memory_order_relaxed);
+  if (why == errc::cancelled || why == errc::peer_died) return;
+  try {
+    if (!failed_creations_.first(function)) return;
+    detail::say(name(), "a make or remote by worker '" + members_.members[from].name +
+                            "' failed, and nobody asked for its object: " + why.message() +
+                            "; others of this function are only counted (creations_failed)");
   } catch (...) {  // it is counted
   }
 }

@@ -26,7 +26,8 @@ inline constexpr bool rref_is_a_pointer = false;
 /// their worker, and are useless then.
 ///
 /// Errors of every use: rref_owner_died (the owner is gone), rref_lost (the object was freed while
-/// the reference travelled, after a crash), what making the object threw, and those of a call.
+/// the reference travelled, after a crash), what making the object threw (its text names what was
+/// to make it; `ran()` is that of the use), and those of a call.
 template <class T>
 class rref {
   static_assert(!std::is_void_v<T>,

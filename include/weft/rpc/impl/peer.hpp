@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/rpc/detail/caught.hpp>
+#include <weft/rpc/detail/refuse_crowd.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/cancellation_signal.hpp>
@@ -26,7 +27,7 @@ peer worker::peer(Rank rank) {
   if (number < 0 || number >= std::int64_t{world_size()}) {
     throw rpc_error(errc::unknown_peer, "there is no rank " + std::to_string(rank) +
                                             "; the world has " + std::to_string(world_size()) +
-                                            " workers");
+                                            (world_size() == 1 ? " worker" : " workers"));
   }
   return weft::peer(*this, static_cast<std::uint32_t>(rank));
 }
@@ -100,7 +101,7 @@ inline error describe(const error& e, const call_story& s) noexcept {
     d.deadline = std::chrono::duration_cast<microseconds>(s.deadline - s.begun);
     d.elapsed = std::chrono::duration_cast<microseconds>(me.time().now() - s.begun);
     // A call that waited for its link says what the link waits for.
-    if (e.ran() == execution::not_sent && e == errc::timed_out) {
+    if (e.ran() == execution::not_sent && e == errc::timed_out && s.deadline > s.begun) {
       if (const error why = s.to->reason()) d.text += "; " + why.detail().text;
     }
   });
@@ -115,6 +116,12 @@ struct sent_request {
   /// Other threads took the room that it had found: it was not sent, and may try again.
   [[nodiscard]] bool sent_back() const noexcept { return frame == link::no_room; }
 };
+
+/// Of what is not sent, as nobody would wait for its reply.
+inline error too_late() noexcept {
+  return sure_error(errc::timed_out, "the deadline had passed before it was sent",
+                    execution::not_sent);
+}
 
 /// Sends `m`. Whoever wants the reply waits for it before this thread, the worker's, does anything
 /// else. Throws if there is no memory for the slot.
@@ -147,6 +154,7 @@ inline expected<sent_request> send_request(const outgoing_call& c, message&& m, 
 template <class Fill>
 expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, time_point now,
                                     time_point deadline) {
+  if (deadline <= now) return tl::unexpected(too_late());
   message m(c.to->self().settings().bounds);
   fill(m);
   return send_request(c, std::move(m), now, deadline);
@@ -160,7 +168,9 @@ inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_
   if (!finds_room(to)) {
     if (auto ok = co_await to.room(deadline); !ok) co_return call_result{nullptr, ok.error()};
   }
-  const auto sent = send_request(c, std::move(m), to.self().time().now(), deadline);
+  const time_point now = to.self().time().now();
+  if (deadline <= now) co_return call_result{nullptr, too_late()};
+  const auto sent = send_request(c, std::move(m), now, deadline);
   if (!sent) co_return call_result{nullptr, sent.error()};
   if (sent->sent_back()) co_return std::nullopt;
   co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
@@ -320,11 +330,6 @@ auto make_call(link& to, Prepare prepare, Args&&... args)
   return run_call<Fn, call_return<typename Fn::result, Args...>>(
       std::move(c), split::arguments(std::move(given)), std::move(prepare));
   // NOLINTEND(bugprone-use-after-move)
-}
-
-[[noreturn]] inline void refuse_crowd(const link& to) {
-  throw rpc_error(error(errc::too_many_calls, "the outbox or the peer's window is full")
-                      .with([&](error_detail& d) { d.peer = to.name(); }));
 }
 
 // ── calls whose caller goes on: no coroutine, as nothing is awaited before they are sent ──

@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/sure_post.hpp>
+#include <weft/rref/not_made.hpp>
 #include <weft/rref/service.hpp>
 
 #include <algorithm>
@@ -26,6 +27,7 @@ class rref_core final : public reference_keeper {
     std::shared_ptr<void> object;
     const void* type = nullptr;
     error failure;
+    std::uint64_t function = 0;  // that failed to make it, while nobody has been told
     // For the object or the failure, in the order of their coming. None if one of them is there.
     std::map<std::uint64_t, ref<object_waiter>> waiting;
     [[nodiscard]] bool made() const noexcept { return object || failure; }
@@ -63,10 +65,11 @@ class rref_core final : public reference_keeper {
   /// What there is of the value, as `function` sees it.
   void look(const rref_id& id, std::uint64_t function, call_target& target) {
     const std::lock_guard lock(mutex);
-    const value& v = values[id];
+    value& v = values[id];
     target.object = v.object;
     target.type = v.type;
     target.failure = v.failure;
+    v.function = 0;
     view_for(function, target);
   }
 
@@ -107,6 +110,16 @@ class rref_core final : public reference_keeper {
     return as(errc::rref_lost, "the object was freed while the reference travelled");
   }
 
+  /// What failed to make an object that nobody asked for.
+  struct unmet_failure {
+    std::uint64_t function;
+    std::uint32_t creator;
+    error why;
+    void tell(worker& owner) const noexcept {
+      owner.creation_failed(find_function(function) ? function : 0, creator, why);
+    }
+  };
+
   worker* me;                           // null once the worker is gone
   std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
   mutable std::mutex mutex;
@@ -128,6 +141,7 @@ class rref_core final : public reference_keeper {
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<ref<object_waiter>> tell;
+    std::vector<unmet_failure> unmet;
   };
   /// The worker, if it is there, stays as long as this; made under the lock.
   struct worker_use {
@@ -166,6 +180,7 @@ class rref_core final : public reference_keeper {
     if (!here.who) return;
     for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush_late();
     for (const auto& w : todo.tell) w->object_there();
+    for (const auto& u : todo.unmet) u.tell(*here.who);
   }
 
   /// Under the lock. What there is no memory for is done with the next step.
@@ -200,6 +215,7 @@ class rref_core final : public reference_keeper {
       todo.tell.push_back(std::move(left.begin()->second));
     }
     if (e.kind == event_kind::failed) return;
+    if (v.function != 0) todo.unmet.push_back({v.function, e.id.creator, v.failure});
     todo.drop.push_back(std::move(v.object));
     values.erase(at);
   }
@@ -286,18 +302,21 @@ class unmade_value final : public unmade_object {
 /// closed, the pool was stopped) has failed: nobody waits for it in vain.
 template <class T>
 struct kept_outcome {
-  kept_outcome(ref<rref_core<T>> core, const rref_id& id) : core_(std::move(core)), id_(id) {}
+  kept_outcome(ref<rref_core<T>> core, const rref_id& id, std::uint64_t function)
+      : core_(std::move(core)), id_(id), function_(function) {}
   kept_outcome(const kept_outcome&) = delete;
   kept_outcome& operator=(const kept_outcome&) = delete;
   ~kept_outcome() {
     if (settled_ || !promised_) return;
-    settle(nullptr, nullptr,
-           sure_error(errc::cancelled, "the request ended before it was run",
-                      execution::not_executed));
+    fail(sure_error(errc::cancelled, "the request ended", execution::not_executed));
   }
 
   /// The ledger knows of it: an outcome is owed from now on.
   void promise() noexcept { promised_ = true; }
+  void fail(const error& why) noexcept {
+    const function_entry* const f = find_function(function_);
+    settle(nullptr, nullptr, not_made(why, f ? f->name : std::string_view()));
+  }
   void settle(std::shared_ptr<void> object, const void* type, error failure) noexcept {
     std::map<std::uint64_t, ref<object_waiter>> told;
     core_->run([&](auto& b, auto& o) {
@@ -307,6 +326,7 @@ struct kept_outcome {
         at->second.object = std::move(object);
         at->second.type = type;
         at->second.failure = std::move(failure);
+        if (failed) at->second.function = function_;
       }
       settled_ = true;
       failed ? b.value_failed(id_, o) : b.value_ready(id_, o);
@@ -316,6 +336,7 @@ struct kept_outcome {
 
   const ref<rref_core<T>> core_;
   const rref_id id_;
+  const std::uint64_t function_;
   bool promised_ = false;
   bool settled_ = false;
 };

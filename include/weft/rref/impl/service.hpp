@@ -14,12 +14,18 @@ live_rref_service<T>::live_rref_service(worker& me) : core_(make_ref<core>(me)) 
 template <class T>
 void live_rref_service<T>::detach() noexcept {
   std::map<rref_id, typename core::value> values;
+  worker* me = nullptr;
   {
     const std::lock_guard lock(core_->mutex);
-    core_->me = nullptr;
+    me = std::exchange(core_->me, nullptr);
     values.swap(core_->values);
   }
   for (std::uint32_t n; (n = core_->users.load()) != 0;) core_->users.wait(n);
+  for (const auto& [id, v] : values) {
+    if (me && v.function != 0) {
+      typename core::unmet_failure{v.function, id.creator, v.failure}.tell(*me);
+    }
+  }
 }
 
 template <class T>
@@ -57,11 +63,16 @@ std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t 
 }
 
 template <class T>
-void live_rref_service<T>::never_sent(const rref_id& id, const error& why) noexcept {
+void live_rref_service<T>::never_sent(const rref_id& id, const error& reason) noexcept {
+  const std::string& function = reason.detail().function;
+  const error why = not_made(reason, function);
   core_->run([&](auto& b, auto& o) {
     if (id.owner == b.self()) {
       const auto at = core_->values.find(id);
-      if (at != core_->values.end() && !at->second.made()) at->second.failure = why;
+      if (at != core_->values.end() && !at->second.made()) {
+        at->second.failure = why;
+        at->second.function = name_hash(function);
+      }
     } else if (const auto view = b.imported(id);
                view && view->state == rref_protocol::import_state::registering) {
       try {
@@ -79,7 +90,9 @@ error live_rref_service<T>::state_of(const reference& r) const {
   const std::lock_guard lock(core_->mutex);
   if (r.id().owner == core_->books.self()) {
     const auto at = core_->values.find(r.id());
-    return at == core_->values.end() ? error() : at->second.failure;
+    if (at == core_->values.end()) return {};
+    at->second.function = 0;
+    return at->second.failure;
   }
   const auto view = core_->books.imported(r.id());
   if (view && view->state == rref_protocol::import_state::broken) {
@@ -103,6 +116,7 @@ std::shared_ptr<void> live_rref_service<T>::local(const reference& r, const void
   if (at == core_->values.end()) {
     throw rpc_error(errc::rref_lost, "reference " + to_string(r.id()) + " holds nothing");
   }
+  at->second.function = 0;
   if (at->second.failure) throw rpc_error(at->second.failure);
   if (!at->second.object) {
     throw rpc_error(errc::invalid_argument,
@@ -315,12 +329,12 @@ bool live_rref_service<T>::find_target(link& from, incoming_message& m, const rr
 template <class T>
 bool live_rref_service<T>::keep_result(link& from, incoming_message& m,
                                        const rref_protocol::creation& create) {
-  const auto outcome = std::make_shared<kept_outcome<T>>(core_, create.id);
+  const auto outcome = std::make_shared<kept_outcome<T>>(core_, create.id, m.header().function);
   auto& keeper = m.record().get<result_keeper>();
   keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
     outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
   };
-  keeper.fail = [outcome](error why) { outcome->settle(nullptr, nullptr, std::move(why)); };
+  keeper.fail = [outcome](const error& why) { outcome->fail(why); };
   const auto result = core_->run([&](auto& b, auto& o) {
     const auto [value, fresh] = core_->values.try_emplace(create.id);
     auto r = rref_protocol::received::refused;
