@@ -4,10 +4,10 @@
 // right.
 //
 // Covered: the caller's thread, from the call on until it waits, also if there is none at all from
-// some point on; the threads that run nodes and
-// steps, for a whole pass or step; and each frame and section, from the link on until the service
-// has taken it. Not covered: what Asio does on a thread that reads, between those; and the
-// functions of libtorch that end the process where memory lacks (`spared`).
+// some point on; the threads that run nodes and steps, for a whole pass or step; and each frame and
+// section, from the link on until the service has taken it. Not covered: what Asio does on a thread
+// that reads, between those; and the functions of libtorch that end the process where memory lacks
+// (`spared`).
 #include "points.hpp"
 #include <weft/autograd/context.hpp>
 #include <weft/optim/distributed.hpp>
