@@ -171,6 +171,7 @@ class supervisor {
   void print(child& c, std::string_view text);
   void print_line(const child& c, std::string_view line);
   void watch_signals();
+  void interrupt(int signal);
   void reap();
   void listen(child& c);
   enum class report_pipe : std::uint8_t { open, closed };
@@ -204,7 +205,7 @@ class supervisor {
   culprit_finder finder_{{}};
   enum class stage : std::uint8_t { running, settling, said } stage_ = stage::running;
   bool forcing_ = false;
-  bool interrupted_ = false;
+  std::optional<int> interrupted_;  // by that signal
   bool output_lost_ = false;
 };
 
@@ -215,7 +216,7 @@ inline int supervisor::run() {
   store_.close();
   watch_signals();
   context_.run();
-  if (interrupted_) return 130;
+  if (interrupted_) return 128 + *interrupted_;
   return stage_ == stage::said || output_lost_ ? 1 : 0;
 }
 
@@ -333,13 +334,20 @@ inline void supervisor::watch_signals() {
     if (signal == SIGCHLD) {
       reap();
     } else {
-      interrupted_ = true;
+      interrupt(signal);
       stop(SIGTERM);
       force_within(std::chrono::seconds(1));
     }
     if (running_ > 0) watch_signals();
   });
   reap();  // one may have ended before the signals were watched
+}
+
+/// The first signal is what ended the run, unless something else has already, and was said.
+inline void supervisor::interrupt(int signal) {
+  if (interrupted_ || output_lost_ || stage_ == stage::said) return;
+  interrupted_ = signal;
+  say(std::string("the run was ended by ") + (signal == SIGINT ? "SIGINT" : "SIGTERM"));
 }
 
 inline void supervisor::listen(child& c) {
