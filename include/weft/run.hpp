@@ -180,7 +180,10 @@ struct thread_runs {
 /// All workers as threads of this process.
 template <class Life>
 [[nodiscard]] int run_threads(worker_main main_, options o) {
+  check_workers(o.workers);
   const std::uint32_t size = std::max(1u, o.workers);
+  const std::string workers = std::to_string(size) + (size == 1 ? " worker" : " workers");
+  need_descriptors(size * descriptors_of_contexts(o.io_threads), "this process with " + workers);
   settle_threads(o, size);
   const auto hub = std::make_shared<inproc::hub>();
   random_source random = system_random();
@@ -255,7 +258,13 @@ template <transport... Transports>
   if (const error unfit = detail::unfit_program()) return detail::conclude("run", unfit);
   using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
-    return detail::run_threads<life>(std::move(main_), std::move(o));
+    try {
+      return detail::run_threads<life>(std::move(main_), std::move(o));
+    } catch (const rpc_error& e) {
+      return detail::conclude("run", e.error());
+    } catch (const std::exception& e) {
+      return detail::conclude("run", error(errc::worker_failed, e.what()));
+    }
   } else {
     std::optional<placement> where;
     try {

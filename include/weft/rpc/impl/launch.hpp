@@ -6,6 +6,7 @@
 #include <weft/rpc/detail/descriptor.hpp>
 #include <weft/rpc/detail/descriptor_limit.hpp>
 #include <weft/rpc/launch.hpp>
+#include <weft/rpc/options.hpp>
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
@@ -35,6 +36,14 @@ namespace detail {
 
 [[noreturn]] inline void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// Before anything is made for each of them.
+inline void check_workers(std::uint32_t workers) {
+  if (workers <= max_workers_per_host) return;
+  throw rpc_error(errc::invalid_argument, std::to_string(workers) +
+                                              " workers are more than one host may have: at most " +
+                                              std::to_string(max_workers_per_host));
 }
 
 /// A listening socket on loopback, so that no other process can take the port meanwhile.
@@ -210,8 +219,9 @@ class supervisor {
 };
 
 inline int supervisor::run() {
-  need_descriptors(2 * options_.workers + 8,
-                   "the launcher of " + std::to_string(options_.workers) + " workers");
+  const std::string workers = options_.workers == 1 ? " worker" : " workers";
+  need_descriptors(2 * std::size_t{options_.workers} + 8,
+                   "the launcher of " + std::to_string(options_.workers) + workers);
   for (std::uint32_t rank = 0; rank < options_.workers; ++rank) start(rank);
   store_.close();
   watch_signals();
@@ -439,6 +449,9 @@ inline void supervisor::force() {
 
 }  // namespace detail
 
-inline int launch_local(launch_options o) { return detail::supervisor(std::move(o)).run(); }
+inline int launch_local(launch_options o) {
+  detail::check_workers(o.workers);
+  return detail::supervisor(std::move(o)).run();
+}
 
 }  // namespace weft
