@@ -20,6 +20,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -86,6 +87,21 @@ template <class = void>
   }
 }
 
+/// What a call of `run` does about other processes; one with threads for workers is none of these.
+enum class run_kind : std::uint8_t { alone, meets, starts };
+
+/// Notes that call. Why it must not go on, or success: workers meet once, and the processes that
+/// one starts would come to any call before it, and meet there.
+[[nodiscard]] inline error note_run(run_kind kind) {
+  static std::atomic<bool> alone{false};
+  static std::atomic<bool> several{false};
+  const bool again = (kind == run_kind::alone ? alone : several).exchange(true);
+  if (kind == run_kind::alone || !(again || (kind == run_kind::starts && alone))) return {};
+  return error(errc::invalid_argument,
+               "run was called a second time in this process, and a program of several processes "
+               "calls it once: do all that there is to do in one run, or start the program again");
+}
+
 /// Ends the process while threads that do not end still use everything. What was printed is written
 /// out, unless such a thread holds the stream.
 [[noreturn]] inline void leave(int status) {
@@ -116,6 +132,10 @@ int run_here(const placement& where, worker_main main_, options o) {
   settle_threads(o, where.on_this_host);
   member self;
   self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
+  if (const error again = note_run(where.size > 1 ? run_kind::meets : run_kind::alone)) {
+    run_report::ends(self.name, again);
+    return conclude(self.name, again);
+  }
   self.role = o.role(where.rank, where.size, "");
   run_report::begins();
   error result;
@@ -180,7 +200,10 @@ struct thread_runs {
 /// All workers as threads of this process.
 template <class Life>
 [[nodiscard]] int run_threads(worker_main main_, options o) {
+  check_workers(o.workers);
   const std::uint32_t size = std::max(1u, o.workers);
+  const std::string workers = std::to_string(size) + (size == 1 ? " worker" : " workers");
+  need_descriptors(size * descriptors_of_contexts(o.io_threads), "this process with " + workers);
   settle_threads(o, size);
   const auto hub = std::make_shared<inproc::hub>();
   random_source random = system_random();
@@ -247,7 +270,11 @@ template <class Life>
 /// behind with all that they can reach. What the process is, the environment says (torchrun,
 /// mpirun, srun); without one, `options.workers` > 1 starts that many processes of this program, or
 /// threads if the only transport is `inproc`. Returns the exit status: 0, or 1 after printing one
-/// sentence that names the worker and the cause. Throws nothing that `main_` or a peer caused.
+/// sentence that names the worker and the cause, or where it started processes, 128 + the signal
+/// that ended them (`launch_local`). Throws nothing that `main_` or a peer caused.
+/// A program of several processes calls it once: a second call is refused, with a sentence, by who
+/// has met others and by who is to start processes. Runs by `inproc` or of one worker may follow
+/// each other.
 template <transport... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
@@ -255,7 +282,13 @@ template <transport... Transports>
   if (const error unfit = detail::unfit_program()) return detail::conclude("run", unfit);
   using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
-    return detail::run_threads<life>(std::move(main_), std::move(o));
+    try {
+      return detail::run_threads<life>(std::move(main_), std::move(o));
+    } catch (const rpc_error& e) {
+      return detail::conclude("run", e.error());
+    } catch (const std::exception& e) {
+      return detail::conclude("run", error(errc::worker_failed, e.what()));
+    }
   } else {
     std::optional<placement> where;
     try {
@@ -265,6 +298,9 @@ template <transport... Transports>
     }
     if (where) return detail::run_here<life, Transports...>(*where, std::move(main_), std::move(o));
     if (o.workers > 1) {
+      if (const error again = detail::note_run(detail::run_kind::starts)) {
+        return detail::conclude("run", again);
+      }
       launch_options launch;
       launch.workers = o.workers;
       launch.foreground = o.foreground;

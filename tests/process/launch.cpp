@@ -95,16 +95,34 @@ TEST_CASE("launch: two workers of one name are refused by name") {
   CHECK(run.said("ranks 0 and 1 are both named 'twin'"));
 }
 
-TEST_CASE("launch: Ctrl-C and SIGTERM stop all processes") {
+TEST_CASE("launch: Ctrl-C and SIGTERM stop all processes, with a sentence and a status for each") {
   for (const int signal : {SIGINT, SIGTERM}) {
     child run({party, "wait"});
     run.read_until("greeted all", 3);
     const auto pids = run.pids();
     REQUIRE(pids.size() == 3);
     run.kill(signal);
-    CHECK(run.wait() == 130);
+    CHECK(run.wait() == 128 + signal);
     CHECK(all_gone(pids));
+    INFO(run.output());
+    const std::string name = signal == SIGINT ? "SIGINT" : "SIGTERM";
+    CHECK(run.count("\nweft: the run was ended by " + name + "\n") == 1);
+    CHECK(run.count("\nweft: ") == 1);  // no worker is blamed
   }
+}
+
+TEST_CASE("launch: an impatient user's second signal is not said, nor does it change the status") {
+  child run({party, "wait"});
+  run.read_until("greeted all", 3);
+  const auto pids = run.pids();
+  REQUIRE(pids.size() == 3);
+  for (const pid_t p : pids) ::kill(p, SIGSTOP);  // so the launcher waits before it kills them
+  run.kill(SIGINT);
+  run.read_until("weft: the run was ended by SIGINT\n");
+  run.kill(SIGTERM);
+  CHECK(run.wait() == 128 + SIGINT);
+  CHECK_FALSE(run.said("SIGTERM"));
+  CHECK(all_gone(pids));
 }
 
 TEST_CASE("launch: when the launching process is killed, no orphan is left") {

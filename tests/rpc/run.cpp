@@ -3,6 +3,7 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/steady_timer.hpp>
 #include <asio/this_coro.hpp>
 
 #include <atomic>
@@ -61,14 +62,36 @@ TEST_CASE("run: rank 0 says whose mains it waits for, again and again, until all
   CHECK(here.times("it waits for \n") == 0);  // nobody
 }
 
+/// Keeps a run from its end for longer than any `waiting` that the main on this worker has begun:
+/// their timers are on one context, where the one that ends first comes first.
+asio::awaitable<void> linger(worker& me) {
+  asio::steady_timer rest(me.context(), 50ms);
+  co_await rest.async_wait(asio::use_awaitable);
+}
+
 TEST_CASE("run: nobody says that it waits if that is switched off, or if no other main runs") {
   const said here;
   weft::options o = with_io_threads(0);
-  o.waiting = 1h;
-  run_well(1, over::inproc, o, [](worker&) -> asio::awaitable<void> { co_return; });
-  o.waiting = 0s;
-  run_well(2, over::inproc, o, [](worker&) -> asio::awaitable<void> { co_return; });
+  o.waiting = o.still_waiting = 1ms;
+  run_well(1, over::inproc, o, [](worker& me) -> asio::awaitable<void> {
+    me.peer(0).post<&linger>();  // the run goes on behind the last main
+    co_return;
+  });
   CHECK(here.text() == "");
+  o.waiting = 0s;
+  run_well(2, over::inproc, o, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 1) co_await me.peer(0).call<&linger>();  // whose main has returned
+  });
+  CHECK(here.text() == "");
+  o.waiting = 1ms;
+  run_well(2, over::inproc, o, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 1) co_await me.peer(0).call<&linger>();
+    if (me.rank() == 1) me.peer(0).post<&linger>();
+  });
+  INFO(here.text());
+  CHECK(here.times("worker0: its main has returned, and it serves until all have; it waits for "
+                   "'worker1'\n") > 0);  // so the two above could have said it
+  CHECK(here.times("it waits for \n") == 0);
 }
 
 TEST_CASE("run: mains that do nothing") {

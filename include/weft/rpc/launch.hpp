@@ -14,7 +14,7 @@
 namespace weft {
 
 struct launch_options {
-  std::uint32_t workers = 1;
+  std::uint32_t workers = 1;  ///< at most max_workers_per_host (options.hpp)
   /// Names for the log's prefixes and the report of a failure; default "worker<rank>".
   std::function<std::string(std::uint32_t rank, std::uint32_t size)> name;
   /// Takes each line that a worker prints, instead of printing it with its prefix.
@@ -31,10 +31,11 @@ struct launch_options {
 /// their environment, prints what they print with a prefix, and waits for their end. The worker
 /// that failed is named on standard error: the one that was killed, threw, or left early, not the
 /// first to exit. Whoever does not end in time, because it hangs or is stopped, is killed and
-/// named. SIGINT and SIGTERM stop them all within 2 s; they die with this process. Returns the exit
-/// status: 0, 1 if a worker failed or standard output was closed, 130 if interrupted.
-/// To be called in the program's first process only: `placement_from_environment()` tells. Throws
-/// std::system_error and rpc_error where processes cannot be started.
+/// named. SIGINT and SIGTERM stop them all within 2 s, and are named; they die with this process.
+/// Returns the exit status: 0, 1 if a worker failed or standard output was closed, 128 + the signal
+/// that ended the run (130 for SIGINT, 143 for SIGTERM). For the program's first process, which
+/// `placement_from_environment()` tells, only. Throws std::system_error and rpc_error if processes
+/// cannot be started; invalid_argument: too many workers.
 [[nodiscard]] inline int launch_local(launch_options o);
 
 }  // namespace weft

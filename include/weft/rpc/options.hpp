@@ -35,8 +35,13 @@ class per_worker_text {
   std::function<std::string(std::uint32_t, std::uint32_t)> choose_;
 };
 
+/// More workers than this `run` starts on no host: more are taken for a slip. Each keeps about
+/// 4 KiB for each of the others, so as many threads of one process need 4 GiB.
+inline constexpr std::uint32_t max_workers_per_host = 1024;
+
 struct options {
-  /// Workers to start when nothing else did (no RANK in the environment); 0: one.
+  /// Workers to start when nothing else did (no RANK in the environment); 0: one. At most
+  /// `max_workers_per_host`.
   std::uint32_t workers = 0;
   per_worker_text name{};  ///< default "worker<rank>"
   per_worker_text role{};  ///< default empty

@@ -6,6 +6,7 @@
 #include <weft/rpc/detail/descriptor.hpp>
 #include <weft/rpc/detail/descriptor_limit.hpp>
 #include <weft/rpc/launch.hpp>
+#include <weft/rpc/options.hpp>
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
@@ -35,6 +36,14 @@ namespace detail {
 
 [[noreturn]] inline void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// Before anything is made for each of them.
+inline void check_workers(std::uint32_t workers) {
+  if (workers <= max_workers_per_host) return;
+  throw rpc_error(errc::invalid_argument, std::to_string(workers) +
+                                              " workers are more than one host may have: at most " +
+                                              std::to_string(max_workers_per_host));
 }
 
 /// A listening socket on loopback, so that no other process can take the port meanwhile.
@@ -171,6 +180,7 @@ class supervisor {
   void print(child& c, std::string_view text);
   void print_line(const child& c, std::string_view line);
   void watch_signals();
+  void interrupt(int signal);
   void reap();
   void listen(child& c);
   enum class report_pipe : std::uint8_t { open, closed };
@@ -204,18 +214,19 @@ class supervisor {
   culprit_finder finder_{{}};
   enum class stage : std::uint8_t { running, settling, said } stage_ = stage::running;
   bool forcing_ = false;
-  bool interrupted_ = false;
+  std::optional<int> interrupted_;  // by that signal
   bool output_lost_ = false;
 };
 
 inline int supervisor::run() {
-  need_descriptors(2 * options_.workers + 8,
-                   "the launcher of " + std::to_string(options_.workers) + " workers");
+  const std::string workers = options_.workers == 1 ? " worker" : " workers";
+  need_descriptors(2 * std::size_t{options_.workers} + 8,
+                   "the launcher of " + std::to_string(options_.workers) + workers);
   for (std::uint32_t rank = 0; rank < options_.workers; ++rank) start(rank);
   store_.close();
   watch_signals();
   context_.run();
-  if (interrupted_) return 130;
+  if (interrupted_) return 128 + *interrupted_;
   return stage_ == stage::said || output_lost_ ? 1 : 0;
 }
 
@@ -333,13 +344,20 @@ inline void supervisor::watch_signals() {
     if (signal == SIGCHLD) {
       reap();
     } else {
-      interrupted_ = true;
+      interrupt(signal);
       stop(SIGTERM);
       force_within(std::chrono::seconds(1));
     }
     if (running_ > 0) watch_signals();
   });
   reap();  // one may have ended before the signals were watched
+}
+
+/// The first signal is what ended the run, unless something else has already, and was said.
+inline void supervisor::interrupt(int signal) {
+  if (interrupted_ || output_lost_ || stage_ == stage::said) return;
+  interrupted_ = signal;
+  say(std::string("the run was ended by ") + (signal == SIGINT ? "SIGINT" : "SIGTERM"));
 }
 
 inline void supervisor::listen(child& c) {
@@ -431,6 +449,9 @@ inline void supervisor::force() {
 
 }  // namespace detail
 
-inline int launch_local(launch_options o) { return detail::supervisor(std::move(o)).run(); }
+inline int launch_local(launch_options o) {
+  detail::check_workers(o.workers);
+  return detail::supervisor(std::move(o)).run();
+}
 
 }  // namespace weft

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+// A program that calls `run` more than once: `runs [beside] <transport>:<workers>...`, one call
+// after the other, or beside each other on threads. Its status is the worst of them.
+#include <weft/run.hpp>
+#include <weft/transport/inproc.hpp>
+#include <weft/transport/tcp.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace runs {
+
+void say(const std::string& text) { std::cout << text + "\n" << std::flush; }
+
+/// The n-th call, as `what` says.
+int call(std::size_t n, const std::string& what) {
+  const std::string name = "call " + std::to_string(n);
+  const auto main_ = [name](weft::worker& me) -> asio::awaitable<void> {
+    say(name + ": rank " + std::to_string(me.rank()) + " of " + std::to_string(me.world_size()));
+    co_return;
+  };
+  weft::options o;
+  o.workers = static_cast<std::uint32_t>(std::stoul(what.substr(what.find(':') + 1)));
+  const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
+                                                 : weft::run<weft::tcp>(main_, o);
+  say(name + " returned " + std::to_string(status));
+  return status;
+}
+
+}  // namespace runs
+
+int main(int argc, char** argv) {
+  std::vector<std::string> calls(argv + 1, argv + argc);
+  const bool beside = !calls.empty() && calls.front() == "beside";
+  if (beside) calls.erase(calls.begin());
+  std::vector<int> status(calls.size());
+  std::vector<std::thread> threads;
+  for (std::size_t n = 0; n < calls.size(); ++n) {
+    threads.emplace_back([&, n] { status[n] = runs::call(n, calls[n]); });
+    if (!beside) threads.back().join();
+  }
+  for (std::thread& t : threads) {
+    if (t.joinable()) t.join();
+  }
+  return calls.empty() ? 2 : *std::max_element(status.begin(), status.end());
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+// `run` called more than once by a program, and with more workers than a host may have.
+#include <weft/rpc/launch.hpp>
+#include <weft/rpc/options.hpp>
+
+#include <doctest/doctest.h>
+
+#include <process/child.hpp>
+#include <string>
+#include <vector>
+
+namespace runs_of_a_program {
+
+using weft::testing::child;
+
+const std::string program = WEFT_TEST_PROGRAMS "/runs";
+const std::string second =
+    "run was called a second time in this process, and a program of several processes calls it "
+    "once: do all that there is to do in one run, or start the program again";
+
+TEST_CASE("runs: a second one of several processes is refused by the workers and the launcher") {
+  child run({program, "tcp:2", "tcp:2"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  for (const char* rank : {"0", "1"}) {
+    const std::string worker = "[worker" + std::string(rank) + "] ";
+    CHECK(run.count(worker + "call 0: rank " + rank + " of 2\n") == 1);
+    CHECK(run.count(worker + "call 0 returned 0\n") == 1);
+    CHECK(run.count(worker + "weft: worker" + rank + ": ") == 1);
+  }
+  // Two workers, the launcher's word about one of them, and the launcher's own second call.
+  CHECK(run.count(second) == 4);
+  CHECK(run.said("failed: " + second + "; the run ends\ncall 0 returned 1\n"));
+  CHECK(run.said("\nweft: run: invalid argument"));
+  CHECK_FALSE(run.said("call 1: "));
+}
+
+TEST_CASE("runs: processes are not started where a run of one worker stands before") {
+  child run({program, "tcp:1", "tcp:2"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.count("call 0: rank 0 of 1\n") == 1);
+  CHECK(run.count(second) == 1);
+  CHECK_FALSE(run.said("[worker"));
+}
+
+TEST_CASE("runs: of two beside each other one is refused, in every process") {
+  child run({program, "beside", "tcp:2", "tcp:2"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  for (const char* who : {"[worker0] weft: ", "[worker1] weft: ", "weft: run: "}) {
+    const auto at = run.output().find(who);
+    REQUIRE(at != std::string::npos);
+    CHECK(run.output().substr(at, run.output().find('\n', at) - at).ends_with(second));
+  }
+  for (const char* rank : {"0", "1"}) {
+    CHECK(run.count(": rank " + std::string(rank) + " of 2\n") == 1);
+  }
+}
+
+TEST_CASE("runs: a worker that another launcher started is refused its second one") {
+  child run({"bash", "-c",
+             "export WEFT_RUN_ID=$$ WORLD_SIZE=2; RANK=1 " + program + " tcp:1 tcp:1 & RANK=0 " +
+                 program + " tcp:1 tcp:1; first=$?; wait $!; exit $((10 * first + $?))"});
+  CHECK(run.wait() == 11);
+  INFO(run.output());
+  CHECK(run.count("call 0 returned 0\n") == 2);
+  CHECK(run.count(second) == 2);
+  CHECK_FALSE(run.said("call 1: "));
+}
+
+TEST_CASE("runs: those of threads and of one worker may follow each other, and processes too") {
+  const std::vector<std::vector<std::string>> well = {
+      {"inproc:2", "inproc:3", "inproc:1"},
+      {"tcp:1", "tcp:1", "inproc:2", "tcp:0"},
+      {"inproc:2", "tcp:2", "inproc:2"},  // in each of the processes
+      {"beside", "inproc:2", "inproc:2", "tcp:1", "tcp:1"}};
+  for (std::vector<std::string> command : well) {
+    command.insert(command.begin(), program);
+    child run(command);
+    CHECK(run.wait() == 0);
+    INFO(run.output());
+    CHECK_FALSE(run.said("weft: "));
+  }
+  child one({program, "tcp:2", "tcp:2"}, {{"RANK", "0"}, {"WORLD_SIZE", "1"}});  // meets nobody
+  CHECK(one.wait() == 0);
+}
+
+TEST_CASE("runs: more workers than a host may have are refused at once, however many") {
+  static_assert(weft::max_workers_per_host == 1024);  // as the README says
+  for (const std::string kind : {"tcp:", "inproc:"}) {
+    // The third: twice as many and eight are eight, in 32 bits.
+    for (const std::string workers : {"1025", "1000000", "2147483648", "4294967295"}) {
+      // Should they not be refused, descriptors lack before this machine is exhausted.
+      child run({"bash", "-c", "ulimit -n 1024; exec " + program + " " + kind + workers});
+      CHECK(run.wait() == 1);
+      INFO(run.output());
+      CHECK(run.said(workers + " workers are more than one host may have: at most 1024\n"));
+      CHECK(run.said("invalid argument"));
+      CHECK_FALSE(run.said("rank"));
+    }
+  }
+  weft::launch_options o;
+  o.workers = weft::max_workers_per_host + 1;
+  try {
+    static_cast<void>(weft::launch_local(o));
+    FAIL("they were started");
+  } catch (const weft::rpc_error& e) {
+    CHECK(e.error() == weft::errc::invalid_argument);
+  }
+}
+
+TEST_CASE("runs: descriptors that lack are named also for workers that are threads") {
+  child few({"bash", "-c", "ulimit -n 64; exec " + program + " inproc:20"});
+  CHECK(few.wait() == 1);
+  INFO(few.output());
+  CHECK(few.said("weft: run: resource exhausted"));
+  CHECK(few.said("this process with 20 workers needs about"));
+  CHECK(few.said("RLIMIT_NOFILE (ulimit -n) allows 64"));
+  child raised({"bash", "-c", "ulimit -S -n 64; exec " + program + " inproc:20"});
+  CHECK(raised.wait() == 0);
+}
+
+}  // namespace runs_of_a_program
