@@ -148,6 +148,7 @@ void live_link<T>::install(connection_ptr connection, asio::io_context& at, earl
       return;
     }
     state_ = state::up;
+    reason_ = {};
     io_ = home;
     connection_ = connection;
     on_worker_thread_ = me_.on_context(*home);

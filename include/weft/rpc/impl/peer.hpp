@@ -65,6 +65,7 @@ struct call_story {
   std::string_view function;
   time_point begun;
   time_point deadline;  // its own or the default, never later than the scope's
+  bool waited = false;  // for room, or for its answer
 };
 
 inline call_story begin_story(const outgoing_call& c) {
@@ -74,7 +75,7 @@ inline call_story begin_story(const outgoing_call& c) {
   if (current_scope && current_scope->deadline) {
     deadline = std::min(deadline, *current_scope->deadline);
   }
-  return {c.to.get(), c.name, now, deadline};
+  return {c.to.get(), c.name, now, deadline, false};
 }
 
 inline frame_header header_of(const outgoing_call& c) {
@@ -101,7 +102,7 @@ inline error describe(const error& e, const call_story& s) noexcept {
     d.deadline = std::chrono::duration_cast<microseconds>(s.deadline - s.begun);
     d.elapsed = std::chrono::duration_cast<microseconds>(me.time().now() - s.begun);
     // A call that waited for its link says what the link waits for.
-    if (e.ran() == execution::not_sent && e == errc::timed_out && s.deadline > s.begun) {
+    if (s.waited && e.ran() == execution::not_sent && e == errc::timed_out) {
       if (const error why = s.to->reason()) d.text += "; " + why.detail().text;
     }
   });
@@ -184,7 +185,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
     -> asio::awaitable<std::invoke_result_t<Take, call_result, const call_story&>> {
   link& to = *c.to;
   worker& me = to.self();
-  const call_story story = begin_story(c);
+  call_story story = begin_story(c);
   call_result r;
   bool sent_back = false;
   do {
@@ -195,6 +196,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
         // In line first, so that who waits there holds no encoded message.
         time_point now = story.begun;
         if (!finds_room(to)) {
+          story.waited = true;
           if (auto ok = co_await to.room(story.deadline); !ok) r.failure = ok.error();
           now = me.time().now();
         }
@@ -206,6 +208,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
           } else if (sent->sent_back()) {
             sent_back = true;
           } else {
+            story.waited = true;
             r = co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
           }
         }
@@ -213,6 +216,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
         message m(me.settings().bounds);
         fill(m);
         before = false;
+        story.waited = true;
         auto there = start_on(scoped(me.context(), make_ref<scope>()),
                               exchange_for_others(c, std::move(m), story.deadline));
         auto result = co_await std::move(there)(asio::use_awaitable);
@@ -221,6 +225,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
       }
     } catch (...) {
       const error why = caught(me, execution::maybe_executed);
+      story.waited = false;
       r = {nullptr, before ? unsent(why) : why};
     }
   } while (sent_back);
@@ -366,6 +371,7 @@ bool send_then(const outgoing_call& c, const Fill& fill, asio::cancellation_slot
     const auto sent = send_request(c, fill, story.begun, story.deadline);
     if (sent && sent->sent_back()) return false;
     if (sent) {
+      story.waited = true;
       c.to->slots().async_wait(sent->call, sent->frame,
                                answer_handler<Heard>{{me.context().get_executor(), this_scope()},
                                                      stop,
