@@ -200,7 +200,8 @@ live_autograd_service<T>::admit(context_state& c, std::uint32_t from, const auto
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
   // Of those that this worker began, whatever is not under way is over.
   const bool mine = what.pass.initiator == me_.rank();
-  if (mine && what.pass.number > c.last_pass) return unknown("the pass was not begun");
+  const bool begun = what.pass.number != 0 && what.pass.number <= c.last_pass;
+  if (mine && !begun) return unknown("the pass was not begun");
   switch (mine ? autograd::admission::stale : c.ended.admit(what, me_.rank())) {
   case autograd::admission::fresh:
     break;
