@@ -2,7 +2,6 @@
 // Who waits is woken though there is no memory at all.
 #include "shortage.hpp"
 #include <weft/core/event.hpp>
-#include <weft/core/future.hpp>
 #include <weft/core/scope.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/optim/write_turns.hpp>
@@ -11,12 +10,10 @@
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
 
 #include <new>
-#include <utility>
 #include <vector>
 
 namespace poor_wakes {
@@ -114,47 +111,6 @@ TEST_CASE("shortage: a task group's last child ends it without memory") {
     io.poll();
   }
   CHECK(joined);
-}
-
-asio::awaitable<int> answer(int& ran) {
-  ++ran;
-  co_return 42;
-}
-
-TEST_CASE("shortage: work that has ended has a future, though memory lacks behind it") {
-  for (const long further : {0L, all_of_them}) {
-    CAPTURE(further);
-    int refused = 0;
-    bool struck = true;
-    for (long n = 1; struck && n < 100; ++n) {
-      CAPTURE(n);
-      asio::io_context io;
-      int ran = 0;
-      weft::future<int> started;
-      asio::post(io, [&] {  // on its thread, so that it begins at once
-        const shortage lack(n, further);
-        try {
-          started = weft::start_on(io.get_executor(), answer(ran));
-        } catch (const std::bad_alloc&) {
-          ++refused;
-        }
-        struck = shortage::struck();
-      });
-      io.run();
-      CHECK(started.valid() == (ran == 1));
-      if (!started.valid()) continue;
-      int got = 0;
-      const auto wait = [](weft::future<int> f, int& out) -> asio::awaitable<void> {
-        out = co_await std::move(f);
-      };
-      asio::co_spawn(io, wait(std::move(started), got), asio::detached);
-      io.restart();
-      io.run();
-      CHECK(got == 42);
-    }
-    CHECK_FALSE(struck);
-    CHECK(refused > 0);
-  }
 }
 
 TEST_CASE("shortage: whoever leaves the queue of writers can leave it again") {

@@ -9,20 +9,26 @@
 #include <weft/core/scope.hpp>
 
 #include <asio/append.hpp>
+#include <asio/as_tuple.hpp>
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
+#include <asio/awaitable.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/error.hpp>
 #include <asio/execution/context.hpp>
 #include <asio/post.hpp>
 #include <asio/query.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <system_error>
+#include <tuple>
 #include <utility>
 
 namespace weft {
@@ -87,8 +93,19 @@ class event : public ref_counted {
         [](auto handler, ref<event> e, seat s) { e->add(std::move(handler), std::move(s)); }, token,
         std::move(self), std::move(place));
   }
+  /// The same as a coroutine. Its memory is taken by this call, so one that is kept can be awaited
+  /// later, once, whatever lacks then. Throws std::bad_alloc, or system_error operation_aborted.
+  [[nodiscard]] static asio::awaitable<void> wait(ref<event> self) {
+    return finish(async_wait(std::move(self), asio::as_tuple(asio::use_awaitable)));
+  }
 
  private:
+  static asio::awaitable<void> finish(asio::awaitable<std::tuple<asio::error_code>> waiting) {
+    const auto [ec] = co_await std::move(waiting);
+    if (ec == asio::error::no_memory) throw std::bad_alloc();
+    if (ec) throw std::system_error(ec);
+  }
+
   struct waiter : detail::guest {
     static void* operator new(std::size_t size, seat& place) {
       if (size <= seat::size && place.block_) return std::exchange(place.block_, nullptr);
@@ -161,10 +178,15 @@ class event : public ref_counted {
     const auto executor = asio::get_associated_executor(handler);
     const ref<waiting<Handler>> w(new (place) waiting<Handler>(std::move(handler)));
     bool waits = false;
+    std::shared_ptr<detail::room> home;
+    if (!is_set()) {
+      home = detail::insist(
+          [&] { return detail::room::of(asio::query(executor, asio::execution::context)); });
+    }
     {
       const std::lock_guard lock(mutex_);
       if (!set_) {
-        w->enter(asio::query(executor, asio::execution::context));
+        w->enter(std::move(home));
         link(w);
         waits = true;
       }

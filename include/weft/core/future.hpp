@@ -61,7 +61,6 @@ struct future_state final : ref_counted {
   std::exception_ptr failure;
   asio::cancellation_signal stop;  // on `executor` only
   bool ended = false;
-  bool dropped = false;  // before it ended by itself
 };
 
 /// Held by the work's coroutine, so that its future ends with it, however it ends.
@@ -72,9 +71,7 @@ class promise {
   promise(promise&&) noexcept = default;
   promise& operator=(promise&&) = delete;
   ~promise() {
-    if (!state_ || state_->ended) return;
-    state_->dropped = true;
-    state_->end(dropped());
+    if (state_ && !state_->ended) state_->end(dropped());
   }
   future_state<T>* operator->() const noexcept { return state_.get(); }
 
@@ -152,7 +149,7 @@ class [[nodiscard]] future {
  private:
   static asio::awaitable<T> wait_copy(ref<detail::future_state<T>> state) {
     if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
-    if (!state->done->is_set()) co_await event::async_wait(state->done, asio::use_awaitable);
+    if (!state->done->is_set()) co_await event::wait(state->done);
     if (state->failure) std::rethrow_exception(state->failure);
     if constexpr (!std::is_void_v<T>) co_return *state->value;
   }
@@ -160,7 +157,7 @@ class [[nodiscard]] future {
   static asio::awaitable<T> wait_taken(future self) {
     if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
     if (!self.state_->done->is_set()) {
-      co_await event::async_wait(self.state_->done, asio::use_awaitable);
+      co_await event::wait(self.state_->done);
     }
     if (self.state_->failure) std::rethrow_exception(self.state_->failure);
     if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
@@ -226,8 +223,9 @@ class [[nodiscard]] future {
   ref<detail::future_state<T>> state_;
 };
 
-/// Starts `work` on `executor` at once (inline if already there) and returns its future. Throws if
-/// there is no memory for it, and never if the work has ended by itself.
+/// Starts `work` on `executor` at once (inline if already there) and returns its future. Behind
+/// work that ends before it waits Asio posts: if there is no memory for that, what runs the
+/// io_context throws std::bad_alloc, though the future has its result.
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
   auto state = make_ref<detail::future_state<T>>(executor);
@@ -244,14 +242,10 @@ template <class T>
       p->end(std::current_exception());  // delivered to whoever awaits
     }
   };
-  auto stopped = [state](std::exception_ptr e) { state->end(std::move(e)); };  // before it began
-  try {
-    asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
-                   asio::bind_cancellation_slot(state->stop.slot(), std::move(stopped)));
-  } catch (...) {
-    // Behind work that ends before it waits, Asio posts: if that fails, nothing is amiss here.
-    if (!state->ended || state->dropped) throw;
-  }
+  asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
+                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr e) {
+                   state->end(std::move(e));  // stopped before `run` began
+                 }));
   return future<T>(std::move(state));
 }
 

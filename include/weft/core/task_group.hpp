@@ -8,12 +8,11 @@
 #include <asio/awaitable.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/error.hpp>
-#include <asio/redirect_error.hpp>
 #include <asio/this_coro.hpp>
-#include <asio/use_awaitable.hpp>
 
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -84,17 +83,24 @@ class task_group {
     const auto before = co_await asio::this_coro::cancellation_state;
     bool cancelled = before.cancelled() != asio::cancellation_type::none;
     if (cancelled) cancel();
+    bool starved = false;
     while (s->children > 0) {
-      asio::error_code ec;
-      co_await event::async_wait(s->ended, asio::redirect_error(asio::use_awaitable, ec),
-                                 std::move(s->seat));
-      if (!ec) continue;
-      cancelled = true;
-      cancel();
+      try {
+        auto ended = std::exchange(s->wait, std::nullopt);
+        if (!ended) ended.emplace(detail::insist([&] { return event::wait(s->ended); }));
+        co_await std::move(*ended);
+      } catch (const std::bad_alloc&) {
+        starved = true;
+        cancel();
+      } catch (const std::system_error&) {
+        cancelled = true;
+        cancel();
+      }
     }
     co_await asio::this_coro::throw_if_cancelled(throws);
     if (s->first) rethrow(*s);
     if (cancelled) throw std::system_error(asio::error::operation_aborted);
+    if (starved) throw std::bad_alloc();
   }
 
  private:
@@ -102,7 +108,7 @@ class task_group {
     std::size_t children = 0;  // that run
     bool stopped = false;
     ref<event> ended;
-    event::seat seat = event::seat::reserve();  // of the wait for them, which must not fail
+    std::optional<asio::awaitable<void>> wait;  // for that, as no child may be left behind
     std::exception_ptr first;
     std::vector<std::string> further;
 
@@ -149,7 +155,11 @@ class task_group {
   class running {
    public:
     explicit running(ref<state> s) : state_(std::move(s)) {
-      if (state_->children == 0) state_->ended = make_ref<event>();
+      if (state_->children == 0) {
+        auto ended = make_ref<event>();
+        state_->wait.emplace(event::wait(ended));
+        state_->ended = std::move(ended);
+      }
       ++state_->children;
     }
     running(running&&) noexcept = default;
@@ -211,6 +221,7 @@ class task_group {
 template <class Body>
 [[nodiscard]] asio::awaitable<void> with_task_group(Body body) {
   task_group group(co_await asio::this_coro::executor);
+  asio::awaitable<void> joined = group.join();  // has its memory before there are children
   std::exception_ptr failure;
   try {
     co_await body(group);
@@ -222,7 +233,7 @@ template <class Body>
   const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
   try {
-    co_await group.join();
+    co_await std::move(joined);
   } catch (...) {
     if (!failure) failure = std::current_exception();  // else the body's came first
   }

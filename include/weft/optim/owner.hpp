@@ -242,14 +242,14 @@ class owner_optimizer {
     const auto context = context_of_call();
     if (!gradients_of(*context)) co_return false;
     auto turn = make_ref<write_turn>(here_->memory());
-    co_await event::async_wait(turn->granted, asio::use_awaitable);
+    co_await event::wait(turn->granted);
     auto gradients = gradients_of(*context);
     if (!gradients) co_return false;
 
     const auto job = make_ref<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
-    event::seat place = event::seat::reserve();  // so that who is told that it failed is right
+    auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
     asio::post(me.pool(), [job] { job->run(); });
-    co_await event::async_wait(job->done, asio::use_awaitable, std::move(place));
+    co_await std::move(done);
     if (job->failure) std::rethrow_exception(job->failure);
     co_return true;
   }

@@ -334,7 +334,7 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   }
   const time_point deadline = deadline_of(limit);
   const auto waiter = make_ref<autograd::detail::pass_waiter>();
-  event::seat place = event::seat::reserve();
+  auto over = event::wait(waiter->over);
   std::shared_ptr<autograd::local_pass> pass;
   after todo;
   bool begun = false;  // others may have heard of it, or nodes run
@@ -363,7 +363,8 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   }
   finish(state, std::move(todo));
 
-  // At the deadline, or when the caller is cancelled, the pass is given up everywhere.
+  // At the deadline, or when the caller is cancelled, the pass is given up everywhere. False: it
+  // was over before.
   const auto give_up = [this, state, pass](const char* why) {
     after more;
     bool open = false;
@@ -380,16 +381,17 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
   };
   bool late = false;
   bool cancelled = false;
+  bool starved = false;
   try {
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
                                               [&] { late = give_up("the deadline passed"); });
-    co_await event::async_wait(waiter->over, asio::use_awaitable, std::move(place));
-  } catch (const std::system_error& e) {
-    cancelled = e.code() != asio::error::no_memory;
-    if (!cancelled && give_up("no memory to wait for it")) throw std::bad_alloc();
+    co_await std::move(over);
+  } catch (const std::system_error&) {
+    cancelled = true;
   } catch (const std::bad_alloc&) {
-    if (give_up("no memory to wait for it")) throw;
+    starved = true;
   }
+  if (starved) give_up("no memory to wait for it");  // it may succeed meanwhile, and then it has
   if (cancelled) {
     give_up("the caller was cancelled");
     throw rpc_error(errc::cancelled, "backward was cancelled", execution::maybe_executed);
@@ -407,6 +409,8 @@ asio::awaitable<void> live_autograd_service<T>::backward(ref<context_state> stat
       throw rpc_error(
           waiter->run_ended.with([](error_detail& d) { d.ran = execution::maybe_executed; }));
     }
+    // Another thread has not carried out yet what ended it.
+    if (state->waiters.erase(pass->plan().pass()) != 0) throw std::bad_alloc();
   }
   if (failure) {
     throw failure_of(*state, *failure, begun ? execution::maybe_executed : execution::not_sent);
@@ -442,9 +446,8 @@ live_autograd_service<T>::gradients(ref<context_state> state) {
       over->set();  // the others that wait look again
     });
     try {
-      co_await event::async_wait(over, asio::use_awaitable);
-    } catch (const std::system_error& e) {
-      if (e.code() == asio::error::no_memory) throw std::bad_alloc();
+      co_await event::wait(over);
+    } catch (const std::system_error&) {
       throw rpc_error(errc::cancelled, "waiting for gradients was cancelled",
                       execution::not_executed);
     }

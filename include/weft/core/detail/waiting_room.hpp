@@ -69,7 +69,7 @@ class guest : public ready_line::item {
   /// Destroys what waits, without running it: no `leave` gave a pass, and none will.
   virtual void abandon() noexcept = 0;
 
-  void enter(asio::execution_context& context);
+  void enter(std::shared_ptr<room> home) noexcept;
   /// A pass, once, if this entered and was not abandoned: whoever has it completes the wait.
   [[nodiscard]] room::pass leave() noexcept;
 
@@ -122,8 +122,8 @@ inline void room::close() noexcept {
   while (passes_.load() != 0) std::this_thread::yield();  // each is about to be given back
 }
 
-inline void guest::enter(asio::execution_context& context) {
-  room_ = room::of(context);
+inline void guest::enter(std::shared_ptr<room> home) noexcept {
+  room_ = std::move(home);
   const std::lock_guard hold(room_->lock_);
   next_ = room_->first_;
   if (next_) next_->previous_ = this;

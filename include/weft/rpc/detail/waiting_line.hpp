@@ -47,6 +47,7 @@ class waiting_line {
     [[nodiscard]] asio::awaitable<bool> changed() {
       wake_ = make_ref<event>();
       const auto [ec] = co_await event::async_wait(wake_, asio::as_tuple(asio::use_awaitable));
+      if (ec == asio::error::no_memory) throw std::bad_alloc();
       // Cancelled when it had been woken already: whoever goes on would throw where it waits next.
       const auto state = co_await asio::this_coro::cancellation_state;
       co_return !ec && state.cancelled() == asio::cancellation_type::none;

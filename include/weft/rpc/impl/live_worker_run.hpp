@@ -311,10 +311,10 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
       me.main_threw(std::current_exception());
     }
   };
-  event::seat place = event::seat::reserve();
+  auto ended = event::wait(ended_);
   future<void> running =
       start_on(scoped(env_.context, make_ref<scope>()), body(*this, std::move(main_)));
-  co_await event::async_wait(ended_, asio::use_awaitable, std::move(place));
+  co_await std::move(ended);
   greeted_.reset();
   again_.reset();
   over_.reset();
@@ -413,7 +413,7 @@ asio::awaitable<void> live_worker<T>::until(time_point deadline, std::function<b
   while (!done() && env_.time.now() < deadline) {
     const ref<event> tick = make_ref<event>();
     timer->arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
-    co_await event::async_wait(tick, asio::use_awaitable);
+    co_await event::wait(tick);
   }
 }
 
