@@ -41,8 +41,7 @@ inline std::vector<peer> worker::peers(std::string_view role) {
 
 namespace detail {
 
-/// When a request is written: at the end of this batch of handlers, or early, for its caller goes
-/// on computing: the first of a turn at once, or with those that follow it within a moment.
+/// When a request is written: with its batch of handlers, at once, or soon, for its caller goes on.
 enum class urgency : std::uint8_t { turn, early, soon };
 
 /// Whether anything depends on when the reply comes.
@@ -161,8 +160,7 @@ expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, ti
   return send_request(c, std::move(m), now, deadline);
 }
 
-/// A call that is awaited elsewhere, on the worker's thread; it inherits nothing there. Nothing: it
-/// was sent back.
+/// A call awaited elsewhere, on the worker's thread, where it inherits nothing. None: sent back.
 inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_call c, message m,
                                                                        time_point deadline) {
   link& to = *c.to;
@@ -177,9 +175,8 @@ inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_
   co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
 }
 
-/// Sends what `fill(message&)` writes, waits for the reply on whatever executor this is awaited,
-/// and returns what `take(call_result, const call_story&)` makes of it. Whatever goes wrong is in
-/// the result, described. One coroutine for all of it: a call has no other.
+/// Sends what `fill(message&)` writes, awaits the reply on any executor, and returns what
+/// `take(call_result, const call_story&)` makes of it, or of what went wrong. A call's coroutine.
 template <class Fill, class Take>
 auto round_trip(outgoing_call c, Fill fill, Take take)
     -> asio::awaitable<std::invoke_result_t<Take, call_result, const call_story&>> {
@@ -443,8 +440,7 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
                                                                  std::move(prepare))));
 }
 
-/// Encodes and queues a request without waiting for a reply. It has a deadline only if it was given
-/// one: it is nobody's who waits.
+/// Queues a request that has no reply. It has a deadline only if it was given one: nobody waits.
 template <class Fn, class Prepare, class... Args>
 void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
