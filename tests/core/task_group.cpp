@@ -3,6 +3,7 @@
 #include <weft/core/task_group.hpp>
 
 #include <asio/post.hpp>
+#include <asio/redirect_error.hpp>
 #include <doctest/doctest.h>
 
 #include <core/loop.hpp>
