@@ -343,6 +343,36 @@ TEST_CASE("ending: a handler that throws ends the run with its words, for all") 
   }
 }
 
+// ── who waits ──
+
+/// What it throws, handed on from one coroutine to the next.
+asio::awaitable<weft::error> handed_on(worker& me, int times) {
+  if (times > 0) co_return co_await me.spawn(handed_on(me, times - 1));
+  try {
+    co_await me.peer(2).call<&wait_for_ever>(within(1h));
+  } catch (const weft::rpc_error& e) {
+    co_return e.error();
+  }
+  co_return weft::error();
+}
+
+TEST_CASE("ending: a main that waits through others hears why, before it is cancelled") {
+  in_every_way([](over how, const options& o) {
+    weft::error heard;
+    cluster workers(3, how, o);
+    const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 1) {
+        co_await me.peer(0).call<&add>(1, 1);
+        throw std::runtime_error("it is torn");
+      }
+      if (me.rank() == 0) heard = co_await handed_on(me, 20);
+    });
+    check_all_say(ends, "it is torn");
+    CHECK(heard == errc::peer_died);
+    CHECK(says(heard, "worker1"));
+  });
+}
+
 // ── what is left ──
 
 struct counted {

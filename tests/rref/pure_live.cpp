@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <optional>
 #include <rpc/raw_peer.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -94,6 +95,17 @@ asio::awaitable<int> fetch_often(rref<homebody> h, int times) {
   }
   co_return bad;
 }
+
+/// Tells on which thread it was made.
+template <bool Light>
+struct native {
+  static constexpr bool light_constructor = Light;
+  std::thread::id born = std::this_thread::get_id();
+  explicit native(bool fails) {
+    if (fails) throw std::runtime_error("it was not to be");
+  }
+  asio::awaitable<bool> born_here() { co_return born == std::this_thread::get_id(); }
+};
 
 /// Where the workers of a test keep a reference between calls; each on its own thread.
 struct places {
@@ -384,6 +396,26 @@ TEST_CASE("rref: other threads drop references while their worker ends") {
         CHECK(alive() == 0);
       }
     }
+  }
+}
+
+TEST_CASE("rref: a class with light constructors is made in place, another on the pool") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    pure_cluster all(2, how, with_io_threads(0));
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      for (const int rank : {1, 0}) {
+        const weft::peer p = me.peer(rank);
+        CHECK(co_await p.make<native<true>>(false).call<&native<true>::born_here>());
+        CHECK_FALSE(co_await p.make<native<false>>(false).call<&native<false>::born_here>());
+        const auto e =
+            co_await thrown_by(p.make<native<true>>(true).call<&native<true>::born_here>());
+        CHECK(e == errc::remote_exception);
+        CHECK(e.message().find("it was not to be") != std::string::npos);
+      }
+    });
+    for (const auto& e : ends) CHECK_FALSE(e);
   }
 }
 

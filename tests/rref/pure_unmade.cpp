@@ -35,7 +35,11 @@ struct misfit {
   bool unwritable = false;
   static constexpr std::string_view weft_structure = "rref_unmade::misfit 1";
   friend void weft_encode(weft::writer& w, const misfit& m) {
-    if (m.unwritable) throw std::runtime_error("it does not fit");
+    if (m.unwritable) {
+      throw weft::rpc_error(weft::error(errc::not_encodable, "it does not fit").with([](auto& d) {
+        d.function = "a function it has called";
+      }));
+    }
     weft::encode(w, 1);
   }
   friend misfit weft_decode(weft::reader& r, std::type_identity<misfit>) {
@@ -127,6 +131,7 @@ TEST_CASE("unmade: a constructor that did not run, or was never asked, is said n
       CHECK(times(printed(unsent),
                   "the object was not made: the request for "
                   "'rref_unmade::picky::picky' was not sent: it does not fit") == 1);
+      CHECK(times(printed(unsent), "a function it has called") == 0);
       CHECK(unsent.ran() <= execution::not_executed);
     }
   });

@@ -6,7 +6,8 @@
 //       style         result        injects                     parameters
 //
 // Where it runs stands in the return type: T on the pool, asio::awaitable<T> on the worker's
-// executor, weft::light<T> in place on the thread that read the request.
+// executor, weft::light<T> in place on the thread that read the request. Constructors run on the
+// pool, or in place if their class is `light_to_make`.
 //
 // Neither Asio nor libtorch; compiles on GCC 12 and Clang 14.
 #pragma once

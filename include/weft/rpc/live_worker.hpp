@@ -145,6 +145,7 @@ class live_worker final : public worker {
   void trim_buffers();
   [[nodiscard]] static bool sent(const live_link<T>& l);
   [[nodiscard]] bool all_sent() const;
+  asio::awaitable<void> hand_words_on();
   asio::awaitable<void> until(time_point deadline, std::function<bool()> done);
 
   function_table functions_;

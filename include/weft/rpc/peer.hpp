@@ -84,7 +84,8 @@ class peer {
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 
-  /// Builds a T from arguments there. Defined in weft/rref/peer.hpp.
+  /// Builds a T from arguments there, on the compute pool; in place if T says that its constructors
+  /// are light (`light_to_make`). Errors as with `remote`. Defined in weft/rref/peer.hpp.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
 

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -70,8 +71,10 @@ class rref_service : public service {
   };
   /// A reference to what a request will make at `owner`; broken if `owner` is lost.
   [[nodiscard]] virtual std::optional<created> create(std::uint32_t owner) = 0;
-  /// The request that was to make it was never sent; who uses the reference here is told `why`.
-  virtual void never_sent(const rref_id& id, const error& why) noexcept = 0;
+  /// The request for `function`, which was to make it, was never sent; who uses the reference here
+  /// is told `why`.
+  virtual void never_sent(const rref_id& id, std::string_view function,
+                          const error& why) noexcept = 0;
   /// Why it cannot be used; success if it can.
   [[nodiscard]] virtual error state_of(const detail::reference& r) const = 0;
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
@@ -98,7 +101,7 @@ class live_rref_service final : public rref_service {
   [[nodiscard]] ref<detail::reference> share(std::shared_ptr<void> value,
                                              const void* type) override;
   [[nodiscard]] std::optional<created> create(std::uint32_t owner) override;
-  void never_sent(const rref_id& id, const error& why) noexcept override;
+  void never_sent(const rref_id& id, std::string_view function, const error& why) noexcept override;
   [[nodiscard]] error state_of(const detail::reference& r) const override;
   [[nodiscard]] std::shared_ptr<void> local(const detail::reference& r,
                                             const void* type) const override;

@@ -99,7 +99,6 @@ void live_autograd_service<T>::carry_on(context_state& c, after& todo) noexcept 
     for (; next < out.size(); ++next) carry_out(c, pass, next, todo);
     if (pass->over() && pass->carried == 1) {
       todo.destroy.push_back(pass);
-      if (c.pass_over) todo.wake.push_back(c.pass_over);
       bury(c, *pass);
     } else if (!pass->over()) {
       todo.run.push_back(pass);

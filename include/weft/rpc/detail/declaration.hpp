@@ -22,6 +22,15 @@ enum class run_style : std::uint8_t {
   light,      // light<T>: in place, on the thread that read the request; must not block
 };
 
+/// A class whose objects `peer::make` constructs in place, as a light function runs, and not on the
+/// compute pool: its constructors must not block, and be shorter than a switch of threads.
+///
+///   class counter {
+///    public:
+///     static constexpr bool light_constructor = true;
+template <class T>
+concept light_to_make = requires { requires T::light_constructor; };
+
 /// What a function gets in its first parameter beside the arguments.
 enum class injection : std::uint8_t {
   none,
@@ -183,6 +192,7 @@ template <class T, class... Args>
 struct declaration<constructor_t<T, Args...>> {
   struct type : free_declaration<T, typename constructor_argument<Args>::type...> {
     static constexpr bool is_constructor = true;
+    static constexpr run_style style = light_to_make<T> ? run_style::light : run_style::pool;
   };
 };
 

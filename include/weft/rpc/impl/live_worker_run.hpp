@@ -357,6 +357,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     for (const auto& s : services_) {
       if (s) insist([&] { s->fail_waits(no_more); });
     }
+    co_await hand_words_on();
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
   } else {
@@ -404,6 +405,18 @@ template <class T>
 bool live_worker<T>::all_sent() const {
   return std::all_of(links_.begin(), links_.end(),
                      [](const ref<live_link<T>>& l) { return sent(*l); });
+}
+
+/// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
+/// that waits through others hears why they failed before it is cancelled.
+template <class T>
+asio::awaitable<void> live_worker<T>::hand_words_on() {
+  constexpr int most = 64;
+  for (int i = 0; i < most; ++i) {
+    const ref<event> turn = make_ref<event>();
+    asio::post(env_.context, [turn] { turn->set(); });
+    co_await event::wait(turn);
+  }
 }
 
 /// Looks every millisecond; for the end of a run only.

@@ -77,13 +77,14 @@ struct kept : Fn {
 /// A reference whose request has not begun. If it never does, its users hear of it.
 class unbegun_creation {
  public:
-  unbegun_creation(worker& me, ref<reference> held) noexcept : me_(&me), held_(std::move(held)) {}
+  unbegun_creation(worker& me, std::string_view function, ref<reference> held) noexcept
+      : me_(&me), function_(function), held_(std::move(held)) {}
   unbegun_creation(unbegun_creation&&) noexcept = default;
   unbegun_creation& operator=(unbegun_creation&&) = delete;
   ~unbegun_creation() {
     if (!held_) return;
     me_->use<rref_service>().never_sent(
-        held_->id(),
+        held_->id(), function_,
         sure_error(errc::resource_exhausted, "no memory to begin the request that was to make it",
                    execution::not_sent));
   }
@@ -91,6 +92,7 @@ class unbegun_creation {
 
  private:
   worker* me_;
+  std::string_view function_;
   ref<reference> held_;
 };
 
@@ -98,11 +100,12 @@ class unbegun_creation {
 /// owner keeps the error.
 struct creation_follower {
   worker& me;
+  std::string_view function;
   ref<reference> held;
 
   void operator()(const call_result& r, const call_story&) const {
     if (r.reply || r.failure.ran() != execution::not_sent) return;
-    me.use<rref_service>().never_sent(held->id(), r.failure);
+    me.use<rref_service>().never_sent(held->id(), function, r.failure);
   }
 };
 
@@ -110,7 +113,7 @@ struct creation_follower {
 template <class Fn>
 asio::awaitable<void> create_later(outgoing_call out, typename Fn::arguments arguments,
                                    prepare_reference prepare, unbegun_creation made) {
-  const creation_follower follow{prepare.me, made.begin()};
+  const creation_follower follow{prepare.me, Fn::name(), made.begin()};
   error why;
   try {
     const auto fill = [&](message& m) {
@@ -138,7 +141,7 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
   if (!made) {
     return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
   }
-  unbegun_creation unbegun(me, made->reference);
+  unbegun_creation unbegun(me, Fn::name(), made->reference);
   outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
   out.how = urgency::soon;
   out.reply = reply_is::unhurried;
@@ -148,7 +151,7 @@ ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> targe
       prepare(m);
       encode_all(m, arguments);
     };
-    if (send_then(out, fill, {}, creation_follower{me, made->reference})) {
+    if (send_then(out, fill, {}, creation_follower{me, Fn::name(), made->reference})) {
       static_cast<void>(unbegun.begin());
       return std::move(made->reference);
     }

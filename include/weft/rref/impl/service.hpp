@@ -63,8 +63,8 @@ std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t 
 }
 
 template <class T>
-void live_rref_service<T>::never_sent(const rref_id& id, const error& reason) noexcept {
-  const std::string& function = reason.detail().function;
+void live_rref_service<T>::never_sent(const rref_id& id, std::string_view function,
+                                      const error& reason) noexcept {
   const error why = not_made(reason, function);
   core_->run([&](auto& b, auto& o) {
     if (id.owner == b.self()) {
