@@ -19,7 +19,7 @@ asio::awaitable<std::string> keep(std::string text) { co_return text; }
 
 class holder {
  public:
-  static constexpr bool light_constructor = true;
+  using light_constructor = holder;
   explicit holder(std::string text) : text_(std::move(text)) {}
   asio::awaitable<std::string> get() { co_return text_; }
 

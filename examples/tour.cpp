@@ -59,7 +59,7 @@ asio::awaitable<void> tell_all(weft::worker& me) {
 
 // [event, light]
 struct gate {
-  static constexpr bool light_constructor = true;
+  using light_constructor = gate;
   weft::ref<weft::event> opened = weft::make_ref<weft::event>();
   weft::light<void> open() {  // in place, on the thread that read the request: must not block
     opened->set();

@@ -87,6 +87,19 @@ template <class = void>
   }
 }
 
+/// Why no worker may have these options, or success.
+[[nodiscard]] inline error unfit_options(const options& o) {
+  const char* zero = o.window_bytes == 0    ? "window_bytes"
+                     : o.outbox_frames == 0 ? "outbox_frames"
+                     : o.outbox_bytes == 0  ? "outbox_bytes"
+                                            : nullptr;
+  if (!zero) return {};
+  return error(errc::invalid_argument,
+               std::string("options.") + zero +
+                   " is 0, so that nothing could be sent: give a larger number, or the largest "
+                   "if there is to be no limit");
+}
+
 /// What a call of `run` does about other processes; one with threads for workers is none of these.
 enum class run_kind : std::uint8_t { alone, meets, starts };
 
@@ -280,6 +293,7 @@ template <transport... Transports>
   static_assert(sizeof...(Transports) > 0,
                 "weft: run needs at least one transport: weft::run<weft::tcp>(main_)");
   if (const error unfit = detail::unfit_program()) return detail::conclude("run", unfit);
+  if (const error unfit = detail::unfit_options(o)) return detail::conclude("run", unfit);
   using life = runtime<rref_service, autograd_service>;
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     try {

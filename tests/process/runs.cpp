@@ -7,6 +7,7 @@
 
 #include <process/child.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace runs_of_a_program {
@@ -108,6 +109,20 @@ TEST_CASE("runs: more workers than a host may have are refused at once, however 
     FAIL("they were started");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == weft::errc::invalid_argument);
+  }
+}
+
+TEST_CASE("runs: limits of 0, which nothing could pass, are refused at once") {
+  for (const std::string kind : {"tcp:2", "inproc:2", "tcp:1"}) {
+    for (const auto& [how, name] : {std::pair{":no_window", "options.window_bytes"},
+                                    {":no_frames", "options.outbox_frames"},
+                                    {":no_bytes", "options.outbox_bytes"}}) {
+      child run({program, kind + how});
+      CHECK(run.wait() == 1);
+      INFO(run.output());
+      CHECK(run.said("weft: run: invalid argument: " + std::string(name) + " is 0"));
+      CHECK_FALSE(run.said("rank"));
+    }
   }
 }
 

@@ -345,11 +345,15 @@ TEST_CASE("ending: a handler that throws ends the run with its words, for all") 
 
 // ── who waits ──
 
+asio::awaitable<void> wait_and_count() {
+  ++done;
+  co_await wait_for_ever();
+}
 /// What it throws, handed on from one coroutine to the next.
 asio::awaitable<weft::error> handed_on(worker& me, int times) {
   if (times > 0) co_return co_await me.spawn(handed_on(me, times - 1));
   try {
-    co_await me.peer(2).call<&wait_for_ever>(within(1h));
+    co_await me.peer(2).call<&wait_and_count>(within(1h));
   } catch (const weft::rpc_error& e) {
     co_return e.error();
   }
@@ -359,10 +363,14 @@ asio::awaitable<weft::error> handed_on(worker& me, int times) {
 TEST_CASE("ending: a main that waits through others hears why, before it is cancelled") {
   in_every_way([](over how, const options& o) {
     weft::error heard;
+    done = 0;
     cluster workers(3, how, o);
     const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 1) {
         co_await me.peer(0).call<&add>(1, 1);
+        for (bounded_wait until("worker 2 is called"); until.not_yet(done == 1);) {
+          co_await asio::post(asio::use_awaitable);
+        }
         throw std::runtime_error("it is torn");
       }
       if (me.rank() == 0) heard = co_await handed_on(me, 20);

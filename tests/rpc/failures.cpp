@@ -320,7 +320,8 @@ TEST_CASE("window: too_many_calls says whose it is and how large") {
         why = e.error().detail().text;
       }
     }
-    CHECK(why == "the window that the peer grants (4 KiB, its options.window_bytes) is full");
+    CHECK(why == "the window that the peer grants (4 KiB, its options.window_bytes) is full; a "
+                 "call that is awaited waits for room");
     let_go = true;
     for (auto& f : held) co_await std::move(f);
   });

@@ -112,6 +112,9 @@ TEST_CASE(
     const auto late = co_await failure_of(p.call<&twice>(1, weft::within(30ms), as_expected));
     CHECK(late == errc::timed_out);
     CHECK(late.ran() == execution::not_sent);
+    CHECK(
+        late.message().find("the window that the peer grants (4 KiB, its options.window_bytes)") !=
+        std::string::npos);
     std::vector<int> order;
     auto waits = [](weft::peer to, int n, std::vector<int>& out) -> asio::awaitable<void> {
       CHECK(co_await to.call<&twice>(n) == 2 * n);

@@ -97,14 +97,17 @@ asio::awaitable<int> fetch_often(rref<homebody> h, int times) {
 }
 
 /// Tells on which thread it was made.
-template <bool Light>
 struct native {
-  static constexpr bool light_constructor = Light;
+  using light_constructor = native;
   std::thread::id born = std::this_thread::get_id();
   explicit native(bool fails) {
     if (fails) throw std::runtime_error("it was not to be");
   }
   asio::awaitable<bool> born_here() { co_return born == std::this_thread::get_id(); }
+};
+struct heir : native {  // says nothing of its own constructors
+  using native::native;
+  asio::awaitable<bool> heir_born_here() { co_return co_await born_here(); }
 };
 
 /// Where the workers of a test keep a reference between calls; each on its own thread.
@@ -407,10 +410,9 @@ TEST_CASE("rref: a class with light constructors is made in place, another on th
       if (me.rank() != 0) co_return;
       for (const int rank : {1, 0}) {
         const weft::peer p = me.peer(rank);
-        CHECK(co_await p.make<native<true>>(false).call<&native<true>::born_here>());
-        CHECK_FALSE(co_await p.make<native<false>>(false).call<&native<false>::born_here>());
-        const auto e =
-            co_await thrown_by(p.make<native<true>>(true).call<&native<true>::born_here>());
+        CHECK(co_await p.make<native>(false).call<&native::born_here>());
+        CHECK_FALSE(co_await p.make<heir>(false).call<&heir::heir_born_here>());
+        const auto e = co_await thrown_by(p.make<native>(true).call<&native::born_here>());
         CHECK(e == errc::remote_exception);
         CHECK(e.message().find("it was not to be") != std::string::npos);
       }

@@ -172,6 +172,17 @@ struct both_at_once {
   }
 };
 
+/// A chain of what is made of one another, the first of something that is not made.
+struct link_of_chain {
+  explicit link_of_chain(int) {
+    door().pass();
+    throw std::runtime_error("the first is broken");
+  }
+  int step() { return 0; }
+};
+int next_of(int& before) { return before + 1; }
+weft::light<int> light_next_of(int& before) { return before + 1; }
+
 namespace {
 
 TEST_CASE("waiting for an object: it is made") { for_each_style<made>(2); }
@@ -227,6 +238,30 @@ TEST_CASE("waiting for an object: the owner ends it at its deadline, without wor
       CHECK(e.error().message().find("before the object was made") != std::string::npos);
       door().open();
       CHECK(co_await p.call<&late::plain>(1) == 6);
+    });
+  }
+}
+
+TEST_CASE("waiting for an object: a chain of many fails with its first, one behind the other") {
+  // Failing one inside the other would take more than a thread's stack.
+  constexpr int length = 20'000;
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    run_pure(2, how, 1, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+      for (const std::uint32_t rank : {1u, 0u}) {
+        door().close();
+        auto last = me.peer(rank).make<link_of_chain>(1).remote<&link_of_chain::step>();
+        for (int i = 0; i < length; ++i) {
+          last = i % 2 == 0 ? last.remote<&next_of>() : last.remote<&light_next_of>();
+        }
+        CHECK(co_await eventually([&] { return waiting(all, rank) == length + 1; }));
+        door().open();
+        const auto e = co_await last.to_here(weft::as_expected);
+        REQUIRE_FALSE(e);
+        CHECK(e.error() == errc::remote_exception);
+        CHECK(e.error().message().find("the first is broken") != std::string::npos);
+        CHECK(waiting(all, rank) == 0);
+      }
     });
   }
 }

@@ -110,7 +110,9 @@ class release_guard {
 [[nodiscard]] inline context this_context(worker& me) {
   auto state = autograd_service::current();
   if (!state) {
-    throw rpc_error(errc::autograd_context_gone, "no autograd context is open in this coroutine",
+    throw rpc_error(errc::autograd_context_gone,
+                    "no autograd context is open in this coroutine: open one by "
+                    "weft::autograd::scope, or be called from inside of one",
                     execution::not_executed);
   }
   return context(me, std::move(state));

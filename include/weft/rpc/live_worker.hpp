@@ -105,6 +105,8 @@ class live_worker final : public worker {
   void connect(live_link<T>& to);
   void control(live_link<T>& from, incoming_message& m);  // worker's thread
   void lost(live_link<T>& peer, const error& reason);     // worker's thread
+  /// What who waits for `peer` is told, whose link was lost after the end. Worker's thread.
+  [[nodiscard]] error said_of(std::uint32_t peer, const error& reason) const noexcept;
   void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
     frames_sent.fetch_add(frames, std::memory_order_relaxed);
     bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
@@ -145,7 +147,7 @@ class live_worker final : public worker {
   void trim_buffers();
   [[nodiscard]] static bool sent(const live_link<T>& l);
   [[nodiscard]] bool all_sent() const;
-  asio::awaitable<void> hand_words_on();
+  asio::awaitable<void> hand_words_on(time_point deadline);
   asio::awaitable<void> until(time_point deadline, std::function<bool()> done);
 
   function_table functions_;

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace weft {
 
@@ -91,9 +92,31 @@ class object_waiter : public ref_counted {
   /// The object or a failure is there. At most once, on any thread, under nobody's lock.
   virtual void object_there() noexcept = 0;
 
+  /// Tells `who`. Those who are told from within follow behind, not inside: a call whose object
+  /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
+  /// are.
+  static void tell(ref<object_waiter> who) noexcept {
+    thread_local struct {
+      ref<object_waiter> first;
+      object_waiter* last = nullptr;
+      bool under_way = false;
+    } line;
+    ref<object_waiter>& end = line.last ? line.last->told_next_ : line.first;
+    line.last = who.get();
+    end = std::move(who);
+    if (std::exchange(line.under_way, true)) return;
+    while (const ref<object_waiter> next = std::move(line.first)) {
+      line.first = std::move(next->told_next_);
+      if (!line.first) line.last = nullptr;
+      next->object_there();
+    }
+    line.under_way = false;
+  }
+
  private:
   friend class unmade_object;
   std::uint64_t place_ = 0;  // where it waits; the unmade_object's own
+  ref<object_waiter> told_next_;
 };
 
 /// An object that is still being made, or whose making has not arrived yet. Thread safe.

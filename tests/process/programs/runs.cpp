@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that calls `run` more than once: `runs [beside] <transport>:<workers>...`, one call
-// after the other, or beside each other on threads. Its status is the worst of them.
+// A program that calls `run` more than once: `runs [beside] <transport>:<workers>[:no_<limit>]...`,
+// one call after the other, or beside each other on threads. Its status is the worst of them.
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
@@ -24,6 +24,9 @@ int call(std::size_t n, const std::string& what) {
   };
   weft::options o;
   o.workers = static_cast<std::uint32_t>(std::stoul(what.substr(what.find(':') + 1)));
+  if (what.ends_with(":no_window")) o.window_bytes = 0;
+  if (what.ends_with(":no_frames")) o.outbox_frames = 0;
+  if (what.ends_with(":no_bytes")) o.outbox_bytes = 0;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
                                                  : weft::run<weft::tcp>(main_, o);
   say(name + " returned " + std::to_string(status));

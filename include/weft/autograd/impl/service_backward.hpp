@@ -61,6 +61,8 @@ void live_autograd_service<T>::refuse(const refusal& what) {
   if (what.initiator_too) all.insert(what.pass.initiator);
   for (const std::uint32_t to : all) {
     if (to == me_.rank()) continue;
+    // Who asks without end and does not read the answers is no participant of any pass.
+    if (me_.to(to).waiting() >= me_.settings().outbox_frames) continue;
     if (!queue(to, bytes, {})) me_.to(to).flush();  // if another throws, it is told twice
   }
 }

@@ -23,13 +23,14 @@ enum class run_style : std::uint8_t {
 };
 
 /// A class whose objects `peer::make` constructs in place, as a light function runs, and not on the
-/// compute pool: its constructors must not block, and be shorter than a switch of threads.
+/// compute pool: its constructors must not block, and be shorter than a switch of threads. It names
+/// itself, so that no class derived from it says the same unasked.
 ///
 ///   class counter {
 ///    public:
-///     static constexpr bool light_constructor = true;
+///     using light_constructor = counter;
 template <class T>
-concept light_to_make = requires { requires T::light_constructor; };
+concept light_to_make = std::is_same_v<typename T::light_constructor, T>;
 
 /// What a function gets in its first parameter beside the arguments.
 enum class injection : std::uint8_t {

@@ -2,14 +2,15 @@
 // What is said to who sends a request when there is no room for it.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
-#include <utility>
 
 namespace weft::detail {
 
@@ -21,25 +22,36 @@ namespace weft::detail {
 }
 
 /// Names the limit that was reached; both limits in bytes, where either may be the one.
-[[noreturn]] inline void refuse_crowd(const link& to) {
+[[nodiscard]] inline std::string crowd_in_words(const link& to) {
   const options& o = to.self().settings();
   const std::size_t waiting = to.waiting();
-  std::string full;
   if (waiting >= o.outbox_frames) {
-    full = std::to_string(o.outbox_frames) +
+    return std::to_string(o.outbox_frames) +
            " frames wait in the outbox, as many as may (options.outbox_frames)";
-  } else {
-    full = "the window that the peer grants (" +
-           bytes_in_words(to.self().members().members[to.rank()].window) +
-           ", its options.window_bytes)";
-    if (waiting > 0) {
-      full += " or the outbox (" + bytes_in_words(o.outbox_bytes) + ", options.outbox_bytes)";
-    }
-    full += " is full";
   }
-  throw rpc_error(error(errc::too_many_calls, std::move(full)).with([&](error_detail& d) {
-    d.peer = to.name();
-  }));
+  std::string full = "the window that the peer grants (" +
+                     bytes_in_words(to.self().members().members[to.rank()].window) +
+                     ", its options.window_bytes)";
+  if (waiting > 0) {
+    full += " or the outbox (" + bytes_in_words(o.outbox_bytes) + ", options.outbox_bytes)";
+  }
+  return full + " is full";
+}
+
+[[noreturn]] inline void refuse_crowd(const link& to) {
+  throw rpc_error(
+      error(errc::too_many_calls, crowd_in_words(to) + "; a call that is awaited waits for room")
+          .with([&](error_detail& d) { d.peer = to.name(); }));
+}
+
+/// Of a call that waited for room in vain.
+[[nodiscard]] inline error waited_in_vain(const link& to) noexcept {
+  constexpr const char* text = "there was no room for the call until its deadline";
+  try {
+    return {errc::timed_out, text + (": " + crowd_in_words(to)), execution::not_sent};
+  } catch (const std::bad_alloc&) {
+    return sure_error(errc::timed_out, text, execution::not_sent);
+  }
 }
 
 }  // namespace weft::detail

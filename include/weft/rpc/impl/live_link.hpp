@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/caught.hpp>
+#include <weft/rpc/detail/refuse_crowd.hpp>
 #include <weft/rpc/live_link.hpp>
 #include <weft/rpc/runner.hpp>
 #include <weft/rpc/worker.hpp>
@@ -283,9 +284,7 @@ asio::awaitable<expected<void>> live_link<T>::room(time_point deadline) {
     if (calls_over_) co_return tl::unexpected(*calls_over_);
     if (mine.is_first() && roomy()) co_return expected<void>();
     if (mine.late()) {
-      co_return tl::unexpected(sure_error(errc::timed_out,
-                                          "there was no room for the call until its deadline",
-                                          execution::not_sent));
+      co_return tl::unexpected(waited_in_vain(*this));
     }
     if (!co_await mine.changed()) {
       co_return tl::unexpected(

@@ -214,7 +214,7 @@ void live_link<T>::lose(error reason) noexcept {
 template <class T>
 void live_link<T>::finish_loss() noexcept {
   if (std::exchange(lost_, true)) return;
-  const error why = reason();
+  const error why = told_ ? reason() : me_.said_of(rank_, reason());
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
   slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });

@@ -88,6 +88,17 @@ void live_worker<T>::lost(live_link<T>& peer, const error& reason) {
   act(run_.link_lost(peer.rank(), std::move(why)));
 }
 
+/// Whoever leaves because the run has failed is well: its users hear of the one that is not.
+template <class T>
+error live_worker<T>::said_of(std::uint32_t peer, const error& reason) const noexcept {
+  const auto& failure = run_.failure();
+  if (!failure || failure->first == peer) return reason;
+  return with_if_possible(reason, [&](error_detail& d) {
+    d.text =
+        "the run ended: worker '" + members_.members[failure->first].name + "': " + failure->second;
+  });
+}
+
 template <class T>
 void live_worker<T>::act(const run_state::actions& todo) {
   for (const auto& [rank, m] : todo.send) {
@@ -357,7 +368,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     for (const auto& s : services_) {
       if (s) insist([&] { s->fail_waits(no_more); });
     }
-    co_await hand_words_on();
+    co_await hand_words_on(soon());
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
   } else {
@@ -410,9 +421,9 @@ bool live_worker<T>::all_sent() const {
 /// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
 /// that waits through others hears why they failed before it is cancelled.
 template <class T>
-asio::awaitable<void> live_worker<T>::hand_words_on() {
+asio::awaitable<void> live_worker<T>::hand_words_on(time_point deadline) {
   constexpr int most = 64;
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < most && env_.time.now() < deadline; ++i) {
     const ref<event> turn = make_ref<event>();
     asio::post(env_.context, [turn] { turn->set(); });
     co_await event::wait(turn);

@@ -191,7 +191,7 @@ auto round_trip(outgoing_call c, Fill fill, Take take)
       sent_back = false;
       if (me.on_thread()) {
         // In line first, so that who waits there holds no encoded message.
-        time_point now = story.begun;
+        time_point now = story.waited ? me.time().now() : story.begun;
         if (!finds_room(to)) {
           story.waited = true;
           if (auto ok = co_await to.room(story.deadline); !ok) r.failure = ok.error();

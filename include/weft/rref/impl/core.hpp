@@ -179,7 +179,7 @@ class rref_core final : public reference_keeper {
     lock.unlock();
     if (!here.who) return;
     for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush_late();
-    for (const auto& w : todo.tell) w->object_there();
+    for (auto& w : todo.tell) object_waiter::tell(std::move(w));
     for (const auto& u : todo.unmet) u.tell(*here.who);
   }
 
@@ -331,7 +331,7 @@ struct kept_outcome {
       settled_ = true;
       failed ? b.value_failed(id_, o) : b.value_ready(id_, o);
     });
-    for (const auto& [place, w] : told) w->object_there();
+    for (auto& [place, w] : told) object_waiter::tell(std::move(w));
   }
 
   const ref<rref_core<T>> core_;
