@@ -272,7 +272,8 @@ void check_loss(const std::function<void(workers&)>& end) {
     CAPTURE(late->message());
     CHECK((*late == errc::peer_died || *late == errc::cancelled));
   }
-  CHECK(passes_everywhere(all) == 0);
+  // Another may have left the run between hearing of the second pass and of its end.
+  CHECK(service(all, 0).passes() == 0);
 }
 
 TEST_CASE("autograd errors: a worker that is lost in backward is named") {

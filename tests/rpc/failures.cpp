@@ -249,7 +249,8 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         CHECK(e.error().ran() == execution::not_sent);
         CHECK(std::string(e.what()).find("worker2") != std::string::npos);
         CHECK(e.error().detail().text ==
-              "8 frames wait in the outbox, as many as may (options.outbox_frames)");
+              "8 frames wait in the outbox, as many as may (options.outbox_frames); a call that is "
+              "awaited waits for room");
       }
       try {
         static_cast<void>(p.start<&add>(9, 1));
