@@ -244,7 +244,7 @@ TEST_CASE("waiting for an object: the owner ends it at its deadline, without wor
 
 TEST_CASE("waiting for an object: a chain of many fails with its first, one behind the other") {
   // Failing one inside the other would take more than a thread's stack.
-  constexpr int length = 20'000;
+  constexpr int length = 5'000;
   for (const over how : {over::inproc, over::tcp}) {
     CAPTURE(name_of(how));
     run_pure(2, how, 1, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
