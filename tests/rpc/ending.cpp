@@ -349,15 +349,10 @@ asio::awaitable<void> wait_and_count() {
   ++done;
   co_await wait_for_ever();
 }
-/// What it throws, handed on from one coroutine to the next.
+/// How it fails, handed on from one coroutine to the next.
 asio::awaitable<weft::error> handed_on(worker& me, int times) {
   if (times > 0) co_return co_await me.spawn(handed_on(me, times - 1));
-  try {
-    co_await me.peer(2).call<&wait_and_count>(within(1h));
-  } catch (const weft::rpc_error& e) {
-    co_return e.error();
-  }
-  co_return weft::error();
+  co_return co_await failure_of(me.peer(2).call<&wait_and_count>(within(1h), weft::as_expected));
 }
 
 TEST_CASE("ending: a main that waits through others hears why, before it is cancelled") {
