@@ -59,4 +59,33 @@ TEST_CASE("ending: services hear of the loss of whoever failed, and not of those
   }
 }
 
+/// Whoever waits at it hears of the end when its waits are failed, and not before.
+struct herald final : weft::service {
+  static constexpr weft::service_slot slot = weft::service_slot::reserved2;
+  explicit herald(worker&) {}
+  void fail_waits(const weft::error&) override { told->set(); }
+  weft::ref<weft::event> told = weft::make_ref<weft::event>();
+};
+/// What it is told, handed on from one coroutine to the next.
+asio::awaitable<bool> handed_on(worker& me, int times) {
+  if (times > 0) co_return co_await me.spawn(handed_on(me, times - 1));
+  co_await weft::event::wait(me.use<herald>().told);
+  co_return true;
+}
+
+TEST_CASE("ending: what a service tells at the end is heard through others, before the cancel") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    bool heard = false;
+    cluster_with<herald> workers(3, over::tcp, with_io_threads(io_threads));
+    const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 0) heard = co_await handed_on(me, 20);
+      co_await me.peer(0).call<&add>(1, 1);
+      if (me.rank() == 1) throw std::runtime_error("over");
+    });
+    for (const auto& e : ends) CHECK(e);
+    CHECK(heard);
+  }
+}
+
 }  // namespace ending_services
