@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: BSL-1.0
 // When links are written that nobody flushed yet: an alarm and links of the test's own.
 #include <weft/rpc/connection.hpp>
+#include <weft/rpc/detail/timer_alarm.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 
+#include <asio/io_context.hpp>
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <core/manual_clock.hpp>
 #include <rpc/bare_worker.hpp>
+#include <thread>
+
+#include <pthread.h>
+#include <sched.h>
 
 namespace {
 
@@ -28,6 +34,8 @@ struct bell final : weft::detail::flush_alarm {
     ++armed;
     after = limit;
   }
+  bool gives_way = false;
+  void give_way(bool on) noexcept override { gives_way = on; }
 };
 
 /// Has `frames` to write until it is flushed.
@@ -65,7 +73,8 @@ class counted_link final : public weft::link {
 struct scene {
   bare_worker me;
   bell alarm;
-  late_flush late{&alarm};
+  weft::testing::manual_clock clock;
+  late_flush late{&alarm, clock};
   ref<counted_link> a = weft::make_ref<counted_link>(me);
   ref<counted_link> b = weft::make_ref<counted_link>(me);
   void ring() {
@@ -158,31 +167,93 @@ TEST_CASE("late flush: while turns end by themselves the alarm rings on, more se
     s.late.watch();
     s.late.settle();
   };
-  for (const int limit : {50, 100, 200, 400, 800, 800}) {
+  for (const int limit : {50, 100, 200, 400, 800, 1600, 1600}) {
     for (int n = 0; n < 10; ++n) short_turn();
     CHECK(s.alarm.after == microseconds(limit));
+    CHECK(s.alarm.gives_way == (limit == 1600));
     s.ring();
     CHECK(s.alarm.set);
   }
-  CHECK(s.alarm.armed == 7);  // of sixty turns
-  CHECK(s.a->writes == 60);
+  CHECK(s.alarm.armed == 8);  // of seventy turns
+  CHECK(s.a->writes == 70);
   s.ring();
   CHECK_FALSE(s.alarm.set);  // no turn ended since
+  CHECK_FALSE(s.alarm.gives_way);
   short_turn();
   CHECK(s.alarm.after == microseconds(50));
   s.a->frames = 1;  // a turn that goes on behind short ones
   s.late.add(s.a);
   s.late.watch();
   s.ring();
-  CHECK(s.a->writes == 61);  // it may have begun just now
+  CHECK(s.a->writes == 71);  // it has begun just now
   s.ring();
-  CHECK(s.a->writes == 62);
+  CHECK(s.a->writes == 72);
   CHECK_FALSE(s.alarm.set);
+}
+
+TEST_CASE("late flush: behind short turns, the first ring writes what waits for long") {
+  scene s;
+  for (int n = 0; n < 10; ++n) {
+    s.a->frames = 1;
+    s.late.add(s.a);
+    s.late.watch();
+    s.late.settle();
+    s.clock.advance(microseconds(1000));
+  }
+  s.a->frames = 1;
+  s.late.add(s.a);
+  s.clock.advance(microseconds(40));
+  s.ring();
+  CHECK(s.a->writes == 10);  // a turn's end writes it, as a rule
+  s.clock.advance(microseconds(40));
+  s.b->frames = 1;
+  s.late.add(s.b);  // the first of the turn counts
+  s.late.settle();
+  CHECK(s.b->writes == 1);
+  s.a->frames = 1;
+  s.late.add(s.a);
+  s.clock.advance(microseconds(40));
+  s.late.add(s.b);
+  s.clock.advance(microseconds(10));
+  s.ring();
+  CHECK(s.a->writes == 12);
+  CHECK(s.alarm.set);
+}
+
+int policy_of_this_thread() {
+  int policy = -1;
+  sched_param settings{};
+  CHECK(pthread_getschedparam(pthread_self(), &policy, &settings) == 0);
+  return policy;
+}
+
+TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' thread never does") {
+  using weft::detail::timer_alarm;
+  std::thread([] {
+    asio::io_context io;
+    timer_alarm guard(io, timer_alarm::thread_is::a_guard, [] {});
+    timer_alarm links(io, timer_alarm::thread_is::for_links, [] {});
+    const int before = policy_of_this_thread();
+    links.give_way(true);
+    CHECK(policy_of_this_thread() == before);
+    guard.give_way(true);
+    CHECK(policy_of_this_thread() == (before == SCHED_OTHER ? SCHED_BATCH : before));
+    links.give_way(false);
+    CHECK(policy_of_this_thread() == (before == SCHED_OTHER ? SCHED_BATCH : before));
+    guard.give_way(false);
+    CHECK(policy_of_this_thread() == before);
+    sched_param settings{};
+    REQUIRE(pthread_setschedparam(pthread_self(), SCHED_IDLE, &settings) == 0);
+    guard.give_way(true);  // the program's choice stays
+    CHECK(policy_of_this_thread() == SCHED_IDLE);
+    guard.give_way(false);
+    CHECK(policy_of_this_thread() == SCHED_IDLE);
+  }).join();
 }
 
 TEST_CASE("late flush: where no alarm rings, nothing is put off") {
   scene s;
-  late_flush plain(nullptr);
+  late_flush plain(nullptr, s.clock);
   s.a->frames = 1;
   CHECK_FALSE(plain.put_off(s.a));
   plain.watch();

@@ -55,7 +55,7 @@ asio::awaitable<int> work_later() {
 }
 int nothing() { return 0; }
 
-enum class resumed_by : std::uint8_t { reply, timer, future, post };
+enum class resumed_by : std::uint8_t { reply, timer, future, post, traffic };
 asio::awaitable<void> resume(worker& me, resumed_by what) {
   switch (what) {
   case resumed_by::reply:
@@ -73,6 +73,12 @@ asio::awaitable<void> resume(worker& me, resumed_by what) {
   }
   case resumed_by::post:
     co_await asio::post(asio::use_awaitable);
+    break;
+  case resumed_by::traffic:  // until the late flush looks seldom
+    for (const auto until = std::chrono::steady_clock::now() + 10ms;
+         std::chrono::steady_clock::now() < until;) {
+      co_await me.peer(1).call<&nothing>();
+    }
   }
 }
 
@@ -80,8 +86,8 @@ TEST_CASE("leaving: what start and post send is served while the caller computes
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     const auto p = me.peer(1);
-    for (const auto what :
-         {resumed_by::reply, resumed_by::timer, resumed_by::future, resumed_by::post}) {
+    for (const auto what : {resumed_by::reply, resumed_by::timer, resumed_by::future,
+                            resumed_by::post, resumed_by::traffic}) {
       CAPTURE(static_cast<int>(what));
       for (const int frames : {1, 2, 40}) {
         CAPTURE(frames);

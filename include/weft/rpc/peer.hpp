@@ -47,9 +47,9 @@ class peer {
 
   /// As `call`, but it is on its way when `start` returns. If other calls to the peer are under way
   /// or were sent in this turn of the worker's loop, it leaves when the turn ends, or has lasted
-  /// for 50 to 150 µs (behind many short turns up to 1.6 ms). Any thread. Throws rpc_error
-  /// too_many_calls while the peer's window or the outbox is full; all other errors are the
-  /// future's.
+  /// for 50 to 150 µs (behind many short turns up to 1.7 ms, and a time slice of its core if no
+  /// other is free). Any thread. Throws rpc_error too_many_calls while the peer's window or the
+  /// outbox is full; all other errors are the future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 

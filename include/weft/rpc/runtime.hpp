@@ -59,8 +59,11 @@ class runtime {
     for (const auto& c : p.io) io.push_back(c.get());
     // Without I/O threads the front is a guard: it accepts, greets and gives signs of life.
     asio::io_context& front = p.front();
-    if (p.settings.io_threads == 0) io.clear();
-    p.alarm = std::make_unique<detail::timer_alarm>(front, [&p] { p.me->flush_late(); });
+    using thread_is = detail::timer_alarm::thread_is;
+    const bool guarded = p.settings.io_threads == 0;
+    if (guarded) io.clear();
+    p.alarm = std::make_unique<detail::timer_alarm>(
+        front, guarded ? thread_is::a_guard : thread_is::for_links, [&p] { p.me->flush_late(); });
     p.me = std::make_unique<detail::live_worker<>>(
         environment{p.context, p.clock, std::move(random), *p.transports, std::move(io), &front,
                     p.alarm.get()},

@@ -96,21 +96,24 @@ class object_waiter : public ref_counted {
   /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
   /// are.
   static void tell(ref<object_waiter> who) noexcept {
-    thread_local struct {
+    struct line {
       ref<object_waiter> first;
       object_waiter* last = nullptr;
-      bool under_way = false;
-    } line;
-    ref<object_waiter>& end = line.last ? line.last->told_next_ : line.first;
-    line.last = who.get();
+    };
+    constinit thread_local line* told = nullptr;  // by the outermost
+    line here;
+    line& behind = told ? *told : here;
+    ref<object_waiter>& end = behind.last ? behind.last->told_next_ : behind.first;
+    behind.last = who.get();
     end = std::move(who);
-    if (std::exchange(line.under_way, true)) return;
-    while (const ref<object_waiter> next = std::move(line.first)) {
-      line.first = std::move(next->told_next_);
-      if (!line.first) line.last = nullptr;
+    if (told) return;
+    told = &here;
+    while (const ref<object_waiter> next = std::move(here.first)) {
+      here.first = std::move(next->told_next_);
+      if (!here.first) here.last = nullptr;
       next->object_there();
     }
-    line.under_way = false;
+    told = nullptr;
   }
 
  private:

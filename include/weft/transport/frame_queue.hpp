@@ -40,7 +40,7 @@ class frame_queue {
   }
   /// Requires !empty().
   [[nodiscard]] frame pop() noexcept {
-    frame f = std::exchange(ring_[first_], frame{});
+    frame f = std::move(ring_[first_]);
     first_ = slot(1);
     if (--size_ == 0) rest();
     return f;

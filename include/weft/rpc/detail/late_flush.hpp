@@ -5,6 +5,7 @@
 #pragma once
 
 #include <weft/core/ref.hpp>
+#include <weft/core/time.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -26,19 +27,23 @@ class flush_alarm {
  public:
   virtual ~flush_alarm() = default;
   virtual void arm(std::chrono::microseconds after) noexcept = 0;
+  /// On the alarm's thread: whether it may wait until a core is free, rather than interrupt.
+  virtual void give_way(bool) noexcept {}
 };
 
 /// Setting a timer costs as much as a call, so it is not set anew for each turn: it rings on while
-/// turns end in time by themselves, ever more seldom, and stops when there are no more turns.
+/// turns end in time by themselves, ever more seldom, and stops when there are no more turns. Each
+/// ring that interrupts a turn breaks up what goes out together, so at last it gives way.
 class late_flush {
  public:
   /// Without an alarm only the turn's end flushes.
-  explicit late_flush(flush_alarm* alarm) noexcept : alarm_(alarm) {}
+  late_flush(flush_alarm* alarm, const clock& time) noexcept : alarm_(alarm), time_(time) {}
   ~late_flush();
 
   /// The worker's thread. Does not throw if `reserve` made room.
   void add(ref<link> l) {
     const std::lock_guard lock(mutex_);
+    if (dirty_.empty()) since_ = time_.now();
     dirty_.push_back(std::move(l));
     some_.store(true, std::memory_order_relaxed);
   }
@@ -71,7 +76,7 @@ class late_flush {
 
  private:
   static constexpr std::chrono::microseconds first_look{50};
-  static constexpr std::chrono::microseconds last_look{800};
+  static constexpr std::chrono::microseconds last_look{1600};
 
   void flush();
   static void flush_all(std::vector<ref<link>>& links);
@@ -81,9 +86,11 @@ class late_flush {
   }
 
   flush_alarm* const alarm_;
+  const clock& time_;
   bool in_turn_ = false;  // worker's thread
   std::mutex mutex_;      // guards the next group, and the alarm; links are told nothing under it
   std::vector<ref<link>> dirty_;
+  time_point since_;  // the first of them was added
   std::vector<ref<link>> spare_;
   std::vector<ref<link>> put_off_;
   std::atomic<bool> armed_{false};

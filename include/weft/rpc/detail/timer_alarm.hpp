@@ -15,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include <pthread.h>
+#include <sched.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -22,15 +24,27 @@ namespace weft::detail {
 
 class timer_alarm final : public flush_alarm {
  public:
+  /// What else the thread of the io_context is for: where that cannot wait, it never gives way.
+  enum class thread_is : std::uint8_t { a_guard, for_links };
+
   /// `ring` runs on that io_context. Throws std::system_error without a descriptor.
-  timer_alarm(asio::io_context& io, std::function<void()> ring)
-      : timer_(io, made()), ring_(std::move(ring)) {
+  timer_alarm(asio::io_context& io, thread_is what, std::function<void()> ring)
+      : timer_(io, made()), may_give_way_(what == thread_is::a_guard), ring_(std::move(ring)) {
     wait();
   }
   void arm(std::chrono::microseconds after) noexcept override {
     itimerspec when{};
     when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
     ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
+  }
+  /// By the scheduler's policy for batches, unless the program has chosen another one.
+  void give_way(bool on) noexcept override {
+    if (!may_give_way_ || std::exchange(gives_way_, on) == on) return;
+    int now = 0;
+    sched_param settings{};
+    if (::pthread_getschedparam(::pthread_self(), &now, &settings) != 0) return;
+    if (now != (on ? SCHED_OTHER : SCHED_BATCH)) return;
+    ::pthread_setschedparam(::pthread_self(), on ? SCHED_BATCH : SCHED_OTHER, &settings);
   }
 
  private:
@@ -50,6 +64,8 @@ class timer_alarm final : public flush_alarm {
   }
 
   asio::posix::stream_descriptor timer_;
+  const bool may_give_way_;
+  bool gives_way_ = false;  // the alarm's thread
   std::function<void()> ring_;
 };
 

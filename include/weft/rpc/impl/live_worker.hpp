@@ -19,7 +19,7 @@ live_worker<T>::live_worker(environment env, membership all, options settings)
       buffers_(options_.pool_bytes),
       memory_(make_ref<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
       salt_(random_()),
-      late_(env_.alarm),
+      late_(env_.alarm, env_.time),
       run_(members_.rank, members_.size()),
       pulse_(options_.lost_after > duration(0)
                  ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
