@@ -230,7 +230,7 @@ template <class Life>
         std::make_unique<Life>(std::make_unique<network_of<inproc>>(inproc(hub)), o));
     runs->names.push_back(o.name(r, size, "worker" + std::to_string(r)));
     all.members.push_back({runs->names.back(), o.role(r, size, ""), random_id(random),
-                           runs->lives.back()->addresses()});
+                           runs->lives.back()->addresses(), o.window_bytes});
   }
   for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
   std::vector<std::thread> threads(size);

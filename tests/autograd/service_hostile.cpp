@@ -4,9 +4,12 @@
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
 
+#include <chrono>
+#include <condition_variable>
 #include <core/bounded_wait.hpp>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <rpc/raw_peer.hpp>
 
 #include <poll.h>
@@ -76,6 +79,10 @@ class victim {
  public:
   using main_function = std::function<asio::awaitable<void>(victim&, worker&)>;
 
+  victim() = default;
+  /// With so small an outbox, and worker 1 reads nothing before `read_at_last`.
+  explicit victim(std::size_t outbox_frames) : outbox_frames_(outbox_frames), reads_(false) {}
+
   void run(const main_function& main_) {
     std::vector<std::thread> strangers;
     for (const std::uint32_t r : {1u, 2u}) {
@@ -83,6 +90,10 @@ class victim {
         const std::string& endpoint = life_->members().members[0].addresses[0].endpoint;
         weft::testing::raw_peer stranger(endpoint);
         CHECK(stranger.greet(life_->members(), r, 0));
+        if (r == 1) {
+          std::unique_lock lock(mutex_);
+          CHECK(changed_.wait_for(lock, std::chrono::seconds(40), [this] { return reads_; }));
+        }
         stranger.hear_out();
       });
     }
@@ -103,16 +114,27 @@ class victim {
     return service().frame(life_->at(0).to(from), m);
   }
   autograd_service& service() { return life_->at(0).use<autograd_service>(); }
+  void read_at_last() {
+    const std::lock_guard lock(mutex_);
+    reads_ = true;
+    changed_.notify_all();
+  }
 
  private:
-  std::unique_ptr<workers::life> life_ =
-      std::make_unique<workers::life>(1, over::tcp, with_pool(for_the_mute()), 2);
   /// The strangers give no sign of life.
-  static weft::options for_the_mute() {
+  [[nodiscard]] weft::options for_the_mute() const {
     weft::options o = with_io_threads(1);
     o.lost_after = {};
+    o.outbox_frames = outbox_frames_;
     return o;
   }
+
+  const std::size_t outbox_frames_ = weft::options().outbox_frames;
+  std::unique_ptr<workers::life> life_ =
+      std::make_unique<workers::life>(1, over::tcp, with_pool(for_the_mute()), 2);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reads_ = true;
 };
 
 /// A frame and everything that is one step away from it.
@@ -303,6 +325,36 @@ TEST_CASE("autograd hostile: one peer's contexts leave others theirs") {
     CHECK(call_in(1, make_context_id(1, 5)) == errc::resource_exhausted);
     CHECK(v.service().contexts() == most + 1);
     co_return;
+  });
+}
+
+void swallow(std::string) {}
+
+TEST_CASE("autograd hostile: refusals reach a slow peer, and not without end who reads none") {
+  constexpr std::size_t room = 8;
+  victim scene(room);
+  scene.run([](victim& v, worker& me) -> asio::awaitable<void> {
+    const auto ask = [&v](std::uint32_t number) {
+      return v.deliver(1, frame_of(encode({{make_context_id(1, 1), 1, number},
+                                           need_message{1, graph_retention::release, {1}}})));
+    };
+    bool full = false;
+    me.peer(1).post<&swallow>(std::string(40'000'000, 'x'));  // more than sockets hold
+    for (std::size_t n = 0; n < 2 * room && !full; ++n) {
+      try {
+        me.peer(1).post<&swallow>(std::string());
+      } catch (const weft::rpc_error& e) {
+        full = e.error() == errc::too_many_calls;
+      }
+    }
+    CHECK(full);
+    const std::uint64_t before = v.service().frames();
+    for (std::uint32_t n = 1; n <= 10 * room; ++n) CHECK(ask(n));
+    CHECK(v.service().frames() == before + room);
+    v.read_at_last();
+    CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+    CHECK(ask(1000));
+    CHECK(v.service().frames() == before + room + 1);
   });
 }
 

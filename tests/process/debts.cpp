@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <fstream>
 #include <process/child.hpp>
+#include <process/resident.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -50,18 +51,8 @@ std::int64_t bytes_of(pid_t pid, const std::string& what) {
 }
 
 #if defined(WEFT_THREAD_SANITIZER)
-/// What it holds now, without what ThreadSanitizer writes down of it, below all of the program's.
-std::int64_t most_of(pid_t pid) {
-  constexpr std::uint64_t first_of_program = 0x5500'0000'0000;
-  std::ifstream in("/proc/" + std::to_string(pid) + "/smaps");
-  std::uint64_t at = 0;
-  std::int64_t kib = 0;
-  for (std::string line; std::getline(in, line);) {  // bounded: by the file
-    if (line.find('-') < line.find(' ')) at = std::stoull(line, nullptr, 16);
-    if (line.starts_with("Rss:") && at >= first_of_program) kib += std::stoll(line.substr(4));
-  }
-  return 1024 * kib;
-}
+/// What it holds now: the peak is known only with what ThreadSanitizer writes down.
+std::int64_t most_of(pid_t pid) { return 1024 * weft::testing::resident_kib(pid); }
 #else
 std::int64_t most_of(pid_t pid) { return bytes_of(pid, "VmHWM:"); }
 #endif

@@ -126,6 +126,23 @@ TEST_CASE("runs: limits of 0, which nothing could pass, are refused at once") {
   }
 }
 
+TEST_CASE("runs: a window holds also between workers that are threads") {
+  for (const std::string kind : {"inproc:2", "tcp:2"}) {
+    child run({program, kind + ":little_window"});
+    CHECK(run.wait() == 0);
+    INFO(run.output());
+    CHECK(run.said("too many calls"));
+    CHECK_FALSE(run.said("started 100\n"));
+    for (const std::string prefix : {"started ", "done "}) {
+      const auto at = run.output().find(prefix);
+      REQUIRE(at != std::string::npos);
+      const int count = std::stoi(run.output().substr(at + prefix.size()));
+      CHECK(count >= 4);  // empty requests count 1 KiB each
+      CHECK(count < 50);
+    }
+  }
+}
+
 TEST_CASE("runs: descriptors that lack are named also for workers that are threads") {
   child few({"bash", "-c", "ulimit -n 64; exec " + program + " inproc:20"});
   CHECK(few.wait() == 1);

@@ -13,7 +13,6 @@
 #include <rpc/bare_worker.hpp>
 #include <thread>
 
-#include <pthread.h>
 #include <sched.h>
 
 namespace {
@@ -220,12 +219,8 @@ TEST_CASE("late flush: behind short turns, the first ring writes what waits for 
   CHECK(s.alarm.set);
 }
 
-int policy_of_this_thread() {
-  int policy = -1;
-  sched_param settings{};
-  CHECK(pthread_getschedparam(pthread_self(), &policy, &settings) == 0);
-  return policy;
-}
+/// As the system knows it: the C library remembers only what was set through it.
+int policy_of_this_thread() { return sched_getscheduler(0); }
 
 TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' thread never does") {
   using weft::detail::timer_alarm;
@@ -242,10 +237,19 @@ TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' th
     CHECK(policy_of_this_thread() == (before == SCHED_OTHER ? SCHED_BATCH : before));
     guard.give_way(false);
     CHECK(policy_of_this_thread() == before);
-    sched_param settings{};
-    REQUIRE(pthread_setschedparam(pthread_self(), SCHED_IDLE, &settings) == 0);
-    guard.give_way(true);  // the program's choice stays
-    CHECK(policy_of_this_thread() == SCHED_IDLE);
+    // The program's choice stays, whenever it is made.
+    const sched_param settings{};
+    for (const int chosen : {SCHED_BATCH, SCHED_IDLE}) {
+      REQUIRE(sched_setscheduler(0, chosen, &settings) == 0);
+      for (const bool busy : {true, true, false}) {
+        guard.give_way(busy);
+        CHECK(policy_of_this_thread() == chosen);
+      }
+    }
+    REQUIRE(sched_setscheduler(0, SCHED_OTHER, &settings) == 0);
+    guard.give_way(true);
+    CHECK(policy_of_this_thread() == SCHED_BATCH);
+    REQUIRE(sched_setscheduler(0, SCHED_IDLE, &settings) == 0);
     guard.give_way(false);
     CHECK(policy_of_this_thread() == SCHED_IDLE);
   }).join();

@@ -74,10 +74,12 @@ asio::awaitable<void> resume(worker& me, resumed_by what) {
   case resumed_by::post:
     co_await asio::post(asio::use_awaitable);
     break;
-  case resumed_by::traffic:  // until the late flush looks seldom
+  case resumed_by::traffic:  // of starts, until the late flush looks seldom
     for (const auto until = std::chrono::steady_clock::now() + 10ms;
          std::chrono::steady_clock::now() < until;) {
-      co_await me.peer(1).call<&nothing>();
+      std::vector<weft::future<int>> some;
+      for (int i = 0; i < 4; ++i) some.push_back(me.peer(1).start<&nothing>());
+      for (auto& f : some) co_await std::move(f);
     }
   }
 }

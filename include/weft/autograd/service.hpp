@@ -242,6 +242,7 @@ class live_autograd_service final : public autograd_service {
   [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
                             const std::vector<at::Tensor>& tensors);
   void refuse(const refusal& what);
+  [[nodiscard]] bool takes_refusals(std::uint32_t to);
   [[nodiscard]] expected<void> release_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> joined_arrived(link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(link& from, const autograd::control& what,
@@ -284,6 +285,7 @@ class live_autograd_service final : public autograd_service {
   autograd::context_serial last_context_ = 0;
   std::map<autograd::context_id, ref<context_state>> contexts_;
   std::map<std::uint32_t, std::size_t> brought_;  // how many of them, by peer
+  std::map<std::uint32_t, std::size_t> refused_;  // as many may wait to be written, by peer
   autograd::released_contexts released_;          // those of other creators
   error run_ended_;                               // set in contexts that are made after it
   std::atomic<std::uint64_t> frames_{0};

@@ -2,6 +2,7 @@
 // `debts <tcp|unix> <plain|coroutine> <one|both>`: two workers, of which rank 1, or both, ask the
 // other for 100 replies of 40 MB at once. Rank 1 stops itself when it has the first; whoever sends
 // SIGCONT lets it go on.
+#include "../resident.hpp"
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
@@ -11,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -62,19 +62,13 @@ asio::awaitable<void> ask(worker& me, int n) {
   }
 }
 
-std::string resident() {
-  std::ifstream in("/proc/self/status");
-  for (std::string word; in >> word;) {  // bounded: by the file
-    if (word == "VmRSS:") return (in >> word, word);
-  }
-  throw std::runtime_error("no VmRSS");
-}
 /// The other one is there, and has made one small reply.
 int greet() { return 1; }
 
 asio::awaitable<void> main_(worker& me) {
   static_cast<void>(co_await me.peer(1 - me.rank()).call<&greet>());
-  say("rank " + std::to_string(me.rank()) + " holds " + resident() + " kB, pid " +
+  say("rank " + std::to_string(me.rank()) + " holds " +
+      std::to_string(weft::testing::resident_kib(::getpid())) + " kB, pid " +
       std::to_string(::getpid()));
   if (!both && me.rank() == 0) co_return;
   std::vector<weft::future<void>> all;

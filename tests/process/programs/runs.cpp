@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that calls `run` more than once: `runs [beside] <transport>:<workers>[:no_<limit>]...`,
-// one call after the other, or beside each other on threads. Its status is the worst of them.
+// A program that calls `run` more than once:
+// `runs [beside] <transport>:<workers>[:no_<limit>|:little_window]...`, one call after the other, or
+// beside each other on threads. Its status is the worst of them.
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -15,18 +17,41 @@ namespace runs {
 
 void say(const std::string& text) { std::cout << text + "\n" << std::flush; }
 
+int slow() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return 1;
+}
+
+/// Starts what goes into the window, at most 100 calls, and awaits them.
+asio::awaitable<void> fill(weft::worker& me) {
+  std::vector<weft::future<int>> all;
+  try {
+    // bounded: by their number
+    while (all.size() < 100) all.push_back(me.peer(1).start<&slow>());
+  } catch (const weft::rpc_error& e) {
+    say(e.what());
+  }
+  say("started " + std::to_string(all.size()));
+  int done = 0;
+  for (auto& one : all) done += co_await std::move(one);
+  say("done " + std::to_string(done));
+}
+
 /// The n-th call, as `what` says.
 int call(std::size_t n, const std::string& what) {
   const std::string name = "call " + std::to_string(n);
-  const auto main_ = [name](weft::worker& me) -> asio::awaitable<void> {
+  const bool little = what.ends_with(":little_window");
+  const auto main_ = [name, little](weft::worker& me) -> asio::awaitable<void> {
     say(name + ": rank " + std::to_string(me.rank()) + " of " + std::to_string(me.world_size()));
-    co_return;
+    if (little && me.rank() == 0) co_await fill(me);
   };
   weft::options o;
   o.workers = static_cast<std::uint32_t>(std::stoul(what.substr(what.find(':') + 1)));
   if (what.ends_with(":no_window")) o.window_bytes = 0;
   if (what.ends_with(":no_frames")) o.outbox_frames = 0;
   if (what.ends_with(":no_bytes")) o.outbox_bytes = 0;
+  if (little) o.window_bytes = 4096;
+  o.pool_threads = 1;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
                                                  : weft::run<weft::tcp>(main_, o);
   say(name + " returned " + std::to_string(status));

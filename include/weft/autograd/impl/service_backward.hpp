@@ -53,6 +53,19 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
   return {};
 }
 
+/// Who asks without end and does not read the answers is no participant of any pass; a full outbox
+/// alone may be that of a slow one. Counts as if it is then refused.
+template <class T>
+bool live_autograd_service<T>::takes_refusals(std::uint32_t to) {
+  const std::size_t waiting = me_.to(to).waiting();
+  const std::lock_guard lock(mutex_);
+  std::size_t& refused = refused_[to];
+  refused = std::min(refused, waiting);
+  if (refused >= me_.settings().outbox_frames) return false;
+  ++refused;
+  return true;
+}
+
 template <class T>
 void live_autograd_service<T>::refuse(const refusal& what) {
   const autograd::abort_message no{me_.rank(), autograd::abort_reason::refused, what.text};
@@ -61,8 +74,7 @@ void live_autograd_service<T>::refuse(const refusal& what) {
   if (what.initiator_too) all.insert(what.pass.initiator);
   for (const std::uint32_t to : all) {
     if (to == me_.rank()) continue;
-    // Who asks without end and does not read the answers is no participant of any pass.
-    if (me_.to(to).waiting() >= me_.settings().outbox_frames) continue;
+    if (!takes_refusals(to)) continue;
     if (!queue(to, bytes, {})) me_.to(to).flush();  // if another throws, it is told twice
   }
 }

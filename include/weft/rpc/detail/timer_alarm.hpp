@@ -15,7 +15,6 @@
 #include <system_error>
 #include <utility>
 
-#include <pthread.h>
 #include <sched.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -37,14 +36,15 @@ class timer_alarm final : public flush_alarm {
     when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
     ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
   }
-  /// By the scheduler's policy for batches, unless the program has chosen another one.
+  /// By the scheduler's policy for batches, unless the program has chosen one. The C library's
+  /// functions for threads would not see what others chose.
   void give_way(bool on) noexcept override {
-    if (!may_give_way_ || std::exchange(gives_way_, on) == on) return;
-    int now = 0;
-    sched_param settings{};
-    if (::pthread_getschedparam(::pthread_self(), &now, &settings) != 0) return;
-    if (now != (on ? SCHED_OTHER : SCHED_BATCH)) return;
-    ::pthread_setschedparam(::pthread_self(), on ? SCHED_BATCH : SCHED_OTHER, &settings);
+    if (!may_give_way_ || gives_way_ == on) return;
+    const sched_param settings{};
+    const bool ours = ::sched_getscheduler(0) == (on ? SCHED_OTHER : SCHED_BATCH);
+    const bool done =
+        ours && ::sched_setscheduler(0, on ? SCHED_BATCH : SCHED_OTHER, &settings) == 0;
+    gives_way_ = on && done;
   }
 
  private:

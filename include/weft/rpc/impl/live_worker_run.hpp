@@ -419,11 +419,13 @@ bool live_worker<T>::all_sent() const {
 }
 
 /// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
-/// that waits through others hears why they failed before it is cancelled.
+/// that waits through others hears why they failed before it is cancelled. A few turns are made
+/// though the time is over.
 template <class T>
 asio::awaitable<void> live_worker<T>::hand_words_on(time_point deadline) {
   constexpr int most = 64;
-  for (int i = 0; i < most && env_.time.now() < deadline; ++i) {
+  constexpr int always = 8;
+  for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
     const ref<event> turn = make_ref<event>();
     asio::post(env_.context, [turn] { turn->set(); });
     co_await event::wait(turn);
