@@ -182,7 +182,7 @@ TEST_CASE("rref: a reference that goes to its own worker is the same reference")
 }
 
 TEST_CASE("rref: an object that holds a reference to itself lives until it lets go of it") {
-  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+  workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
     for (const int rank : {1, 0}) {
       record::of_all().reset();
       auto r = me.peer(rank).make<ring>(1);
