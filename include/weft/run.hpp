@@ -93,11 +93,26 @@ template <class = void>
                      : o.outbox_frames == 0 ? "outbox_frames"
                      : o.outbox_bytes == 0  ? "outbox_bytes"
                                             : nullptr;
-  if (!zero) return {};
-  return error(errc::invalid_argument,
-               std::string("options.") + zero +
-                   " is 0, so that nothing could be sent: give a larger number, or the largest "
-                   "if there is to be no limit");
+  const auto refuse = [](const std::string& why) {
+    return error(errc::invalid_argument, "options." + why);
+  };
+  if (zero) {
+    return refuse(std::string(zero) +
+                  " is 0, so that nothing could be sent: give a larger number, or the largest if "
+                  "there is to be no limit");
+  }
+  constexpr std::size_t own_messages = 4096;
+  if (o.bounds.payload < own_messages) {
+    return refuse("bounds.payload is " + std::to_string(o.bounds.payload) +
+                  ", and weft's own messages need " + std::to_string(own_messages) + " bytes");
+  }
+  const char* never = o.call_deadline <= duration{}         ? "call_deadline"
+                      : o.rendezvous_deadline <= duration{} ? "rendezvous_deadline"
+                      : o.handshake_deadline <= duration{}  ? "handshake_deadline"
+                                                            : nullptr;
+  if (!never) return {};
+  return refuse(std::string(never) +
+                " leaves no time: give a longer one, also where nothing is to be cut off");
 }
 
 /// What a call of `run` does about other processes; one with threads for workers is none of these.

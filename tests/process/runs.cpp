@@ -112,15 +112,19 @@ TEST_CASE("runs: more workers than a host may have are refused at once, however 
   }
 }
 
-TEST_CASE("runs: limits of 0, which nothing could pass, are refused at once") {
+TEST_CASE("runs: limits and deadlines that nothing could meet are refused at once") {
   for (const std::string kind : {"tcp:2", "inproc:2", "tcp:1"}) {
-    for (const auto& [how, name] : {std::pair{":no_window", "options.window_bytes"},
-                                    {":no_frames", "options.outbox_frames"},
-                                    {":no_bytes", "options.outbox_bytes"}}) {
+    for (const auto& [how, why] : {std::pair{":no_window", "window_bytes is 0"},
+                                   {":no_frames", "outbox_frames is 0"},
+                                   {":no_bytes", "outbox_bytes is 0"},
+                                   {":no_payload", "bounds.payload is 0"},
+                                   {":no_call", "call_deadline leaves no time"},
+                                   {":no_rendezvous", "rendezvous_deadline leaves no time"},
+                                   {":no_handshake", "handshake_deadline leaves no time"}}) {
       child run({program, kind + how});
       CHECK(run.wait() == 1);
       INFO(run.output());
-      CHECK(run.said("weft: run: invalid argument: " + std::string(name) + " is 0"));
+      CHECK(run.said("weft: run: invalid argument: options." + std::string(why)));
       CHECK_FALSE(run.said("rank"));
     }
   }

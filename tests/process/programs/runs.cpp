@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A program that calls `run` more than once:
-// `runs [beside] <transport>:<workers>[:no_<limit>|:little_window]...`, one call after the other, or
-// beside each other on threads. Its status is the worst of them.
+// `runs [beside] <transport>:<workers>[:no_<option>|:little_window]...`, one call after the other,
+// or beside each other on threads. Its status is the worst of them.
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
@@ -50,6 +50,10 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":no_window")) o.window_bytes = 0;
   if (what.ends_with(":no_frames")) o.outbox_frames = 0;
   if (what.ends_with(":no_bytes")) o.outbox_bytes = 0;
+  if (what.ends_with(":no_payload")) o.bounds.payload = 0;
+  if (what.ends_with(":no_call")) o.call_deadline = {};
+  if (what.ends_with(":no_rendezvous")) o.rendezvous_deadline = {};
+  if (what.ends_with(":no_handshake")) o.handshake_deadline = std::chrono::seconds(-1);
   if (little) o.window_bytes = 4096;
   o.pool_threads = 1;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
