@@ -30,8 +30,7 @@ inline std::int64_t resident_kib(pid_t pid) {
     if (word == "VmRSS:") in >> kib;
   }
 #endif
-  if (kib == 0)
-    throw std::runtime_error("what process " + std::to_string(pid) + " holds is unknown");
+  if (kib == 0) throw std::runtime_error("no resident memory of process " + std::to_string(pid));
   return kib;
 }
 

@@ -26,8 +26,7 @@ int slow() {
 asio::awaitable<void> fill(weft::worker& me) {
   std::vector<weft::future<int>> all;
   try {
-    // bounded: by their number
-    while (all.size() < 100) all.push_back(me.peer(1).start<&slow>());
+    for (int n = 0; n < 100; ++n) all.push_back(me.peer(1).start<&slow>());
   } catch (const weft::rpc_error& e) {
     say(e.what());
   }
