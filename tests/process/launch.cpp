@@ -92,7 +92,7 @@ TEST_CASE("launch: two workers of one name are refused by name") {
   child run({party, "twins"});
   CHECK(run.wait() == 1);
   INFO(run.output());
-  CHECK(run.said("ranks 0 and 1 are both named 'twin'"));
+  CHECK(run.said("ranks 0 and 1 are both named 'twin' (options.name may be a function of"));
 }
 
 TEST_CASE("launch: Ctrl-C and SIGTERM stop all processes, with a sentence and a status for each") {

@@ -36,12 +36,12 @@ enum class errc : int {
   rendezvous_failed,      ///< the store failed, or workers are missing at the deadline
   shutting_down,          ///< this worker is stopping
   resource_exhausted,     ///< a memory limit was reached
-  too_many_calls,         ///< the outbox is full
+  too_many_calls,         ///< the outbox or the peer's window is full
   not_encodable,          ///< a value that cannot travel (quantised tensors, ...)
   no_common_transport,    ///< none of the transports reaches the peer
   closed,                 ///< the connection was closed
   invalid_argument,       ///< the caller's argument is wrong
-  rref_owner_died,        ///< the process that held the object is gone
+  rref_owner_died,        ///< the process that owned the object is gone
   rref_lost,              ///< the object was freed while the reference travelled
   rref_not_owner,         ///< only the owner may do this
   autograd_context_gone,  ///< the context was released, or never existed

@@ -27,7 +27,8 @@ namespace weft::detail {
   const std::size_t waiting = to.waiting();
   if (waiting >= o.outbox_frames) {
     return std::to_string(o.outbox_frames) +
-           " frames wait in the outbox, as many as may (options.outbox_frames)";
+           (o.outbox_frames == 1 ? " frame waits" : " frames wait") +
+           " in the outbox, as many as may (options.outbox_frames)";
   }
   std::string full = "the window that the peer grants (" +
                      bytes_in_words(to.self().members().members[to.rank()].window) +

@@ -56,7 +56,8 @@ inline void check_names(const std::vector<member>& all) {
       if (all[a].name != all[b].name) continue;
       throw rpc_error(errc::duplicate_name, "ranks " + std::to_string(a) + " and " +
                                                 std::to_string(b) + " are both named '" +
-                                                all[a].name + "'");
+                                                all[a].name +
+                                                "' (options.name may be a function of the rank)");
     }
   }
 }

@@ -93,7 +93,7 @@ class rref_core final : public reference_keeper {
     case cause::none:
       return {};
     case cause::owner_died:
-      return as(errc::rref_owner_died, "the worker that held the object is gone");
+      return as(errc::rref_owner_died, "the worker that owned the object is gone");
     case cause::creation_failed:
       return as(errc::rref_lost, "the request that was to make it was never sent");
     case cause::creator_died:

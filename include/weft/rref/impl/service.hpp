@@ -108,7 +108,7 @@ std::shared_ptr<void> live_rref_service<T>::local(const reference& r, const void
   const std::lock_guard lock(core_->mutex);
   if (r.id().owner != core_->books.self()) {
     throw rpc_error(errc::rref_not_owner, "reference " + to_string(r.id()) +
-                                              " is held by worker '" +
+                                              " belongs to worker '" +
                                               core_->me->members().members[r.id().owner].name +
                                               "'; local() is for the owner, use to_here()");
   }
