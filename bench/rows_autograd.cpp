@@ -34,7 +34,8 @@ namespace {
 
 using optimizer = weft::optim::distributed<torch::optim::SGD>;
 
-asio::awaitable<void> step(weft::worker& me, figures& out) {
+/// Steps; what is timed is all of each, or its backward pass.
+asio::awaitable<void> train(weft::worker& me, figures& out, bool backward_alone) {
   at::manual_seed(1);
   served::linear here;
   const auto there = me.peer(callee_rank).make<served::linear>();
@@ -52,31 +53,43 @@ asio::awaitable<void> step(weft::worker& me, figures& out) {
     co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
       const auto hidden = co_await there.call<&served::linear::forward>(here.forward(x));
       const auto loss = at::mse_loss(hidden, y);
+      if (backward_alone) times.begin();
       co_await ctx.backward(loss);
+      if (backward_alone) times.end();
       co_await descent.step(ctx);
       last = loss.item<double>();
     });
-    times.end();
+    if (!backward_alone) times.end();
   }
   if (!std::isfinite(last)) throw std::runtime_error("the model diverged");
   out = times.latency();
 }
+
+asio::awaitable<void> step(weft::worker& me, figures& out) { return train(me, out, false); }
+asio::awaitable<void> backward(weft::worker& me, figures& out) { return train(me, out, true); }
 
 }  // namespace
 
 void add_autograd_rows(std::vector<row>& rows) {
   const auto alone =
       make_run({.name = "local step", .where = placement::two_cores, .measure = local::step});
-  const auto add = [&](const std::string& name, link_kind over, unsigned io_threads) {
+  const auto alone_back = make_run(
+      {.name = "local backward", .where = placement::two_cores, .measure = local::backward});
+  const auto add = [&](const std::string& name, link_kind over, unsigned io_threads,
+                       decltype(step)* what = step) {
     // A process has a core of its own; the two workers of one process have both.
     const auto where = over == link_kind::inproc ? placement::two_cores : placement::core_each;
-    const auto weft = weft_run(name, over, where, io_threads, step);
-    rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", alone, "p50", 1e-3}}});
+    const auto weft = weft_run(name, over, where, io_threads, what);
+    const auto& local = what == step ? alone : alone_back;
+    rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", local, "p50", 1e-3}}});
   };
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
     add("autograd.step." + name_of(over), over, 0);
   }
   add("autograd.step.tcp.io1", link_kind::tcp, 1);
+  for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
+    add("autograd.backward." + name_of(over), over, 0, backward);
+  }
 }
 
 }  // namespace bench

@@ -17,14 +17,21 @@ namespace served {
 
 asio::awaitable<std::string> keep(std::string text) { co_return text; }
 
+/// Made on the compute pool.
 class holder {
  public:
-  using light_constructor = holder;
   explicit holder(std::string text) : text_(std::move(text)) {}
   asio::awaitable<std::string> get() { co_return text_; }
 
  private:
   std::string text_;
+};
+/// Made in place.
+class light_holder : public holder {
+ public:
+  using light_constructor = light_holder;
+  using holder::holder;
+  asio::awaitable<std::string> get_lightly() { return get(); }
 };
 
 }  // namespace served
@@ -48,14 +55,15 @@ asio::awaitable<void> remote_to_here(weft::worker& me, figures& out) {
 }
 
 /// An object made, used once and dropped.
+template <class Holder, auto Get>
 asio::awaitable<void> make_call_drop(weft::worker& me, figures& out) {
   auto callee = me.peer(callee_rank);
   const std::string text(message_bytes, 'x');
   pace times(std::chrono::milliseconds(500));
   while (times.more()) {
     times.begin();
-    const auto made = callee.make<served::holder>(text);
-    const auto back = co_await made.call<&served::holder::get>();
+    const auto made = callee.make<Holder>(text);
+    const auto back = co_await made.template call<Get>();
     times.end();
     if (back.size() != text.size()) throw std::runtime_error("the value has another size");
   }
@@ -93,11 +101,18 @@ void add_rref_rows(std::vector<row>& rows) {
            "p50"});
     }
     rows.push_back(std::move(one));
-    const auto made = "rref.make_call_drop." + name_of(over);
-    rows.push_back({made + ".p50",
-                    "µs",
-                    {{"weft", weft_run(made, over, where, 0, make_call_drop), "p50"},
-                     {"call", weft_run("call beside " + made, over, where, 0, one_call), "p50"}}});
+    for (const bool light : {true, false}) {
+      const auto made =
+          (light ? "rref.make_call_drop." : "rref.make_call_drop.pool.") + name_of(over);
+      const auto work =
+          light ? make_call_drop<served::light_holder, &served::light_holder::get_lightly>
+                : make_call_drop<served::holder, &served::holder::get>;
+      rows.push_back(
+          {made + ".p50",
+           "µs",
+           {{"weft", weft_run(made, over, where, 0, work), "p50"},
+            {"call", weft_run("call beside " + made, over, where, 0, one_call), "p50"}}});
+    }
   }
 }
 

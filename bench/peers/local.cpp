@@ -23,9 +23,7 @@ struct linear {
   at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
 };
 
-}  // namespace
-
-figures step() {
+figures train(bool backward_alone) {
   at::set_num_threads(1);
   at::manual_seed(1);
   const std::array<linear, 2> layers;
@@ -40,13 +38,20 @@ figures step() {
     times.begin();
     descent.zero_grad();
     const auto loss = at::mse_loss(layers[1].forward(layers[0].forward(x)), y);
+    if (backward_alone) times.begin();
     loss.backward();
+    if (backward_alone) times.end();
     descent.step();
     last = loss.item<double>();
-    times.end();
+    if (!backward_alone) times.end();
   }
   if (!std::isfinite(last)) throw std::runtime_error("the model diverged");
   return times.latency();
 }
+
+}  // namespace
+
+figures step() { return train(false); }
+figures backward() { return train(true); }
 
 }  // namespace bench::local

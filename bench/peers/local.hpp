@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Peer "local": the model of the autograd.step rows in one process.
+// Peer "local": the model of the autograd rows in one process.
 #pragma once
 
 #include "../process.hpp"
@@ -16,5 +16,7 @@ inline constexpr double rate = 0.01;
 /// Forward, backward and step with libtorch's own autograd and optimizer, one thread: p50, p99 in
 /// microseconds.
 figures step();
+/// The same, but only backward is timed.
+figures backward();
 
 }  // namespace bench::local

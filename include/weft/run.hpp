@@ -89,30 +89,33 @@ template <class = void>
 
 /// Why no worker may have these options, or success.
 [[nodiscard]] inline error unfit_options(const options& o) {
-  const char* zero = o.window_bytes == 0    ? "window_bytes"
-                     : o.outbox_frames == 0 ? "outbox_frames"
-                     : o.outbox_bytes == 0  ? "outbox_bytes"
-                                            : nullptr;
   const auto refuse = [](const std::string& why) {
     return error(errc::invalid_argument, "options." + why);
   };
-  if (zero) {
-    return refuse(std::string(zero) +
+  for (const auto& [name, value] : {std::pair{"window_bytes", o.window_bytes},
+                                    {"outbox_frames", std::uint64_t{o.outbox_frames}},
+                                    {"outbox_bytes", o.outbox_bytes}}) {
+    if (value > 0) continue;
+    return refuse(std::string(name) +
                   " is 0, so that nothing could be sent: give a larger number, or the largest if "
                   "there is to be no limit");
   }
-  constexpr std::size_t own_messages = 4096;
+  // An error with its causes takes up to 150 KB, what a worker counts for 1024 peers 21 KB.
+  constexpr std::size_t own_messages = 256 * 1024;
   if (o.bounds.payload < own_messages) {
     return refuse("bounds.payload is " + std::to_string(o.bounds.payload) +
                   ", and weft's own messages need " + std::to_string(own_messages) + " bytes");
   }
-  const char* never = o.call_deadline <= duration{}         ? "call_deadline"
-                      : o.rendezvous_deadline <= duration{} ? "rendezvous_deadline"
-                      : o.handshake_deadline <= duration{}  ? "handshake_deadline"
-                                                            : nullptr;
-  if (!never) return {};
-  return refuse(std::string(never) +
-                " leaves no time: give a longer one, also where nothing is to be cut off");
+  for (const auto& [name, value] : {std::pair{"call_deadline", o.call_deadline},
+                                    {"rendezvous_deadline", o.rendezvous_deadline},
+                                    {"handshake_deadline", o.handshake_deadline},
+                                    {"stall_limit", o.stall_limit},
+                                    {"pool_idle", o.pool_idle}}) {
+    if (value > duration{}) continue;
+    return refuse(std::string(name) +
+                  " leaves no time: give a longer one, also where nothing is to be cut off");
+  }
+  return {};
 }
 
 /// What a call of `run` does about other processes; one with threads for workers is none of these.

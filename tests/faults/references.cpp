@@ -88,6 +88,8 @@ asio::awaitable<std::exception_ptr> end(begun& b) {
   co_return nullptr;
 }
 
+constexpr long all_of_them = 1L << 40;  // as long as it lacks
+
 asio::awaitable<bool> all_points(pure_cluster& all, worker& me, way how, int rank, long further) {
   bool well = true;
   const std::string text(large, 'x');
@@ -132,7 +134,7 @@ void with_each_way(over medium, unsigned io_threads) {
     CHECK(co_await me.peer(2).call<&add>(1, 2) == 3);
     for (const int rank : {1, 0}) {
       for (int i = 0; i < static_cast<int>(way::last); ++i) {
-        for (const long further : {0L, 40L}) {
+        for (const long further : {0L, 40L, all_of_them}) {
           CAPTURE(rank);
           CAPTURE(i);
           CAPTURE(further);

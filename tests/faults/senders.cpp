@@ -20,7 +20,8 @@ using namespace weft::testing;
 using weft::errc;
 using weft::worker;
 
-constexpr std::size_t large = 3000;  // more than a kept block
+constexpr std::size_t large = 3000;     // more than a kept block
+constexpr long all_of_them = 1L << 40;  // as long as it lacks
 int length(std::string s) { return static_cast<int>(s.size()); }
 asio::awaitable<int> length_later(std::string s) { co_return static_cast<int>(s.size()); }
 int add(int a, int b) { return a + b; }
@@ -91,7 +92,7 @@ TEST_CASE("shortage: wherever memory lacks while a call is sent, the caller is t
         CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
         for (const way how : {way::start, way::start_later, way::post, way::spawn}) {
           CAPTURE(static_cast<int>(how));
-          for (const long further : {0L, 40L}) {
+          for (const long further : {0L, 40L, all_of_them}) {
             CAPTURE(further);
             co_await all_points(me, how, further);
           }
@@ -139,7 +140,10 @@ TEST_CASE("shortage: wherever memory lacks while a result is sent, the caller he
     run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
       const auto p = me.peer(1);
-      co_await all_replies<&result, &disarm>(p, 0);
+      for (const int further : {0, 40}) {
+        CAPTURE(further);
+        co_await all_replies<&result, &disarm>(p, further);
+      }
     });
   }
 }

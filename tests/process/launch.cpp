@@ -92,7 +92,7 @@ TEST_CASE("launch: two workers of one name are refused by name") {
   child run({party, "twins"});
   CHECK(run.wait() == 1);
   INFO(run.output());
-  CHECK(run.said("ranks 0 and 1 are both named 'twin' (options.name may be a function of"));
+  CHECK(run.said("ranks 0 and 1 are both named 'twin' (options.name may be a function"));
 }
 
 TEST_CASE("launch: Ctrl-C and SIGTERM stop all processes, with a sentence and a status for each") {
@@ -236,8 +236,9 @@ TEST_CASE("launch: standard output that is closed meanwhile ends the run with a 
   // Its reader has left before anybody speaks; what the launcher returns is written to standard
   // error.
   child piped({"bash", "-c",
-               "left=$(mktemp -u); { until [ -e $left ]; do sleep 0.01; done; rm $left; " + party +
-                   " wait; echo status $? >&2; } | { exec <&-; touch $left; }"});
+               "left=$(mktemp -u); { for n in $(seq 6000); do [ -e $left ] && break; sleep 0.01; "
+               "done; rm $left; " +
+                   party + " wait; echo status $? >&2; } | { exec <&-; touch $left; }"});
   CHECK(piped.wait() == 0);
   INFO(piped.output());
   CHECK(piped.said("weft: standard output was closed; the run ends"));

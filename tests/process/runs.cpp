@@ -118,6 +118,9 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
                                    {":no_frames", "outbox_frames is 0"},
                                    {":no_bytes", "outbox_bytes is 0"},
                                    {":no_payload", "bounds.payload is 0"},
+                                   {":small_payload", "bounds.payload is 262143"},
+                                   {":no_stall_limit", "stall_limit leaves no time"},
+                                   {":no_pool_idle", "pool_idle leaves no time"},
                                    {":no_call", "call_deadline leaves no time"},
                                    {":no_rendezvous", "rendezvous_deadline leaves no time"},
                                    {":no_handshake", "handshake_deadline leaves no time"}}) {
@@ -127,6 +130,16 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
       CHECK(run.said("weft: run: invalid argument: options." + std::string(why)));
       CHECK_FALSE(run.said("rank"));
     }
+  }
+}
+
+TEST_CASE("runs: the smallest payload holds what weft says itself") {
+  for (const std::string kind : {"inproc:2", "tcp:2"}) {
+    child run({program, kind + ":least_payload"});
+    CHECK(run.wait() == 1);
+    INFO(run.output());
+    CHECK(run.said("a call: remote exception"));
+    CHECK(run.said("zzzz"));
   }
 }
 

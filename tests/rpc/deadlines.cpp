@@ -406,6 +406,17 @@ asio::awaitable<double> seconds_left() {
   co_return std::chrono::duration<double>(*deadline - std::chrono::steady_clock::now()).count();
 }
 
+std::pair<int, double> noted_by_post;  // on the callee's thread
+asio::awaitable<void> note_seconds_left() {
+  const double left = co_await seconds_left();
+  noted_by_post = {noted_by_post.first + 1, left};
+}
+asio::awaitable<void> forget_noted() {
+  noted_by_post = {};
+  co_return;
+}
+asio::awaitable<std::pair<int, double>> last_noted() { co_return noted_by_post; }
+
 TEST_CASE("deadline: long ones arrive as long as they are, and posts have those they are given") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
@@ -419,6 +430,22 @@ TEST_CASE("deadline: long ones arrive as long as they are, and posts have those 
     CHECK(co_await p.call<&seconds_left>(within(1000 * 24h)) == -1);  // none that the wire can say
     CHECK(co_await p.call<&seconds_left>(within(std::chrono::nanoseconds::max())) == -1);
     CHECK(co_await p.call<&seconds_left>(within(std::chrono::hours::max())) == -1);
+    int posts = 0;
+    co_await p.call<&forget_noted>();
+    const auto noted = [&]() -> asio::awaitable<double> {
+      std::pair<int, double> now;
+      ++posts;
+      for (bounded_wait until("the post ran"); until.not_yet(now.first == posts);) {
+        now = co_await p.call<&last_noted>();
+      }
+      co_return now.second;
+    };
+    p.post<&note_seconds_left>();
+    CHECK(co_await noted() == -1);
+    p.post<&note_seconds_left>(within(3600s));
+    const double left = co_await noted();
+    CHECK(left <= 3600);
+    CHECK(left > 3570);
   });
 }
 

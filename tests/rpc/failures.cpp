@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <transport/no_descriptors.hpp>
 #include <vector>
 
 namespace failing_calls {
@@ -404,6 +405,35 @@ TEST_CASE("call: a refused connection is tried again until the deadline, and is 
     CHECK(ends[1] == errc::worker_failed);
   }
 }
+
+#ifndef WEFT_TEST_SANITIZED
+TEST_CASE("call: what lacks descriptors is tried again until the deadline, and is no death") {
+  for (const over how : {over::tcp, over::unix_socket}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_well(3, how, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
+        if (me.rank() != 1) co_return;
+        CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
+        const auto p = me.peer(2);
+        weft::future<int> later;
+        {
+          const no_descriptors shortage;
+          const auto late = co_await failure_of(p.call<&add>(1, 2, within(100ms), as_expected));
+          CHECK(late == errc::timed_out);
+          CHECK(late.ran() == execution::not_sent);
+          CHECK(late.message().find("Too many open files") != std::string::npos);
+          CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);  // other links do not care
+          later = p.start<&add>(20, 22);
+          static_cast<void>(
+              co_await failure_of(p.call<&add>(1, 2, within(50ms), as_expected)));  // meanwhile
+        }
+        CHECK(co_await std::move(later) == 42);
+      });
+    }
+  }
+}
+#endif
 
 TEST_CASE("call: a peer that begins to listen later is reached") {
   raw_listener there;

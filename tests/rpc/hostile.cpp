@@ -53,6 +53,20 @@ asio::awaitable<void> serve(worker&) {
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 
+std::atomic<int> ended_by_itself{0};
+/// Waits until it is cancelled.
+asio::awaitable<std::uint64_t> wait_for_ever(std::uint64_t x) {
+  const auto never = weft::make_ref<weft::event>();
+  try {
+    co_await weft::event::async_wait(never, asio::use_awaitable);
+  } catch (const std::system_error&) {
+    ++ended_by_itself;
+    throw;
+  }
+  co_return x;
+}
+[[maybe_unused]] void known_here() { weft::expose<&wait_for_ever>(); }
+
 /// Workers 0 and 1, and as many strangers as the test wants; worker 1 is the victim.
 class scene {
  public:
@@ -116,8 +130,10 @@ class scene {
   std::uint32_t next_ = 2;
 };
 
-frame request(std::uint64_t call, std::uint64_t x) {
-  using f = weft::function<&twice>;
+template <auto& F = twice>
+frame request(std::uint64_t call, std::uint64_t x,
+              std::chrono::microseconds deadline = std::chrono::seconds(30)) {
+  using f = weft::function<&F>;
   weft::message m;
   weft::codec<std::uint64_t>::encode(m.payload(), x);
   const std::byte trace[8] = {};
@@ -126,7 +142,7 @@ frame request(std::uint64_t call, std::uint64_t x) {
   h.call = call;
   h.function = f::id();
   h.signature = f::signature;
-  h.deadline = 30'000'000;
+  h.deadline = static_cast<std::uint32_t>(deadline.count());
   return std::move(m).finish(h);
 }
 frame reply(std::uint64_t call, std::uint64_t value) {
@@ -853,6 +869,29 @@ TEST_CASE("hostile: more requests than the window holds end the link, and nobody
   CHECK(why == errc::protocol_error);
   CHECK(why.message().find("more requests than the window holds") != std::string::npos);
   s.ping();
+}
+
+TEST_CASE("hostile: a coroutine function ends at its deadline, also if its caller never says so") {
+  for (const unsigned io_threads : {0u, 1u, 2u}) {
+    CAPTURE(io_threads);
+    scene s(1, with_io_threads(io_threads));
+    s.start();
+    ended_by_itself = 0;
+    raw_peer caller = s.connect_as_member();
+    caller.send(request<wait_for_ever>(1, 4, 20ms));
+    frame post = request<wait_for_ever>(2, 4, 20ms);
+    post.header.flags |= weft::flag_no_reply;
+    post.seal();
+    caller.send(post);
+    const auto answer = caller.read();
+    REQUIRE(answer);
+    CHECK(answer->header.call == 1);
+    CHECK(answer->header.kind == frame_kind::failure);
+    CHECK(failure_in(&*answer) == errc::timed_out);
+    for (bounded_wait until("both have ended"); until.not_yet(ended_by_itself == 2);) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 TEST_CASE("hostile: replies that do not decode, and failures that say success") {

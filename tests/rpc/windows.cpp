@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a peer can make a worker hold, over the wire.
+#include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/steady_timer.hpp>
@@ -168,6 +169,70 @@ TEST_CASE("window: both sides owe each other more replies than either may keep")
     for (std::size_t i = 0; i < 60; ++i) all.push_back(me.spawn(one(p, 300'000 + i)));
     for (auto& f : all) co_await std::move(f);
   });
+}
+
+weft::ref<weft::event> kept;  // of the worker that serves, on its thread
+asio::awaitable<void> close_keeper() {
+  kept = weft::make_ref<weft::event>();
+  co_return;
+}
+asio::awaitable<std::size_t> keep(std::string s) {
+  co_await weft::event::async_wait(kept, asio::use_awaitable);
+  co_return s.size();
+}
+asio::awaitable<void> open_keeper() {
+  kept->set();
+  co_return;
+}
+
+asio::awaitable<weft::error> why_not(weft::future<std::size_t> reply) {
+  try {
+    static_cast<void>(co_await std::move(reply));
+  } catch (const weft::rpc_error& e) {
+    co_return e.error();
+  }
+  co_return weft::error();
+}
+
+TEST_CASE("window: what coroutine functions that wait were given counts until they end") {
+  for (const bool of_link : {true, false}) {
+    for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
+      for (const unsigned io_threads : {0u, 1u, 2u}) {
+        CAPTURE(of_link);
+        CAPTURE(name_of(how));
+        CAPTURE(io_threads);
+        options o = with_io_threads(io_threads);
+        (of_link ? o.bounds.link_tensor_bytes : o.bounds.worker_tensor_bytes) = 1024 * kib;
+        cluster workers(2, how, o);
+        const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+          if (me.rank() != 0) co_return;
+          const auto p = me.peer(1);
+          for (int round = 0; round < 3; ++round) {
+            co_await p.call<&close_keeper>();
+            std::vector<weft::future<std::size_t>> all;
+            for (int n = 0; n < 8; ++n) all.push_back(p.start<&keep>(std::string(200 * kib, 'x')));
+            CHECK(co_await p.call<&twice>(21) == 42);  // plain ones go on
+            // All that have room wait, the others were refused as they came.
+            for (std::size_t n = 5; n < 8; ++n) {
+              const auto e = co_await why_not(std::move(all[n]));
+              CHECK(e == errc::resource_exhausted);
+              CHECK(e.ran() == execution::not_executed);
+              CHECK(e.message().find("bytes of arguments") != std::string::npos);
+            }
+            co_await p.call<&open_keeper>();
+            for (std::size_t n = 0; n < 5; ++n) {
+              CHECK(co_await std::move(all[n]) == 200 * kib);
+            }
+          }
+        });
+        for (const auto& end : ends) {
+          INFO(end.message());
+          CHECK_FALSE(end);
+        }
+      }
+    }
+  }
+  kept = nullptr;
 }
 
 std::atomic<int> taken{0};

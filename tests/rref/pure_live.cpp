@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // What references between real workers cost, keep and promise; no libtorch is needed for it.
 #include "pure.hpp"
+#include <weft/core/event.hpp>
 
+#include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
+#include <asio/thread_pool.hpp>
+#include <asio/use_future.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -398,6 +402,35 @@ TEST_CASE("rref: other threads drop references while their worker ends") {
         for (std::thread& t : dropping) t.join();
         CHECK(alive() == 0);
       }
+    }
+  }
+}
+
+TEST_CASE("rref: another thread makes and uses references, and awaits them on a pool") {
+  for (const over how : {over::inproc, over::tcp}) {
+    for (const unsigned io_threads : {0u, 1u, 2u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_pure(2, how, io_threads, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+        if (me.rank() != 0) co_return;
+        const auto done = weft::make_ref<weft::event>();
+        std::atomic<int> right{0};
+        std::thread other([&, p = me.peer(1)] {
+          asio::thread_pool pool(2);
+          for (int i = 0; i < 30; ++i) {
+            const rref<thing> made = p.make<thing>(i);
+            const rref<int> got = made.remote<&thing::get>();
+            auto called = asio::co_spawn(pool, made.call<&thing::get>(), asio::use_future);
+            auto copied = asio::co_spawn(pool, got.to_here(), asio::use_future);
+            if (called.get() == i && copied.get() == i) ++right;
+          }
+          pool.join();
+          done->set();
+        });
+        co_await weft::event::async_wait(done, asio::use_awaitable);
+        other.join();
+        CHECK(right == 30);
+      });
     }
   }
 }

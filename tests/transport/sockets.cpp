@@ -5,15 +5,11 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <conformance/rig.hpp>
 #include <core/bounded_wait.hpp>
 #include <optional>
+#include <transport/no_descriptors.hpp>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 using weft::conformance::get;
 using weft::conformance::make_frame;
@@ -61,41 +57,7 @@ TEST_CASE("unix_socket: reaches only the same user on the same host") {
   CHECK_FALSE(t.reaches(endpoint + std::string(200, 'x')));
 }
 
-// Without descriptors UBSan, which asks pipe() whether memory is readable, reports what is not.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(undefined_behavior_sanitizer)
-#define WEFT_TEST_SANITIZED
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define WEFT_TEST_SANITIZED
-#endif
 #ifndef WEFT_TEST_SANITIZED
-
-/// Uses up all descriptors of the process until destroyed.
-class no_descriptors {
- public:
-  no_descriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit low = before_;
-    low.rlim_cur = std::min<rlim_t>(before_.rlim_cur, 256);
-    ::setrlimit(RLIMIT_NOFILE, &low);
-    // bounded: by the limit above
-    for (int fd; (fd = ::open("/dev/null", O_RDONLY)) >= 0;) open_.push_back(fd);
-    REQUIRE_FALSE(open_.empty());
-  }
-  ~no_descriptors() {
-    for (const int fd : open_) ::close(fd);
-    ::setrlimit(RLIMIT_NOFILE, &before_);
-  }
-  void give_back_one() {
-    ::close(open_.back());
-    open_.pop_back();
-  }
-
- private:
-  rlimit before_{};
-  std::vector<int> open_;
-};
 
 template <class Future>
 void run_until_ready(asio::io_context& io, Future& waiting) {
@@ -115,7 +77,7 @@ TEST_CASE_TEMPLATE("sockets: accept outlives a lack of descriptors", T, weft::tc
   io.poll();
   std::optional<typename T::connection_type> mine;
   {
-    no_descriptors shortage;
+    weft::testing::no_descriptors shortage;
     shortage.give_back_one();  // for the client
     auto connecting = start(io, client.connect(io, endpoint));
     run_until_ready(io, connecting);

@@ -285,7 +285,7 @@ class live_autograd_service final : public autograd_service {
   autograd::context_serial last_context_ = 0;
   std::map<autograd::context_id, ref<context_state>> contexts_;
   std::map<std::uint32_t, std::size_t> brought_;  // how many of them, by peer
-  std::map<std::uint32_t, std::size_t> refused_;  // as many may wait to be written, by peer
+  std::map<std::uint32_t, std::size_t> refused_;  // at least as many as wait to be written
   autograd::released_contexts released_;          // those of other creators
   error run_ended_;                               // set in contexts that are made after it
   std::atomic<std::uint64_t> frames_{0};

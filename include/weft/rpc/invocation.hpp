@@ -8,6 +8,7 @@
 #include <weft/core/time.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
+#include <weft/rpc/memory_budget.hpp>
 #include <weft/rpc/service.hpp>
 #include <weft/rpc/table.hpp>
 #include <weft/wire/codec.hpp>
@@ -104,6 +105,7 @@ class invocation final : public scope, public timed {
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
   bool begun = false;                 ///< as soon as it arrived
+  held_memory held;                   ///< of a coroutine that has begun, until its end
   std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
   invocation* served_next = nullptr;  ///< ... these two under the link's lock
   invocation** served_link = nullptr;

@@ -14,6 +14,7 @@
 #include <weft/rpc/invocation.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/memory_budget.hpp>
+#include <weft/rpc/signs_of_life.hpp>
 #include <weft/rpc/waiting_calls.hpp>
 #include <weft/rpc/window.hpp>
 #include <weft/rpc/worker.hpp>
@@ -119,6 +120,7 @@ class live_link final : public link, public frame_sink {
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
+  [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
   [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
                                              error why) override;
@@ -211,6 +213,7 @@ class live_link final : public link, public frame_sink {
   receive_window granted_;
   served_calls<invocation> served_;
   std::deque<ref<invocation>> gated_;  // wait until replies are written
+  signs_of_life life_;
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
@@ -233,7 +236,7 @@ class live_link final : public link, public frame_sink {
   std::atomic<std::uint64_t> written_{0};
   std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word
 
-  const ref<memory_budget> budget_;  // of received tensors
+  const ref<memory_budget> budget_;  // of received tensors and arguments of coroutines
   // The thread that reads:
   bool on_worker_thread_ = true;
   std::vector<arrived_frame> arrived_;
@@ -242,12 +245,7 @@ class live_link final : public link, public frame_sink {
   bool partial_ = false;                  // a frame has begun
   std::uint64_t progress_ = 0;
   std::unique_ptr<timer> stall_;
-  std::uint64_t judged_received_ = 0;
-  duration silent_{0};
-  std::uint64_t judged_written_ = 0;
-  duration stuck_{0};
   // The front thread:
-  std::uint64_t beaten_ = 0;
   std::unique_ptr<timer> retry_;
 
   // The worker's thread:

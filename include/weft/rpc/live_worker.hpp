@@ -82,7 +82,7 @@ class live_worker final : public worker {
 
   [[nodiscard]] const function_table& functions() const noexcept { return functions_; }
   [[nodiscard]] weft::pool& buffers() noexcept { return buffers_; }
-  /// Of received tensors, against limits::worker_tensor_bytes.
+  /// What peers make this worker hold, against limits::worker_tensor_bytes.
   [[nodiscard]] const ref<memory_budget>& memory() const noexcept { return memory_; }
   /// For hashes of what peers choose.
   [[nodiscard]] std::uint64_t salt() const noexcept { return salt_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Counts tensor memory that peers make a worker hold.
+// Counts memory that peers make a worker hold: tensors, and arguments of coroutine functions.
 #pragma once
 
 #include <weft/core/ref.hpp>
@@ -34,6 +34,28 @@ class memory_budget : public ref_counted {
   std::atomic<std::uint64_t> used_{0};
   const std::uint64_t limit_;
   const ref<memory_budget> parent_;
+};
+
+/// What was taken of a budget, until it dies.
+class held_memory {
+ public:
+  held_memory() = default;
+  held_memory(const held_memory&) = delete;
+  held_memory& operator=(const held_memory&) = delete;
+  ~held_memory() {
+    if (from_) from_->give_back(bytes_);
+  }
+  /// Once. Takes all or nothing.
+  [[nodiscard]] bool take(const ref<memory_budget>& from, std::uint64_t bytes) noexcept {
+    if (!from->take(bytes)) return false;
+    from_ = from;
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  ref<memory_budget> from_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace weft

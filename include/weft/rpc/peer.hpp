@@ -48,16 +48,16 @@ class peer {
   /// As `call`, but it is on its way when `start` returns. If other calls to the peer are under way
   /// or were sent in this turn of the worker's loop, it leaves when the turn ends, or has lasted
   /// for 50 to 150 µs (behind many short turns up to 1.7 ms, and a time slice of its core if no
-  /// other is free). Any thread. Throws rpc_error too_many_calls while the peer's window or the
-  /// outbox is full; all other errors are the future's.
+  /// other is free). Any thread; on another than the worker's it inherits nothing. Throws rpc_error
+  /// too_many_calls while the peer's window or the outbox is full; all other errors are the
+  /// future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
-  /// One way: no reply. Leaves as `start` does. Any thread. It has a deadline only if it is given
-  /// one (`within`), and is served before the run ends. Errors there are counted
+  /// One way: no reply. Leaves as `start` does, and from any thread. It has a deadline only if it
+  /// is given one (`within`), and is served before the run ends. Errors there are counted
   /// (`worker_stats::posts_failed`), and the first of each function is said on standard error
-  /// there; an error here (too_many_calls, peer_died, not_encodable) is
-  /// thrown.
+  /// there; an error here (too_many_calls, peer_died, not_encodable) is thrown.
   template <auto F, class... Args>
   void post(Args&&... args) const;
 
@@ -77,7 +77,8 @@ class peer {
     static_assert(detail::refuse_function_as_argument<F>());
   }
 
-  /// Runs F there and leaves the result there. Usable at once; an error of F or of the way to it
+  /// Runs F there and leaves the result there. Any thread; on another than the worker's it inherits
+  /// nothing, as a call. Usable at once; an error of F or of the way to it
   /// is met by whoever uses the reference. One of F that nobody meets is counted there
   /// (`worker_stats::creations_failed`), and the first of each function is said on standard error.
   /// Defined in weft/rref/peer.hpp.
@@ -85,7 +86,8 @@ class peer {
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 
   /// Builds a T from arguments there, on the compute pool; in place if T says that its constructors
-  /// are light (`light_to_make`). Errors as with `remote`. Defined in weft/rref/peer.hpp.
+  /// are light (`light_constructor`). Any thread, inherits and errors as with `remote`. Defined in
+  /// weft/rref/peer.hpp.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
 

@@ -46,7 +46,7 @@ class rref {
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(held_); }
 
   /// A copy of the object, waiting until it is made; copied on its worker's thread, where its
-  /// coroutine functions run. T must be copyable and encodable.
+  /// coroutine functions run. T must be copyable and encodable. Awaited anywhere, as calls are.
   template <class... Options>
   [[nodiscard]] auto to_here(Options&&... options) const
       -> asio::awaitable<detail::call_return<T, Options...>>;
@@ -62,7 +62,7 @@ class rref {
   template <auto M, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>>;
-  /// As call, but the result stays there.
+  /// As call, but the result stays there. See peer::remote.
   template <auto M, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<M>::result>;
   /// As call, but it is on its way when `start` returns. See peer::start.

@@ -126,7 +126,8 @@ concept transport_judges = requires(const T& t, std::string_view endpoint) {
   { t.reaches(endpoint) } -> std::same_as<bool>;
 };
 
-/// Runs on `io`, to which the connection is pinned. Throws rpc_error: peer_died if nobody listens.
+/// Runs on `io`, to which the connection is pinned. Throws rpc_error: peer_died if nobody
+/// listens, resource_exhausted where descriptors or memory lack.
 template <class T>
 concept transport_connects = requires(T& t, asio::io_context& io, std::string endpoint) {
   { t.connect(io, endpoint) } -> awaitable_of<typename T::connection_type>;

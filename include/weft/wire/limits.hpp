@@ -14,10 +14,11 @@ struct limits {
   std::size_t table = 16u << 20;      ///< tensor lengths and sections of one frame
   std::uint16_t tensors = 16 * 1024;  ///< tensor buffers of one frame
   std::uint64_t frame_tensor_bytes = std::uint64_t{8} << 30;  ///< tensor memory of one frame
-  std::uint64_t link_tensor_bytes = std::uint64_t{16}
-                                    << 30;  ///< ... received, not yet freed, per link
-  std::uint64_t worker_tensor_bytes = std::uint64_t{64} << 30;  ///< ... per worker
-  int depth = 64;                                               ///< nesting of a value's type
+  /// Held for one peer: tensors that it sent, and what coroutine functions that have begun were
+  /// given; then for all peers.
+  std::uint64_t link_tensor_bytes = std::uint64_t{16} << 30;
+  std::uint64_t worker_tensor_bytes = std::uint64_t{64} << 30;
+  int depth = 64;  ///< nesting of a value's type
 };
 
 inline constexpr limits default_limits{};

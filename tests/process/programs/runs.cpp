@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A program that calls `run` more than once:
-// `runs [beside] <transport>:<workers>[:no_<option>|:little_window]...`, one call after the other,
+// `runs [beside] <transport>:<workers>[:no_<option>|:little_window|:least_payload]...`, one call after the other,
 // or beside each other on threads. Its status is the worst of them.
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
@@ -36,13 +36,35 @@ asio::awaitable<void> fill(weft::worker& me) {
   say("done " + std::to_string(done));
 }
 
+/// An error with as many and as long texts as travel.
+int fail_at_length(int causes) {
+  weft::error why;
+  for (int n = 0; n < causes; ++n) {
+    why = weft::error(weft::errc::invalid_argument, std::string(10'000, 'x')).with([&](auto& d) {
+      d.peer = d.function = std::string(10'000, 'y');
+      d.cause = why.shared_detail();
+      d.cause_code = why.code();
+    });
+  }
+  throw weft::rpc_error(why);
+}
+
+/// From a call, and then itself.
+asio::awaitable<void> throw_much(weft::worker& me) {
+  const auto r = co_await me.peer(0).call<&fail_at_length>(20, weft::as_expected);
+  say(std::string("a call: ") + (r ? "no error" : r.error().code().message()));
+  throw std::runtime_error(std::string(100'000, 'z'));
+}
+
 /// The n-th call, as `what` says.
 int call(std::size_t n, const std::string& what) {
   const std::string name = "call " + std::to_string(n);
   const bool little = what.ends_with(":little_window");
-  const auto main_ = [name, little](weft::worker& me) -> asio::awaitable<void> {
+  const bool least = what.ends_with(":least_payload");
+  const auto main_ = [name, little, least](weft::worker& me) -> asio::awaitable<void> {
     say(name + ": rank " + std::to_string(me.rank()) + " of " + std::to_string(me.world_size()));
     if (little && me.rank() == 0) co_await fill(me);
+    if (least && me.rank() == 1) co_await throw_much(me);
   };
   weft::options o;
   o.workers = static_cast<std::uint32_t>(std::stoul(what.substr(what.find(':') + 1)));
@@ -50,6 +72,10 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":no_frames")) o.outbox_frames = 0;
   if (what.ends_with(":no_bytes")) o.outbox_bytes = 0;
   if (what.ends_with(":no_payload")) o.bounds.payload = 0;
+  if (what.ends_with(":small_payload")) o.bounds.payload = 256 * 1024 - 1;
+  if (least) o.bounds.payload = 256 * 1024;
+  if (what.ends_with(":no_stall_limit")) o.stall_limit = {};
+  if (what.ends_with(":no_pool_idle")) o.pool_idle = {};
   if (what.ends_with(":no_call")) o.call_deadline = {};
   if (what.ends_with(":no_rendezvous")) o.rendezvous_deadline = {};
   if (what.ends_with(":no_handshake")) o.handshake_deadline = std::chrono::seconds(-1);

@@ -54,7 +54,8 @@ error live_autograd_service<T>::queue(std::uint32_t to, std::span<const std::byt
 }
 
 /// Who asks without end and does not read the answers is no participant of any pass; a full outbox
-/// alone may be that of a slow one. Counts as if it is then refused.
+/// alone may be that of a slow one. Counts as if it is then refused. Those already written count as
+/// well, as long as as many frames of others wait.
 template <class T>
 bool live_autograd_service<T>::takes_refusals(std::uint32_t to) {
   const std::size_t waiting = me_.to(to).waiting();

@@ -54,10 +54,10 @@ inline void check_names(const std::vector<member>& all) {
   for (std::size_t a = 0; a < all.size(); ++a) {
     for (std::size_t b = a + 1; b < all.size(); ++b) {
       if (all[a].name != all[b].name) continue;
-      throw rpc_error(errc::duplicate_name, "ranks " + std::to_string(a) + " and " +
-                                                std::to_string(b) + " are both named '" +
-                                                all[a].name +
-                                                "' (options.name may be a function of the rank)");
+      throw rpc_error(errc::duplicate_name,
+                      "ranks " + std::to_string(a) + " and " + std::to_string(b) +
+                          " are both named '" + all[a].name +
+                          "' (options.name may be a function of rank and size)");
     }
   }
 }

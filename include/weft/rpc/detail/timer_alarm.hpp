@@ -36,8 +36,9 @@ class timer_alarm final : public flush_alarm {
     when.it_value.tv_nsec = static_cast<long>(std::chrono::nanoseconds(after).count());
     ::timerfd_settime(timer_.native_handle(), 0, &when, nullptr);
   }
-  /// By the scheduler's policy for batches, unless the program has chosen one. The C library's
-  /// functions for threads would not see what others chose.
+  /// By the scheduler's policy for batches, unless the program has chosen one (only that same
+  /// policy, chosen meanwhile, is taken for ours). The C library's functions for threads would not
+  /// see what others chose.
   void give_way(bool on) noexcept override {
     if (!may_give_way_ || gives_way_ == on) return;
     const sched_param settings{};

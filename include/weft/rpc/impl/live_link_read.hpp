@@ -12,15 +12,9 @@
 namespace weft::detail {
 
 /// Received tensor memory, within its link's and worker's budget.
-class budgeted final : public blob_owner {
- public:
-  budgeted(blob inner, ref<memory_budget> budget)
-      : inner_(std::move(inner)), budget_(std::move(budget)) {}
-  ~budgeted() override { budget_->give_back(inner_.size()); }
-
- private:
-  blob inner_;
-  ref<memory_budget> budget_;
+struct budgeted final : blob_owner {
+  held_memory held;
+  blob inner;  // dies first
 };
 
 template <class T>
@@ -29,22 +23,26 @@ const limits& live_link<T>::bounds() const noexcept {
 }
 
 template <class T>
+error live_link<T>::over_budget(std::uint64_t size, const char* of_what) const {
+  return error(errc::resource_exhausted,
+               std::to_string(size) + " bytes " + of_what + "; held from this peer " +
+                   std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
+                   ", from all " + std::to_string(me_.memory()->used()) + " of " +
+                   std::to_string(me_.memory()->limit()),
+               execution::not_executed, origin::remote_runtime);
+}
+
+template <class T>
 expected<blob> live_link<T>::allocate(std::size_t size) {
-  if (!budget_->take(size)) {
-    return tl::unexpected(
-        error(errc::resource_exhausted,
-              std::to_string(size) + " bytes of tensors announced; held from this peer " +
-                  std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
-                  ", from all " + std::to_string(me_.memory()->used()) + " of " +
-                  std::to_string(me_.memory()->limit()),
-              execution::not_executed, origin::remote_runtime));
-  }
   try {
-    blob memory = me_.buffers().allocate(size);
-    std::byte* const data = memory.data();
-    return blob(data, size, make_ref<budgeted>(std::move(memory), budget_));
+    auto memory = make_ref<budgeted>();
+    if (!memory->held.take(budget_, size)) {
+      return tl::unexpected(over_budget(size, "of tensors announced"));
+    }
+    memory->inner = me_.buffers().allocate(size);
+    std::byte* const data = memory->inner.data();
+    return blob(data, size, std::move(memory));
   } catch (const std::bad_alloc&) {
-    budget_->give_back(size);
     return tl::unexpected(error(errc::resource_exhausted,
                                 "no memory for " + std::to_string(size) + " bytes of tensors",
                                 execution::not_executed, origin::remote_runtime));

@@ -189,9 +189,16 @@ void live_link<T>::serve(const ref<invocation>& call) noexcept {
     if (call->given_up.load(std::memory_order_relaxed) || serving<T>::too_late(*call)) {
       return run_here(call);
     }
+    // It may wait for long, so it leaves the window; what its arguments take is counted on.
+    const frame_header& header = call->in.header();
+    const std::uint64_t held = request_cost(header.payload_bytes + header.table_bytes);
+    if (!call->held.take(budget_, held)) {
+      call->failure = over_budget(held, "of arguments");
+      return run_here(call);
+    }
     if (call->deadline) me_.deadlines().add(*call, *call->deadline);
     const auto runner = me_.runner();
-    if ((call->in.header().flags & flag_no_reply) == 0) call->done();
+    if ((header.flags & flag_no_reply) == 0) call->done();
     resume_users(me_.context(), [&] { runner->give(call); });
   } catch (...) {
     me_.deadlines().remove(*call);

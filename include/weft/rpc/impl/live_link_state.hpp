@@ -277,8 +277,7 @@ void live_link<T>::beat(bool reading) noexcept {
   {
     std::unique_lock lock(mutex_);
     if (state_ != state::up || !connection_->needs_life()) return;
-    const std::uint64_t written = written_.load(std::memory_order_relaxed);
-    if (written != std::exchange(beaten_, written)) return;
+    if (!life_.quiet(written_.load(std::memory_order_relaxed))) return;
     // What waits to be written is as good a sign, if the peer takes it.
     if (!outbox_.empty()) return write_locked(lock);
   }
@@ -288,33 +287,22 @@ void live_link<T>::beat(bool reading) noexcept {
 template <class T>
 void live_link<T>::judge(const asio::io_context& here, duration interval) noexcept {
   const options& o = me_.settings();
-  bool stuck = false;
+  using verdict = signs_of_life::verdict;
+  verdict peer = verdict::alive;
   {
     const std::lock_guard lock(mutex_);
     if (state_ != state::up || io_ != &here || !connection_->needs_life()) return;
-    const std::uint64_t written = written_.load(std::memory_order_relaxed);
-    const bool moves = written != std::exchange(judged_written_, written);
-    if (!writing_ || moves || peer_busy_.load(std::memory_order_relaxed))
-      stuck_ = {};
-    else
-      stuck_ += interval;
-    stuck = stuck_ >= o.stall_limit;
+    peer = life_.judge({received_.load(std::memory_order_relaxed),
+                        written_.load(std::memory_order_relaxed), writing_,
+                        peer_busy_.load(std::memory_order_relaxed)},
+                       interval, {o.lost_after, o.stall_limit});
   }
-  const std::uint64_t received = received_.load(std::memory_order_relaxed);
-  // Time counts only while this thread looks: what came while it did not is still to be read.
-  if (received != std::exchange(judged_received_, received)) {
-    silent_ = {};
-  } else {
-    silent_ += interval;
-  }
-  if (o.lost_after > duration(0) && silent_ >= o.lost_after) {
-    return lose(sure_error(errc::peer_died, "nothing came from it for too long",
-                           execution::maybe_executed, origin::transport));
-  }
-  if (stuck) {
-    lose(sure_error(errc::peer_died, "it took nothing of what was written to it for too long",
-                    execution::maybe_executed, origin::transport));
-  }
+  if (peer == verdict::alive) return;
+  lose(sure_error(errc::peer_died,
+                  peer == verdict::silent
+                      ? "nothing came from it for too long"
+                      : "it took nothing of what was written to it for too long",
+                  execution::maybe_executed, origin::transport));
 }
 
 }  // namespace weft::detail

@@ -29,9 +29,15 @@ using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor
 
 [[nodiscard]] inline rpc_error cannot_connect(const std::string& where,
                                               const std::error_code& why) {
-  return rpc_error(error(why == asio::error::operation_aborted ? errc::cancelled : errc::peer_died,
-                         "cannot connect to " + where + ": " + why.message(), execution::not_sent,
-                         origin::transport));
+  errc code = errc::peer_died;
+  if (why == asio::error::operation_aborted) code = errc::cancelled;
+  for (const std::errc lacks :
+       {std::errc::too_many_files_open, std::errc::too_many_files_open_in_system,
+        std::errc::no_buffer_space, std::errc::not_enough_memory}) {
+    if (why == lacks) code = errc::resource_exhausted;
+  }
+  return rpc_error(error(code, "cannot connect to " + where + ": " + why.message(),
+                         execution::not_sent, origin::transport));
 }
 
 /// What was opened as a stream, as a connection.
