@@ -100,11 +100,20 @@ template <class = void>
                   " is 0, so that nothing could be sent: give a larger number, or the largest if "
                   "there is to be no limit");
   }
-  // An error with its causes takes up to 150 KB, what a worker counts for 1024 peers 21 KB.
-  constexpr std::size_t own_messages = 256 * 1024;
-  if (o.bounds.payload < own_messages) {
-    return refuse("bounds.payload is " + std::to_string(o.bounds.payload) +
-                  ", and weft's own messages need " + std::to_string(own_messages) + " bytes");
+  // An error with its causes takes up to 150 KB, what a worker counts for 1024 peers 21 KB, what
+  // waits in a coroutine function at least 1 KiB of the last two.
+  struct need {
+    const char* name;
+    std::uint64_t value;
+    std::uint64_t least;
+  };
+  for (const need& n : {need{"payload", o.bounds.payload, 256 << 10},
+                        need{"handshake", o.bounds.handshake, 4 << 10},
+                        need{"link_tensor_bytes", o.bounds.link_tensor_bytes, 1 << 20},
+                        need{"worker_tensor_bytes", o.bounds.worker_tensor_bytes, 1 << 20}}) {
+    if (n.value >= n.least) continue;
+    return refuse("bounds." + std::string(n.name) + " is " + std::to_string(n.value) +
+                  ", and weft itself needs " + std::to_string(n.least) + " bytes");
   }
   for (const auto& [name, value] : {std::pair{"call_deadline", o.call_deadline},
                                     {"rendezvous_deadline", o.rendezvous_deadline},

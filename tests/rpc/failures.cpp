@@ -419,7 +419,7 @@ TEST_CASE("call: what lacks descriptors is tried again until the deadline, and i
         weft::future<int> later;
         {
           const no_descriptors shortage;
-          const auto late = co_await failure_of(p.call<&add>(1, 2, within(100ms), as_expected));
+          const auto late = co_await failure_of(p.call<&add>(1, 2, within(300ms), as_expected));
           CHECK(late == errc::timed_out);
           CHECK(late.ran() == execution::not_sent);
           CHECK(late.message().find("Too many open files") != std::string::npos);

@@ -635,14 +635,14 @@ TEST_CASE("hostile: a member that is never ready is waited for only so long") {
 
 TEST_CASE("hostile: a request right behind the handshake for which memory lacks fails alone") {
   weft::options o = with_io_threads(1);
-  o.bounds.link_tensor_bytes = 100;
+  o.bounds.link_tensor_bytes = 4096;
   scene s(1, o);
   s.start();
   raw_peer p = s.connect();
   REQUIRE(p.greet_without_ready(s.members(), 2, 1));
   weft::message too_large;
   too_large.section(weft::section_kind::tensors, {});
-  static_cast<void>(too_large.add_blob(weft::conformance::make_blob(101)));
+  static_cast<void>(too_large.add_blob(weft::conformance::make_blob(4097)));
   frame_header h = request(1, 20).header;
   byte_string at_once =
       bytes_of(weft::detail::json_frame(frame_kind::ready, nlohmann::json::object()));
@@ -878,8 +878,9 @@ TEST_CASE("hostile: a coroutine function ends at its deadline, also if its calle
     s.start();
     ended_by_itself = 0;
     raw_peer caller = s.connect_as_member();
-    caller.send(request<wait_for_ever>(1, 4, 20ms));
-    frame post = request<wait_for_ever>(2, 4, 20ms);
+    // Time enough for both to begin.
+    caller.send(request<wait_for_ever>(1, 4, 500ms));
+    frame post = request<wait_for_ever>(2, 4, 500ms);
     post.header.flags |= weft::flag_no_reply;
     post.seal();
     caller.send(post);
@@ -889,7 +890,7 @@ TEST_CASE("hostile: a coroutine function ends at its deadline, also if its calle
     CHECK(answer->header.kind == frame_kind::failure);
     CHECK(failure_in(&*answer) == errc::timed_out);
     for (bounded_wait until("both have ended"); until.not_yet(ended_by_itself == 2);) {
-      std::this_thread::yield();
+      std::this_thread::sleep_for(1ms);
     }
   }
 }

@@ -48,9 +48,10 @@ class peer {
   /// As `call`, but it is on its way when `start` returns. If other calls to the peer are under way
   /// or were sent in this turn of the worker's loop, it leaves when the turn ends, or has lasted
   /// for 50 to 150 µs (behind many short turns up to 1.7 ms, and a time slice of its core if no
-  /// other is free). Any thread; on another than the worker's it inherits nothing. Throws rpc_error
-  /// too_many_calls while the peer's window or the outbox is full; all other errors are the
-  /// future's.
+  /// other is free). Any thread: in a function that weft runs it inherits as `call` does, on a
+  /// thread of the user's nothing, and there it leaves when the worker's thread gets to it. Throws
+  /// rpc_error too_many_calls while the peer's window or the outbox is full; all other errors are
+  /// the future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
@@ -77,11 +78,10 @@ class peer {
     static_assert(detail::refuse_function_as_argument<F>());
   }
 
-  /// Runs F there and leaves the result there. Any thread; on another than the worker's it inherits
-  /// nothing, as a call. Usable at once; an error of F or of the way to it
-  /// is met by whoever uses the reference. One of F that nobody meets is counted there
-  /// (`worker_stats::creations_failed`), and the first of each function is said on standard error.
-  /// Defined in weft/rref/peer.hpp.
+  /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
+  /// error of F or of the way to it is met by whoever uses the reference. One of F that nobody meets
+  /// is counted there (`worker_stats::creations_failed`), and the first of each function is said on
+  /// standard error. Defined in weft/rref/peer.hpp.
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 

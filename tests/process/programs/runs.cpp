@@ -53,7 +53,7 @@ int fail_at_length(int causes) {
 asio::awaitable<void> throw_much(weft::worker& me) {
   const auto r = co_await me.peer(0).call<&fail_at_length>(20, weft::as_expected);
   say(std::string("a call: ") + (r ? "no error" : r.error().code().message()));
-  throw std::runtime_error(std::string(100'000, 'z'));
+  throw std::runtime_error(std::string(1'000'000, 'z'));
 }
 
 /// The n-th call, as `what` says.
@@ -73,6 +73,9 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":no_bytes")) o.outbox_bytes = 0;
   if (what.ends_with(":no_payload")) o.bounds.payload = 0;
   if (what.ends_with(":small_payload")) o.bounds.payload = 256 * 1024 - 1;
+  if (what.ends_with(":small_greeting")) o.bounds.handshake = 63;
+  if (what.ends_with(":no_link_memory")) o.bounds.link_tensor_bytes = 0;
+  if (what.ends_with(":no_memory")) o.bounds.worker_tensor_bytes = 0;
   if (least) o.bounds.payload = 256 * 1024;
   if (what.ends_with(":no_stall_limit")) o.stall_limit = {};
   if (what.ends_with(":no_pool_idle")) o.pool_idle = {};

@@ -24,7 +24,8 @@ void live_worker<T>::send_control(std::uint32_t rank, const run_message& m) {
   message out(options_.bounds);
   out.payload().number(m.what);
   out.payload().number(m.rank);
-  codec<std::string>::encode(out.payload(), m.why);
+  constexpr std::size_t most_words = 128 * 1024;  // fits into the smallest payload
+  codec<std::string>::encode(out.payload(), m.why.substr(0, most_words));
   using kind = run_message::kind;
   if (m.what == kind::count || m.what == kind::counts) out.payload().number(m.round);
   if (m.what == kind::counts) {

@@ -17,6 +17,7 @@
 #include <asio/use_awaitable.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <string>
 #include <system_error>
@@ -31,10 +32,10 @@ using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor
                                               const std::error_code& why) {
   errc code = errc::peer_died;
   if (why == asio::error::operation_aborted) code = errc::cancelled;
-  for (const std::errc lacks :
-       {std::errc::too_many_files_open, std::errc::too_many_files_open_in_system,
-        std::errc::no_buffer_space, std::errc::not_enough_memory}) {
-    if (why == lacks) code = errc::resource_exhausted;
+  for (const int lacks : {EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
+    if (why == std::error_code(lacks, asio::error::get_system_category())) {
+      code = errc::resource_exhausted;
+    }
   }
   return rpc_error(error(code, "cannot connect to " + where + ": " + why.message(),
                          execution::not_sent, origin::transport));
