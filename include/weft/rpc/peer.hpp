@@ -79,9 +79,9 @@ class peer {
   }
 
   /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
-  /// error of F or of the way to it is met by whoever uses the reference. One of F that nobody meets
-  /// is counted there (`worker_stats::creations_failed`), and the first of each function is said on
-  /// standard error. Defined in weft/rref/peer.hpp.
+  /// error of F or of the way to it is met by whoever uses the reference. One of F that nobody
+  /// meets is counted there (`worker_stats::creations_failed`), and the first of each function is
+  /// said on standard error. Defined in weft/rref/peer.hpp.
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 
