@@ -2,13 +2,14 @@
 // Work that somebody counts on, though memory may lack for a moment.
 //
 // Where Asio itself ends the process. Debian 12's 1.22 does in 8 of the 22 places where an echo of
-// two coroutines allocates, and is refused. 1.30 in none: there each lack is told to who waits
-// (tests/faults/asio_itself.cpp goes through them). What is left is a lack that lasts: a handler
-// that could not be kept is destroyed, and if a coroutine hangs on it, `~awaitable_thread` posts
-// its frame's destruction to the executor, from a destructor, which needs memory again. That is so
-// in co_spawn and in each operation, post and dispatch that is awaited with use_awaitable. weft
-// therefore waits for memory before it hands over what a coroutine of a user hangs on
-// (`await_memory`, detail/sure_post.hpp); a process that has none for longer than that ends here.
+// two coroutines allocates, and is refused. 1.30 in none: there each lack is told to who waits, or
+// leaves `run` (tests/faults/asio_itself.cpp goes through them), which weft takes for the end of
+// the run. What is left is a lack that lasts: a handler that could not be kept is destroyed, and
+// if a coroutine hangs on it, `~awaitable_thread` posts its frame's destruction to the executor,
+// from a destructor, which needs memory again. That is so in co_spawn and in each operation, post
+// and dispatch that is awaited with use_awaitable. weft therefore waits for memory before it hands
+// over what a coroutine of a user hangs on (`await_memory`, detail/sure_post.hpp); a process that
+// has none for longer than that ends here.
 #pragma once
 
 #include <chrono>
