@@ -8,9 +8,6 @@
 
 namespace autograd_tests {
 
-bool says(const weft::error& e, const char* text) {
-  return e.message().find(text) != std::string::npos;
-}
 /// What libtorch's own backward throws.
 std::string thrown_by_libtorch(const at::Tensor& root) {
   try {

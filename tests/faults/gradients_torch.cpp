@@ -146,8 +146,6 @@ class poor_service final : public autograd_service {
 
 using poor_cluster = cluster_with<weft::rref_service, poor_service>;
 
-constexpr long all_of_them = 1L << 40;  // from the chosen one on
-
 int add(int a, int b) { return a + b; }
 at::Tensor twice(const at::Tensor& a) { return a * 2; }
 at::Tensor parameter() { return at::ones({3}).set_requires_grad(true); }

@@ -17,9 +17,8 @@
 namespace poor_ledgers {
 
 using namespace weft::rref_protocol;
+using weft::testing::all_of_them;
 using weft::testing::shortage;
-
-constexpr long all_of_them = 1000000;
 
 /// Three workers whose messages are carried by hand.
 struct trio {

@@ -88,8 +88,6 @@ asio::awaitable<std::exception_ptr> end(begun& b) {
   co_return nullptr;
 }
 
-constexpr long all_of_them = 1L << 40;  // as long as it lacks
-
 asio::awaitable<bool> all_points(pure_cluster& all, worker& me, way how, int rank, long further) {
   bool well = true;
   const std::string text(large, 'x');

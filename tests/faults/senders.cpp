@@ -20,8 +20,7 @@ using namespace weft::testing;
 using weft::errc;
 using weft::worker;
 
-constexpr std::size_t large = 3000;     // more than a kept block
-constexpr long all_of_them = 1L << 40;  // as long as it lacks
+constexpr std::size_t large = 3000;  // more than a kept block
 int length(std::string s) { return static_cast<int>(s.size()); }
 asio::awaitable<int> length_later(std::string s) { co_return static_cast<int>(s.size()); }
 int add(int a, int b) { return a + b; }

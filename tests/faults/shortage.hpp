@@ -6,6 +6,9 @@
 
 namespace weft::testing {
 
+/// As further allocations that fail: all, as long as it lacks.
+inline constexpr long all_of_them = 1L << 40;
+
 /// One thread's memory. Any thread may make it lack. Covers operator new, and malloc as weft itself
 /// calls it.
 class thread_memory {

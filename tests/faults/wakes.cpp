@@ -20,9 +20,8 @@ namespace poor_wakes {
 
 using weft::event;
 using weft::ref;
+using weft::testing::all_of_them;
 using weft::testing::shortage;
-
-constexpr long all_of_them = 1000000;
 
 asio::awaitable<void> note_when_set(ref<event> e, int n, std::vector<int>& woken) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);

@@ -26,9 +26,6 @@ at::Tensor computed_tensor() { return start_of(1) * 2; }
 namespace {
 
 float first_of(int seed) { return start_of(seed).flatten()[0].item<float>(); }
-bool says(const weft::error& e, const std::string& what) {
-  return e.message().find(what) != std::string::npos;
-}
 
 TEST_CASE(
     "optim: an error of an optimizer's constructor reaches create, from all workers at once") {

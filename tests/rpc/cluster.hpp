@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/core/future.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/rpc/options.hpp>
 #include <weft/rpc/peer.hpp>
@@ -116,6 +117,20 @@ template <class T>
 asio::awaitable<error> failure_of(asio::awaitable<expected<T>> call) {
   auto result = co_await std::move(call);
   co_return result ? error() : result.error();
+}
+/// That of a started one.
+template <class T>
+asio::awaitable<error> failure_of(future<T> started) {
+  try {
+    static_cast<void>(co_await std::move(started));
+  } catch (const rpc_error& e) {
+    co_return e.error();
+  }
+  co_return error();
+}
+
+[[nodiscard]] inline bool says(const error& e, const std::string& text) {
+  return e.message().find(text) != std::string::npos;
 }
 
 }  // namespace weft::testing

@@ -195,15 +195,6 @@ int answer_late() {
   return 5;
 }
 light<void> nothing() { return {}; }
-asio::awaitable<weft::error> failure_of_reply(weft::future<int> reply) {
-  try {
-    static_cast<void>(co_await std::move(reply));
-    co_return weft::error();
-  } catch (const weft::rpc_error& e) {
-    co_return e.error();
-  }
-}
-
 TEST_CASE("deadline: a late reply is dropped and counted, and met by no other call") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
@@ -223,7 +214,7 @@ TEST_CASE("deadline: a late reply is dropped and counted, and met by no other ca
         co_await p.call<&nothing>();
       }
     }
-    const auto e = co_await failure_of_reply(std::move(late));
+    const auto e = co_await failure_of(std::move(late));
     CHECK(e == errc::timed_out);
     CHECK(e.ran() == execution::maybe_executed);
     auto next = p.start<&add>(3, 4);  // takes the slot that is free now
@@ -367,7 +358,7 @@ asio::awaitable<void> check_unsent(worker& me, Options... over) {
   const auto calls = me.stats().calls;
   auto awaited_there = p.call<&add>(1, 2, over..., as_expected);
   const auto called = co_await failure_of(p.call<&add>(1, 2, over..., as_expected));
-  const auto started = co_await failure_of_reply(p.start<&add>(1, 2, over...));
+  const auto started = co_await failure_of(p.start<&add>(1, 2, over...));
   const auto there =
       co_await failure_of(asio::co_spawn(other, std::move(awaited_there), asio::use_awaitable));
   const bool inherited = weft::this_scope() && weft::this_scope()->deadline;

@@ -47,9 +47,6 @@ options patient_for(std::chrono::milliseconds deadline, options o) {
   o.shutdown_deadline = deadline;
   return o;
 }
-bool says(const weft::error& e, const std::string& text) {
-  return e.message().find(text) != std::string::npos;
-}
 void check_all_say(const std::vector<weft::error>& ends, const std::string& text) {
   for (std::size_t r = 0; r < ends.size(); ++r) {
     INFO("rank ", r, ": ", ends[r].message());

@@ -238,20 +238,24 @@ TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' th
     guard.give_way(false);
     CHECK(policy_of_this_thread() == before);
     if (before != SCHED_OTHER) return;  // which cannot be had back
-    // The program's choice stays, also one that is made meanwhile. From the last there is no way
-    // back without privileges.
-    const sched_param settings{};
-    for (const int chosen : {SCHED_BATCH, SCHED_IDLE}) {
-      guard.give_way(true);
-      CHECK(policy_of_this_thread() == SCHED_BATCH);
-      if (chosen == SCHED_BATCH) guard.give_way(false);
-      CHECK(sched_setscheduler(0, chosen, &settings) == 0);
+    // The program's choice stays, also one that is made meanwhile.
+    const auto choose = [](int policy) {
+      const sched_param settings{};
+      CHECK(sched_setscheduler(0, policy, &settings) == 0);
+    };
+    const auto stays = [&guard](int chosen) {
       for (const bool busy : {false, true, true, false}) {
         guard.give_way(busy);
         CHECK(policy_of_this_thread() == chosen);
       }
-      if (chosen == SCHED_BATCH) CHECK(sched_setscheduler(0, SCHED_OTHER, &settings) == 0);
-    }
+    };
+    choose(SCHED_BATCH);
+    stays(SCHED_BATCH);
+    choose(SCHED_OTHER);
+    guard.give_way(true);
+    CHECK(policy_of_this_thread() == SCHED_BATCH);
+    choose(SCHED_IDLE);  // from there is no way back without privileges
+    stays(SCHED_IDLE);
   }).join();
 }
 

@@ -185,15 +185,6 @@ asio::awaitable<void> open_keeper() {
   co_return;
 }
 
-asio::awaitable<weft::error> why_not(weft::future<std::size_t> reply) {
-  try {
-    static_cast<void>(co_await std::move(reply));
-  } catch (const weft::rpc_error& e) {
-    co_return e.error();
-  }
-  co_return weft::error();
-}
-
 TEST_CASE("window: what coroutine functions that wait were given counts until they end") {
   for (const bool of_link : {true, false}) {
     for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
@@ -214,7 +205,7 @@ TEST_CASE("window: what coroutine functions that wait were given counts until th
             CHECK(co_await p.call<&twice>(21) == 42);  // plain ones go on
             // All that have room wait, the others were refused as they came.
             for (std::size_t n = 5; n < 8; ++n) {
-              const auto e = co_await why_not(std::move(all[n]));
+              const auto e = co_await failure_of(std::move(all[n]));
               CHECK(e == errc::resource_exhausted);
               CHECK(e.ran() == execution::not_executed);
               CHECK(e.message().find("bytes of arguments") != std::string::npos);

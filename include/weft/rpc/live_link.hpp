@@ -120,7 +120,6 @@ class live_link final : public link, public frame_sink {
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
-  [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
   [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
                                              error why) override;
@@ -148,6 +147,7 @@ class live_link final : public link, public frame_sink {
   void end_run(error why) noexcept;
 
   // reading
+  [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
   asio::awaitable<void> read_loop(connection_ptr connection);
   expected<void> handle_arrived();
   expected<void> look_over(const std::vector<arrived_frame>& batch);

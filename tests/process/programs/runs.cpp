@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A program that calls `run` more than once:
-// `runs [beside] <transport>:<workers>[:no_<option>|:little_window|:least_payload]...`, one call after the other,
-// or beside each other on threads. Its status is the worst of them.
+// `runs [beside] <transport>:<workers>[:<what is set>]...`, one call after the other, or beside each
+// other on threads. Its status is the worst of them.
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
