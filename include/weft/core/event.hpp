@@ -22,6 +22,7 @@
 #include <asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -65,11 +66,12 @@ class event : public ref_counted {
   /// Wakes all present and future waiters, in the order in which they came. Further calls do
   /// nothing. Needs no memory for those who wait on an io_context.
   void set() {
+    const ref<event> held(this);  // who sees that it is set may drop it
     ref<waiter> woken;
     {
       const std::lock_guard lock(mutex_);
       if (set_) return;
-      set_ = true;
+      set_.store(true, std::memory_order_release);
       woken = std::exchange(first_, nullptr);
       last_ = nullptr;
     }
@@ -80,10 +82,7 @@ class event : public ref_counted {
       woken = std::move(next);
     }
   }
-  [[nodiscard]] bool is_set() const {
-    const std::lock_guard lock(mutex_);
-    return set_;
-  }
+  [[nodiscard]] bool is_set() const noexcept { return set_.load(std::memory_order_acquire); }
 
   /// Completes with no error once the event is set, with operation_aborted when cancelled, or with
   /// no_memory if there is none to be cancelled. Throws std::bad_alloc before it waits.
@@ -121,13 +120,12 @@ class event : public ref_counted {
   /// Completed by whoever takes it out of the event's list, unless its io_context went before.
   template <class Handler>
   struct waiting final : waiter {
-    explicit waiting(Handler h) : handler(std::move(h)) {}
+    waiting(Handler h, asio::io_context* where) : handler(std::move(h)), io(where) {}
     void complete(asio::error_code ec) override {
       if (const auto pass = this->leave()) post(ec);
     }
     void post(asio::error_code ec) {
-      const auto executor = asio::get_associated_executor(*handler);
-      if (asio::io_context* const io = detail::io_context_of(executor)) {
+      if (io) {
         post_(*io, waking(ref<waiting>(this), ec));
         return;
       }
@@ -138,7 +136,6 @@ class event : public ref_counted {
     }
     /// The event is set already.
     void post_at_once() {
-      asio::io_context* const io = detail::io_context_of(asio::get_associated_executor(*handler));
       if (!io || !detail::ready_line::join(*io, ref<waiting>(this))) post({});
     }
     void go_on() override { run({}); }
@@ -160,8 +157,7 @@ class event : public ref_counted {
       }
       void operator()() {
         const ref<waiting> who = std::exchange(self, nullptr);
-        detail::ready_line line(
-            *detail::io_context_of(asio::get_associated_executor(*who->handler)));
+        detail::ready_line line(*who->io);
         who->run(ec);
         line.run();
       }
@@ -169,6 +165,7 @@ class event : public ref_counted {
       asio::error_code ec;
     };
     std::optional<Handler> handler;
+    asio::io_context* const io;  // of its executor; null: another kind of context
     detail::sure_post post_;
   };
 
@@ -176,14 +173,12 @@ class event : public ref_counted {
   void add(Handler handler, seat place) {
     auto slot = asio::get_associated_cancellation_slot(handler);
     const auto executor = asio::get_associated_executor(handler);
-    const ref<waiting<Handler>> w(new (place) waiting<Handler>(std::move(handler)));
+    const ref<waiting<Handler>> w(
+        new (place) waiting<Handler>(std::move(handler), detail::io_context_of(executor)));
     bool waits = false;
-    std::shared_ptr<detail::room> home;
     if (!is_set()) {
-      home = detail::insist(
+      std::shared_ptr<detail::room> home = detail::insist(
           [&] { return detail::room::of(asio::query(executor, asio::execution::context)); });
-    }
-    {
       const std::lock_guard lock(mutex_);
       if (!set_) {
         w->enter(std::move(home));
@@ -231,7 +226,7 @@ class event : public ref_counted {
   }
 
   mutable std::mutex mutex_;
-  bool set_ = false;
+  std::atomic<bool> set_{false};  // written under the lock
   ref<waiter> first_;
   waiter* last_ = nullptr;
 };

@@ -8,10 +8,11 @@
 #include <weft/core/event.hpp>
 
 #include <asio/any_io_executor.hpp>
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
 #include <asio/bind_cancellation_slot.hpp>
-#include <asio/bind_executor.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/dispatch.hpp>
@@ -24,6 +25,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -38,10 +40,10 @@ using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 template <class>
 inline constexpr bool is_moved_from = false;
 
-/// Shared by the future and the coroutine that computes it. Results are written before `done` is
-/// set and constant after.
+/// Shared by the future and the coroutine that computes it: the event of its end. Results are
+/// written before it is set and constant after.
 template <class T>
-struct future_state final : ref_counted {
+struct future_state final : event {
   explicit future_state(asio::any_io_executor where)
       : executor(std::move(where)),
         home(room::of(asio::query(executor, asio::execution::context))) {}
@@ -50,13 +52,12 @@ struct future_state final : ref_counted {
   void end(std::exception_ptr why) {
     if (std::exchange(ended, true)) return;
     failure = std::move(why);
-    done->set();
+    set();
   }
 
   asio::any_io_executor executor;
   std::shared_ptr<room> home;  // of `executor`: another thread may post there with a pass only
-  ref<event> done = make_ref<event>();
-  event::seat seat = event::seat::reserve();  // of who takes the result
+  event::seat place = event::seat::reserve();  // of who takes the result
   std::optional<stored<T>> value;
   std::exception_ptr failure;
   asio::cancellation_signal stop;  // on `executor` only
@@ -112,9 +113,10 @@ class [[nodiscard]] future {
   ~future() { cancel(); }
 
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(state_); }
-  [[nodiscard]] bool ready() const { return state_ && state_->done->is_set(); }
+  [[nodiscard]] bool ready() const { return state_ && state_->is_set(); }
 
-  /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone.
+  /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone,
+  /// and it throws rpc_error cancelled, as every wait for a future then does.
   [[nodiscard]] asio::awaitable<T> get() const& { return wait_copy(state_); }
   /// The result, moved out, of any T: `co_await std::move(f).get()`. Cancelling the wait cancels
   /// the work.
@@ -147,18 +149,24 @@ class [[nodiscard]] future {
   void detach() && { state_ = nullptr; }
 
  private:
+  static asio::awaitable<void> until_set(ref<event> end) {
+    try {
+      co_await event::wait(std::move(end));
+    } catch (const std::system_error& e) {
+      std::rethrow_exception(why_not(e.code()));
+    }
+  }
+
   static asio::awaitable<T> wait_copy(ref<detail::future_state<T>> state) {
     if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
-    if (!state->done->is_set()) co_await event::wait(state->done);
+    if (!state->is_set()) co_await until_set(state);
     if (state->failure) std::rethrow_exception(state->failure);
     if constexpr (!std::is_void_v<T>) co_return *state->value;
   }
 
   static asio::awaitable<T> wait_taken(future self) {
     if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
-    if (!self.state_->done->is_set()) {
-      co_await event::wait(self.state_->done);
-    }
+    if (!self.state_->is_set()) co_await until_set(self.state_);
     if (self.state_->failure) std::rethrow_exception(self.state_->failure);
     if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
   }
@@ -170,23 +178,39 @@ class [[nodiscard]] future {
              std::make_exception_ptr(rpc_error(errc::invalid_argument, "this future is empty")));
       return;
     }
-    auto executor = asio::get_associated_executor(handler);
-    auto slot = asio::get_associated_cancellation_slot(handler);
-    event::seat place = std::move(state->seat);
-    auto then = [h = std::move(handler), state](asio::error_code ec) mutable {
+    ref<event> end = state;
+    event::seat place = std::move(state->place);
+    event::async_wait(std::move(end), taking<Handler>{std::move(handler), std::move(state)},
+                      std::move(place));
+  }
+  /// Takes the result to `handler`, with whose executor and cancellation slot it waits. (What
+  /// binds those to a function copies the executor with each move.)
+  template <class Handler>
+  struct taking {
+    using executor_type = asio::associated_executor_t<Handler>;
+    using cancellation_slot_type = asio::associated_cancellation_slot_t<Handler>;
+
+    Handler handler;
+    ref<detail::future_state<T>> state;
+
+    [[nodiscard]] executor_type get_executor() const noexcept {
+      return asio::get_associated_executor(handler);
+    }
+    [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept {
+      return asio::get_associated_cancellation_slot(handler);
+    }
+    void operator()(asio::error_code ec) {
+      auto slot = get_cancellation_slot();
+      if (slot.is_connected()) slot.clear();  // it would keep the result
       if (ec) {
         future(std::move(state)).cancel();
-        finish(std::move(h), nullptr, why_not(ec));
+        finish(std::move(handler), nullptr, why_not(ec));
       } else {
         auto failure = state->failure;
-        finish(std::move(h), std::move(state), failure);
+        finish(std::move(handler), std::move(state), failure);
       }
-    };
-    event::async_wait(
-        state->done,
-        asio::bind_cancellation_slot(slot, asio::bind_executor(executor, std::move(then))),
-        std::move(place));
-  }
+    }
+  };
   static std::exception_ptr why_not(asio::error_code ec) {
     if (ec == asio::error::no_memory) return std::make_exception_ptr(std::bad_alloc());
     return std::make_exception_ptr(
@@ -211,7 +235,7 @@ class [[nodiscard]] future {
     }
   }
   static void stop(ref<detail::future_state<T>> state) {
-    if (!state || state->done->is_set()) return;
+    if (!state || state->is_set()) return;
     const auto pass = detail::room::enter(state->home);
     if (!pass) return;  // the work is being destroyed with its io_context
     auto executor = state->executor;

@@ -184,9 +184,10 @@ template <class Executor>
   } else if constexpr (std::is_same_v<Executor, scope_executor<plain>>) {
     return &executor.inner().context();
   } else if constexpr (requires { executor.template target<plain>(); }) {
-    if (const auto* p = executor.template target<plain>()) return &p->context();
-    const auto* s = executor.template target<scope_executor<plain>>();
-    return s ? &s->inner().context() : nullptr;
+    const auto* s = executor.template target<scope_executor<plain>>();  // nearly every one
+    if (s) return &s->inner().context();
+    const auto* p = executor.template target<plain>();
+    return p ? &p->context() : nullptr;
   } else {
     return nullptr;
   }

@@ -197,8 +197,7 @@ class distributed {
     {
       const std::lock_guard lock(state->mutex);
       if (state->released) {
-        throw rpc_error(errc::autograd_context_gone,
-                        "the autograd context of this step was released");
+        throw rpc_error(state->gone.with([](error_detail& d) { d.ran = execution::not_sent; }));
       }
     }
     // In the context's scope, also if the caller's coroutine is not.

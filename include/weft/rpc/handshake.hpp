@@ -14,7 +14,9 @@
 // then is a closed connection the loss of a peer.
 //
 // Instead of any answer: refuse, whose payload is an error (wire/error_codec.hpp); then the
-// connection is closed. The other payloads are JSON objects, whose unknown members are ignored.
+// connection is closed. The other payloads are JSON objects, whose unknown members are ignored:
+// `weft`, `rank` and `to` are numbers, `features` is a list of texts, both sides' the same (none so
+// far), the others are texts.
 // `incarnation` and `nonce` are 32 hexadecimal digits, the nonces fresh for each connection. The
 // token itself never travels. A `proof` is HMAC-SHA256, as 64 hexadecimal digits; its key is the
 // token as 32 hexadecimal digits (all digits are lower case), its text these lines, each with its

@@ -161,6 +161,7 @@ void deliver(invocation& call, R&& value) {
 /// An object that was made where it stays: neither copied nor moved.
 template <class T>
 void deliver_made(invocation& call, std::shared_ptr<T> made) {
+  call.now = invocation::stage::result;
   auto* keeper = call.in.record().find<result_keeper>();
   if (!keeper) {
     throw rpc_error(errc::bad_arguments, "an object can only be made to be kept, by make<T>()",
@@ -169,14 +170,16 @@ void deliver_made(invocation& call, std::shared_ptr<T> made) {
   keeper->keep(std::move(made), type_key<T>);
 }
 inline void deliver_nothing(invocation& call) {
+  call.now = invocation::stage::result;
   if (auto* keeper = call.in.record().find<result_keeper>()) {
     keeper->keep(std::make_shared<std::monostate>(), type_key<std::monostate>);
   }
 }
 
-/// The object that a member function runs on, checked.
+/// The object that a member function runs on, checked: it is one of its arguments.
 template <class T>
 T& object_of(invocation& call) {
+  call.now = invocation::stage::arguments;
   auto* target = call.in.record().find<call_target>();
   if (!target) {
     throw rpc_error(errc::bad_arguments, "the function needs an object; call it through an rref",
@@ -187,6 +190,7 @@ T& object_of(invocation& call) {
     throw rpc_error(errc::bad_arguments, "the reference holds an object of another type",
                     execution::not_executed);
   }
+  call.now = invocation::stage::function;
   return *static_cast<T*>(target->object.get());
 }
 

@@ -17,9 +17,11 @@ class memory_budget : public ref_counted {
       : limit_(limit), parent_(std::move(parent)) {}
   /// Takes from this budget and its parent, or from none. What is taken is given back.
   [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
-    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) {
-      if (!parent_ || parent_->take(bytes)) return true;
-    }
+    std::uint64_t used = used_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > limit_ || used > limit_ - bytes) return false;
+    } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+    if (!parent_ || parent_->take(bytes)) return true;
     used_.fetch_sub(bytes, std::memory_order_relaxed);
     return false;
   }

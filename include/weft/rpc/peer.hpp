@@ -40,7 +40,8 @@ class peer {
   ///
   /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
   /// awaiting coroutine cancels the call, here and there. What a codec throws is not_encodable,
-  /// with its words; a lack of memory is resource_exhausted.
+  /// with its words, and so is what libtorch throws (also for lack of memory); any other lack of
+  /// memory is resource_exhausted.
   template <auto F, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;

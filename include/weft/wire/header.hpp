@@ -78,10 +78,15 @@
 //    3 refuse, 6 failure  an error (wire/error_codec.hpp); failure: the request's `call`
 //    4 request            the parameters in order; every field of the header. How many may be under
 //                         way is in the registration of whoever serves them (rpc/window.hpp)
-//    5 reply              the result, nothing for void; the request's `call`
+//    5 reply              the result, nothing for void and where the request has a creation; the
+//                         request's `call`
 //    7 cancel             nothing; the `call` that its caller no longer waits for
 //    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
-//                         4 and count reports of 21 bytes: the end of a run (rpc/run_state.hpp)
+//                         4 and count reports of 21 bytes: the end of a run (rpc/run_state.hpp).
+//                         what: 1 finished, 2 failed, 3 lost, 4 ended, 5 count, 6 counts; rank:
+//                         the sender in 1 and 6, the culprit in 2 and 3, the receiver in 4 and 5;
+//                         the string says why in 2 and 3, else it is empty. A report: peer 4,
+//                         sent 8, finished 8, down 1; by peer, ascending, without those of zeros
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
 //   10 window             nothing; `function`: credit, 0: the sender wants some (rpc/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
@@ -98,6 +103,34 @@
 //                tensor has a history), count 4, count ranks of 4 bytes: who joined the context
 //                through this call (nobody in requests)
 //    4 trace     not sent yet
+//
+// Numbers that these pages give names to:
+//   code of weft's errors    1 timed_out, 2 cancelled, 3 peer_died, 4 unknown_peer,
+//     5 unknown_function, 6 signature_mismatch, 7 remote_exception, 8 message_too_large,
+//     9 protocol_error, 10 bad_arguments, 11 version_mismatch, 12 unauthenticated, 13 wrong_peer,
+//     14 duplicate_name, 15 rendezvous_failed, 16 shutting_down, 17 resource_exhausted,
+//     18 too_many_calls, 19 not_encodable, 20 no_common_transport, 21 closed, 22 invalid_argument,
+//     23 rref_owner_died, 24 rref_lost, 25 rref_not_owner, 26 autograd_context_gone,
+//     27 autograd_pass_aborted, 28 worker_failed, 29 ambiguous_function; of generic and system
+//     ones: errno. A category 0 ends the chain of causes
+//   origin of an error       0 local, 1 transport, 2 remote runtime, 3 remote user
+//   execution                0 not sent, 1 not executed, 2 maybe executed, 3 executed
+//   rref messages            kind: 0 add, 1 del, 2 added, 3 deled, 4 xack; why, in added only:
+//     0 fine, 1 lost, 2 owner died, 3 creation failed, 4 creator died, 5 too many; epoch 1;
+//     sequence: 0 in xack, elsewhere not; transfer: never 0 in xack, any in add, elsewhere 0
+//   an rref in a payload     its place among the section's transfers, 4 bytes; 2^32 - 1: empty
+//   autograd messages        retention: 0 release, 1 retain; reply: 0 an ack of its own, 1 none;
+//     reason: 0 failed, 1 refused, 2 lost, 3 cancelled, 4 misused; text of at most 4096 bytes; bit
+//     i of the presence bits is bit i % 8 of byte i / 8, those past `slots` are zero
+//   dtype                    0 uint8, 1 int8, 2 int16, 3 int32, 4 int64, 5 float16, 6 float32,
+//     7 float64, 8 to 10 complex of those, 11 bool, 15 bfloat16, 18 bits1x8, 19 bits2x4,
+//     20 bits4x2, 21 bits8, 22 bits16, 23 float8_e5m2, 24 float8_e4m3fn, 25 float8_e5m2fnuz,
+//     26 float8_e4m3fnuz, 27 uint16, 28 uint32, 29 uint64, 44 float8_e8m0fnu, 45 float4_e2m1fn_x2
+//
+// Padding, of requests and replies: what a receiver builds of a payload may cost 3 bytes for each
+// of its bytes and 60 KiB, counting elements and held values by their size in C++, a string's with
+// one more for its end, and 16 more for each allocation, 48 more for each element of a map, set,
+// list or deque, 448 for each tensor descriptor. Whoever sends more has to pad; more does no harm.
 #pragma once
 
 #include <weft/core/error.hpp>

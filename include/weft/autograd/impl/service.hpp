@@ -81,6 +81,12 @@ auto live_autograd_service<T>::join(autograd::context_id id, std::uint32_t from)
   if (!possible) {
     return autograd::detail::broken_protocol("an autograd context that cannot be");
   }
+  // Lost after this: `down` finds the context, for it takes the same lock later.
+  if (creator != me_.rank() && me_.to(creator).now() == link::state::down) {
+    return refuse(errc::autograd_context_gone,
+                  "the autograd context of the call ended with its creator '" + name_of(creator) +
+                      "'");
+  }
   if (creator == me_.rank() || released_.contains(id)) {
     return refuse(errc::autograd_context_gone, "the autograd context of the call was released");
   }
@@ -89,12 +95,6 @@ auto live_autograd_service<T>::join(autograd::context_id id, std::uint32_t from)
     return refuse(errc::resource_exhausted, std::to_string(most_contexts) +
                                                 " autograd contexts of its caller's calls are open "
                                                 "at the callee");
-  }
-  // Lost after this: `down` finds the context, for it takes the same lock later.
-  if (me_.to(creator).now() == link::state::down) {
-    return refuse(errc::autograd_context_gone,
-                  "the autograd context of the call ended with its creator '" + name_of(creator) +
-                      "'");
   }
   auto state = make_ref<context_state>(id, creator, from);
   state->run_ended = run_ended_;
@@ -283,7 +283,9 @@ void live_autograd_service<T>::attach(link& to, const frame_header& header, mess
                                                std::to_string(most));
     }
     autograd::detail::recorded_send* record = nullptr;
-    if (node || (!request && context->unreported)) {
+    const bool elsewhere = to.rank() != me_.rank();
+    const bool reports = !request && elsewhere && context->unreported;
+    if (node || reports) {
       record = &m.record().get<autograd::detail::recorded_send>();
       record->context = context;
     }
@@ -294,8 +296,11 @@ void live_autograd_service<T>::attach(link& to, const frame_header& header, mess
     }
     if (!request) {
       joined.assign(context->joined.begin(), context->joined.end());
-      if (std::exchange(context->unreported, false)) record->told_joined = true;
-    } else if (to.rank() != me_.rank() && context->joined.insert(to.rank()).second) {
+      if (reports) {
+        context->unreported = false;
+        record->told_joined = true;
+      }
+    } else if (elsewhere && context->joined.insert(to.rank()).second) {
       context->unreported = true;
     }
   }

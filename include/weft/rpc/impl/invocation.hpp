@@ -180,14 +180,8 @@ void serving<T>::describe_exception(invocation& call) {
   try {
     throw;
   } catch (const rpc_error& e) {
-    const error& inner = e.error();
-    const bool result = inner == errc::not_encodable || inner == errc::message_too_large;
-    const bool ours = result || inner == errc::bad_arguments || inner == errc::rref_lost ||
-                      inner == errc::rref_owner_died;
-    if (ours && inner.detail().function.empty()) {
-      failure = inner;  // found by weft around the function, not thrown by it
-      if (result) failure = inner.with([](error_detail& d) { d.ran = execution::executed; });
-    } else if ((inner != errc::timed_out && inner != errc::cancelled) || !ran_out()) {
+    const error& inner = e.error();  // the function's own, or of a call that it made
+    if ((inner != errc::timed_out && inner != errc::cancelled) || !ran_out()) {
       remote(type_name_of(e), inner.message());
       failure = failure.with([&](error_detail& d) {
         d.cause_code = inner.code();

@@ -304,14 +304,20 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
     return;
   }
   const std::uint64_t call = m.header().call;
+  const bool failed = m.header().kind == frame_kind::failure;
+  // What nobody here can read, or has memory for, does not say how far the function got.
+  const execution ran = failed ? execution::maybe_executed : execution::executed;
+  const auto as_far = [ran](const error& e) {
+    return with_if_possible(e, [ran](error_detail& d) {
+      d.ran = ran;
+      d.from = origin::local;
+    });
+  };
   call_result result;
   try {
     if (m.lacking()) {
-      result.failure = with_if_possible(m.lacking(), [](error_detail& d) {
-        d.ran = execution::executed;
-        d.from = origin::local;
-      });
-    } else if (m.header().kind == frame_kind::failure) {
+      result.failure = as_far(m.lacking());
+    } else if (failed) {
       reader r = m.payload();
       result.failure = codec<error>::decode(r);
       r.finish();
@@ -324,10 +330,9 @@ void live_link<T>::reply_arrived(incoming_message&& m) {
       result.reply = make_ref<held_reply>(std::move(m));
     }
   } catch (const std::bad_alloc&) {
-    result = {nullptr,
-              sure_error(errc::resource_exhausted, "no memory for the reply", execution::executed)};
+    result = {nullptr, sure_error(errc::resource_exhausted, "no memory for the reply", ran)};
   } catch (const rpc_error& e) {
-    result.failure = e.error();
+    result.failure = as_far(e.error());
   }
   resume_users(me_.context(), [&] {
     if (!slots_.complete(call, std::move(result))) {

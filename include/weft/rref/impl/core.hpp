@@ -175,6 +175,7 @@ class rref_core final : public reference_keeper {
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
   void leave(std::unique_lock<std::mutex>& lock, after todo) {
+    if (todo.flush.empty() && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
     const worker_use here(*this);
     lock.unlock();
     if (!here.who) return;

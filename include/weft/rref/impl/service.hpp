@@ -285,7 +285,7 @@ bool live_rref_service<T>::take_over(link& from, incoming_message& m,
   while (handover.references.size() < given.size()) {
     handover.references.push_back(make_ref<reference>(given[handover.references.size()].id));
   }
-  return core_->run([&](auto& b, auto& o) {
+  return given.empty() || core_->run([&](auto& b, auto& o) {
     for (; handover.taken < given.size(); ++handover.taken) {
       const rref_protocol::transfer& what = given[handover.taken];
       reference& held = *handover.references[handover.taken];

@@ -4,6 +4,7 @@
 
 #include <weft/wire/live_tensor_table.hpp>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -41,6 +42,16 @@ namespace detail {
     return "a tensor of more than 64 dimensions";
   }
   return nullptr;
+}
+
+/// Before libtorch reads a strided tensor for us, which it does unseen.
+[[nodiscard]] inline bool has_memory(const at::Tensor& t) {
+  if (t.numel() == 0) return true;
+  const at::Storage& memory = t.storage();
+  const auto width = static_cast<std::size_t>(t.element_size());
+  const auto begin = static_cast<std::size_t>(t.storage_offset());
+  return memory && memory.data() &&
+         at::detail::computeStorageNbytes(t.sizes(), t.strides(), width, begin) <= memory.nbytes();
 }
 
 [[noreturn]] inline void refuse_tensor(const at::Tensor& t, const std::string& what) {
@@ -99,6 +110,9 @@ template <class T>
 void tensor_packer<T>::add(at::Tensor t, std::uint8_t flags) {
   item& it = items_.emplace_back();
   if (!t.defined()) return;
+  if ((t.is_conj() || t.is_neg()) && t.layout() == at::kStrided && !has_memory(t)) {
+    refuse_tensor(t, "a tensor whose memory is not there");
+  }
   if (t.is_conj()) t = t.resolve_conj();
   if (t.is_neg()) t = t.resolve_neg();
   it.desc.dtype = static_cast<std::uint8_t>(t.scalar_type());
@@ -134,10 +148,11 @@ void tensor_packer<T>::describe(item& it) {
   const std::uint64_t width = item_size(it.desc.dtype);
   it.begin = static_cast<std::uint64_t>(t.storage_offset()) * width;
   it.end = it.begin + shape.extent * width;
-  if (!t.storage().data() || it.end > t.storage().nbytes()) {
+  const at::Storage& memory = t.storage();
+  if (!memory || !memory.data() || it.end > memory.nbytes()) {
     refuse_tensor(t, "a tensor whose memory is not there");
   }
-  it.storage = number_of(t.storage());
+  it.storage = number_of(memory);
   std::uint64_t distinct = 1;  // expanded dimensions aside
   for (std::size_t i = 0; i < it.desc.ndim; ++i) {
     if (it.desc.stride[i] != 0) distinct *= static_cast<std::uint64_t>(it.desc.size[i]);
