@@ -9,7 +9,8 @@
 
 namespace weft::testing {
 
-/// Longer than any bounded wait of a test, shorter than every limit outside of the program.
+/// Longer than any bounded wait of a test, shorter than every limit outside of the program. For
+/// this one's own tests WEFT_TEST_PATIENCE, in seconds, stands for it and for all parts'.
 inline constexpr std::chrono::seconds watchdog_patience{60};
 
 /// Something that a test is about, named if the test hangs while it lives. Its beginning and end

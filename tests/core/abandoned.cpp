@@ -2,6 +2,7 @@
 // The waits of core, abandoned.
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
+#include <weft/core/scope.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/core/time.hpp>
 
@@ -43,6 +44,18 @@ struct for_event : local_wait {
   ref<event> gate = make_ref<event>();
 };
 
+/// With its memory taken before.
+struct for_event_kept : for_event {
+  asio::awaitable<void> wait() { return event::wait(gate); }
+};
+
+/// In another scope.
+struct for_event_scoped : for_event {
+  asio::awaitable<void> wait() {
+    return weft::with_scope(context(), make_ref<weft::scope>(), until(gate));
+  }
+};
+
 /// Moves the result out: whoever waits owns the work.
 struct for_future : local_wait {
   static constexpr bool from_any_thread = true;
@@ -54,6 +67,16 @@ struct for_future : local_wait {
   }
   void complete() { gate->set(); }
   ref<event> gate = make_ref<event>();
+};
+
+/// The same for results of any type.
+struct for_future_taken : for_future {
+  asio::awaitable<void> wait() {
+    return [](weft::future<int> f) -> asio::awaitable<void> {
+      const int result = co_await std::move(f).get();
+      CHECK(result == 1);
+    }(weft::start_on(context().get_executor(), one_after(gate)));
+  }
 };
 
 /// Copies it: the work goes on, and another may get it.
@@ -139,13 +162,14 @@ struct for_time : local_wait {
 };
 
 TEST_CASE_TEMPLATE("abandoned waits: every wait ends once, or goes with its io_context", W,
-                   for_event, for_future, for_shared_future, for_work_elsewhere, for_children,
-                   for_time) {
+                   for_event, for_event_kept, for_event_scoped, for_future, for_future_taken,
+                   for_shared_future, for_work_elsewhere, for_children, for_time) {
   abandon_in_every_way<W>();
 }
 
 TEST_CASE_TEMPLATE("abandoned waits: completed by another thread in the same moment", W, for_event,
-                   for_future, for_shared_future, for_work_elsewhere, for_children) {
+                   for_event_kept, for_event_scoped, for_future, for_future_taken,
+                   for_shared_future, for_work_elsewhere, for_children) {
   abandon_while_another_thread_completes<W>();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Kills and stops of real processes: each way × each stage of a run × rank 0 or another × TCP or
 // Unix sockets, three workers a cell. Prints one table; several cells run at once.
+#include <weft/core/error.hpp>
 #include <weft/wire/header.hpp>
 
 #include <doctest/doctest.h>
@@ -8,10 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <process/child.hpp>
 #include <process/store_at.hpp>
@@ -40,6 +43,7 @@ struct cell {
   std::string transport;
   std::string outcome{};  ///< for the table
   std::string wrong{};    ///< what is not as it must be
+  int begun = 0;          ///< survivors whose caller heard that the victim may have run it
 };
 
 /// The last sentence in which a worker says why it fails.
@@ -112,6 +116,36 @@ bool names_victim(const cell& c, const std::string& said) {
          said.find("are missing: " + victim) != std::string::npos;
 }
 
+/// What the survivor's own call, pass or step threw: see the program.
+std::string heard(const child& c) {
+  const std::string mark = "caller: ";
+  const auto at = c.output().rfind(mark);
+  if (at == std::string::npos) return "";
+  const auto from = at + mark.size();
+  return c.output().substr(from, c.output().find('\n', from) - from);
+}
+
+/// What callers must be told: the victim died, and how far what they asked it for had got.
+bool tells_its_caller(cell& c, const std::string& told) {
+  if (c.stage == "idle" || c.stage == "returned" || c.stage == "leaving") {
+    return told.empty();  // nobody waits for an answer
+  }
+  using weft::execution;
+  // A step is a call on what the victim owned.
+  const auto lost = c.stage == "step" ? weft::errc::rref_owner_died : weft::errc::peer_died;
+  const auto as = [&](execution ran) {
+    return std::to_string(static_cast<int>(lost)) + " " + std::to_string(static_cast<int>(ran)) +
+           " 'worker" + std::to_string(c.victim) + "'";
+  };
+  if (c.stage == "rendezvous") return told.empty() || told == as(execution::not_sent);
+  if (told == as(execution::maybe_executed)) {
+    ++c.begun;
+    return true;
+  }
+  // One of many, of which the last may not have left; but a call that has begun is begun.
+  return c.stage != "coroutine" && c.stage != "plain" && told == as(execution::not_sent);
+}
+
 void play(cell& c) {
   try {
     place p;
@@ -120,6 +154,7 @@ void play(cell& c) {
     for (int rank = 0; rank < (meeting ? 2 : 3); ++rank) run.push_back(p.start(c, rank));
     arrive(c, p, run);
     run[static_cast<std::size_t>(c.victim)]->kill(c.signal);
+    const auto since = std::chrono::steady_clock::now();
     // Who is killed with a seat in the file has ended the meeting.
     if (meeting && (c.transport == "tcp" || c.signal == SIGSTOP)) run.push_back(p.start(c, 2));
     for (int rank = 0; rank < static_cast<int>(run.size()); ++rank) {
@@ -131,11 +166,14 @@ void play(cell& c) {
       const bool may_be_well = c.stage == "leaving";
       const bool right =
           status == 0 ? may_be_well && said.empty() : status == 1 && names_victim(c, said);
-      if (!right) {
+      if (!right || !tells_its_caller(c, heard(survivor))) {
         c.wrong += "rank " + std::to_string(rank) + " ended with " + std::to_string(status) +
-                   " and said:\n" + survivor.output() + "\n";
+                   ", its caller heard \"" + heard(survivor) + "\", and it said:\n" +
+                   survivor.output() + "\n";
       }
     }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - since;
+    c.outcome += " " + std::to_string(took.count()).substr(0, 4) + " s";
     run[static_cast<std::size_t>(c.victim)]->kill(SIGKILL);
   } catch (const std::exception& e) {
     c.outcome += "?";
@@ -172,8 +210,9 @@ TEST_CASE("matrix: kills and stops at every stage, with the right outcome in eac
     }
   }
   play_all(cells);
-  std::string table = "statuses of the survivors; all that are not 0 name the victim\n"
-                      "signal  | stage      | victim | tcp   | unix\n";
+  std::string table = "statuses of the survivors, and when the last had ended; all that are not "
+                      "0 name the victim\n"
+                      "signal  | stage      | victim | tcp        | unix\n";
   for (std::size_t i = 0; i + 1 < cells.size(); i += 2) {
     const cell& c = cells[i];
     auto padded = [](std::string text, std::size_t width) {
@@ -182,9 +221,15 @@ TEST_CASE("matrix: kills and stops at every stage, with the right outcome in eac
     };
     table += std::string(c.signal == SIGKILL ? "SIGKILL" : "SIGSTOP") + " | " +
              padded(c.stage, 10) + " | rank " + std::to_string(c.victim) + " | " +
-             padded(c.outcome, 5) + " | " + cells[i + 1].outcome + "\n";
+             padded(c.outcome, 10) + " | " + cells[i + 1].outcome + "\n";
   }
   std::cout << table << std::flush;
+  std::map<std::string, int> begun;
+  for (const cell& c : cells) begun[c.stage] += c.begun;
+  for (const char* stage : {"coroutine", "plain", "40MB to", "40MB from", "backward", "step"}) {
+    INFO(std::string(stage));
+    CHECK(begun[stage] > 0);
+  }
   for (const cell& c : cells) {
     CAPTURE(c.signal);
     CAPTURE(c.stage);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// The waits of calls, abandoned: for a reply, for room, for a connection.
+// The waits of calls, abandoned: for a reply, for the window's room, for a connection.
+#include <weft/core/future.hpp>
 #include <weft/rpc/window.hpp>
 
-#include <asio/thread_pool.hpp>
-
 #include <condition_variable>
-#include <future>
 #include <mutex>
 #include <optional>
 #include <rpc/live_abandoned.hpp>
@@ -93,38 +91,51 @@ class with_door : public live_scene<> {
   } known_{door_};
 };
 
+/// How worker 1 calls; and what it may say at most of a call that it gave up before it was sent.
+struct by_call {
+  static constexpr execution unsent = execution::not_sent;
+  template <auto F>
+  static asio::awaitable<void> of(weft::peer to, duration limit) {
+    check_42(co_await to.call<F>(21, within(limit)));
+  }
+};
+struct by_start {
+  static constexpr execution unsent = execution::maybe_executed;
+  template <auto F>
+  static asio::awaitable<void> of(weft::peer to, duration limit) {
+    return taken(to.start<F>(21, within(limit)));
+  }
+  static asio::awaitable<void> taken(weft::future<int> started) {
+    check_42(co_await std::move(started));
+  }
+};
+
 /// Waits for the reply of a function that runs.
-template <auto F>
+template <auto F, class By = by_call>
 struct for_reply : with_door {
   static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
   for_reply(over how, unsigned io_threads) : with_door(how, with_io_threads(io_threads)) {}
   void prepare() {}
-  asio::awaitable<void> wait(duration limit) {
-    const weft::peer to = other();
-    check_42(co_await to.call<F>(21, within(limit)));
-  }
+  asio::awaitable<void> wait(duration limit) { return By::template of<F>(other(), limit); }
   [[nodiscard]] bool waits() const { return door_.begun > 0; }
 };
 using for_coroutine = for_reply<&pass_later>;
 using for_plain = for_reply<&pass>;
+using for_started = for_reply<&pass_later, by_start>;
+/// Called, and awaited, on a thread that is no worker's.
+using for_reply_elsewhere = elsewhere<for_coroutine>;
+/// Started on the worker's thread; its future is awaited on another.
+using for_future_elsewhere = elsewhere<for_started>;
 
-/// The same, awaited on a thread that is no worker's.
-struct for_reply_elsewhere : for_reply<&pass_later> {
-  using for_reply::for_reply;
-  static constexpr bool goes_with_its_worker = true;
-  /// What hops to a worker that has ended waits in its io_context, which nobody runs any more.
-  ~for_reply_elsewhere() {
-    const auto joined = std::async(std::launch::async, [this] { pool.join(); });
-    // bounded: by the watchdog
-    while (joined.wait_for(1ms) != std::future_status::ready) {
-      me().context().restart();
-      me().context().poll();
-    }
-  }
+/// Started there, too.
+struct for_started_elsewhere : for_future_elsewhere {
+  using elsewhere::elsewhere;
   asio::awaitable<void> wait(duration limit) {
-    return asio::co_spawn(pool, for_reply::wait(limit), asio::use_awaitable);
+    auto all = [](weft::peer to, duration l) -> asio::awaitable<void> {
+      co_await by_start::of<&pass_later>(to, l);
+    };
+    return asio::co_spawn(pool_, all(other(), limit), asio::use_awaitable);
   }
-  asio::thread_pool pool{1};
 };
 
 /// Waits for a reply of this worker itself: both ends are on one thread.
@@ -185,6 +196,7 @@ struct for_room : with_door {
     asio::co_spawn(me().context(), held(other()), [](std::exception_ptr) {});
   }
 };
+using for_room_elsewhere = elsewhere<for_room>;
 
 /// Member 2, played by hand: accepts, answers nothing until it may, then says 42 to every request.
 class slow_to_answer {
@@ -242,31 +254,58 @@ class slow_to_answer {
 };
 
 /// Waits for a connection. Its other end outlives the workers, which close theirs.
+template <class By = by_call>
 struct for_handshake : slow_to_answer, live_scene<> {
   static constexpr std::array<std::pair<over, unsigned>, 1> ways = {{{over::tcp, 1}}};
-  static constexpr got_as_far_as went{execution::not_sent, execution::not_sent};
-  for_handshake(over, unsigned io_threads)
-      : live_scene(over::tcp, with_io_threads(io_threads), 2, 1) {
+  static constexpr got_as_far_as went{execution::not_sent, By::unsent};
+  for_handshake(over, unsigned io_threads) : for_handshake(with_io_threads(io_threads)) {}
+  explicit for_handshake(options o) : live_scene(over::tcp, std::move(o), 2, 1) {
     all().members().members[there].addresses = {{"tcp", endpoint()}};
   }
   void prepare() { play(all().members()); }
-  asio::awaitable<void> wait(duration limit) {
-    const weft::peer to = other();
-    check_42(co_await to.call<&twice>(21, within(limit)));
-  }
+  asio::awaitable<void> wait(duration limit) { return By::template of<&twice>(other(), limit); }
   [[nodiscard]] bool waits() const { return asked(); }
   void complete() { answer(); }
   [[nodiscard]] bool arrives() const { return answered(); }
   asio::awaitable<void> again() { return wait(1h); }
   void check_nothing_left() {}
 };
+using for_handshake_elsewhere = elsewhere<for_handshake<>>;
+
+/// Waits in line behind the one frame that the outbox holds until there is a connection.
+struct for_outbox : for_handshake<> {
+  for_outbox(over, unsigned io_threads) : for_handshake(one_frame(io_threads)) {}
+  void prepare() {
+    for_handshake::prepare();
+    auto first = [](weft::peer to) -> asio::awaitable<void> {
+      static_cast<void>(co_await to.call<&twice>(21, as_expected));
+    };
+    asio::co_spawn(me().context(), first(other()), [](std::exception_ptr) {});
+    until("it waits in the outbox", [this] { return me().to(there).waiting() == 1; });
+  }
+  [[nodiscard]] bool waits() { return me().to(there).crowded(); }
+
+ private:
+  static options one_frame(unsigned io_threads) {
+    options o = with_io_threads(io_threads);
+    o.outbox_frames = 1;
+    return o;
+  }
+};
 
 TEST_CASE_TEMPLATE("abandoned: a call", W, for_coroutine, for_plain, for_own_reply,
                    for_reply_elsewhere) {
   abandon_live<W>();
 }
-TEST_CASE_TEMPLATE("abandoned: a call that waits for room", W, for_room) { abandon_live<W>(); }
-TEST_CASE_TEMPLATE("abandoned: a call that waits for its link's handshake", W, for_handshake) {
+TEST_CASE_TEMPLATE("abandoned: the future of a call that was started", W, for_started,
+                   for_future_elsewhere, for_started_elsewhere) {
+  abandon_live<W>();
+}
+TEST_CASE_TEMPLATE("abandoned: a call that waits for room", W, for_room, for_room_elsewhere) {
+  abandon_live<W>();
+}
+TEST_CASE_TEMPLATE("abandoned: a call that waits for its link's handshake", W, for_handshake<>,
+                   for_handshake<by_start>, for_handshake_elsewhere, for_outbox) {
   abandon_live<W>();
 }
 

@@ -15,6 +15,7 @@
 #include <asio/co_spawn.hpp>
 #include <asio/error.hpp>
 #include <asio/post.hpp>
+#include <asio/thread_pool.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/use_future.hpp>
 #include <doctest/doctest.h>
@@ -148,6 +149,30 @@ class live_scene {
   cluster_with<Services...> all_;
   const bool with_strangers_;
   const ref<event> done_ = make_ref<event>();
+};
+
+/// The same wait, on a thread that is no worker's. Cancelled there, it does not say how far it got.
+template <class W>
+class elsewhere : public W {
+ public:
+  using W::W;
+  static constexpr bool goes_with_its_worker = true;
+  static constexpr got_as_far_as went{W::went.least, execution::maybe_executed, W::went.before};
+  /// What hops to a worker that has ended waits in its io_context, which nobody runs any more.
+  ~elsewhere() {
+    const auto joined = std::async(std::launch::async, [this] { pool_.join(); });
+    // bounded: by the watchdog
+    while (joined.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
+      this->me().context().restart();
+      this->me().context().poll();
+    }
+  }
+  asio::awaitable<void> wait(duration limit) {
+    return asio::co_spawn(pool_, W::wait(limit), asio::use_awaitable);
+  }
+
+ protected:
+  asio::thread_pool pool_{1};
 };
 
 namespace detail {

@@ -108,6 +108,28 @@ using for_light = for_object<&late::light, 2>;
 using for_own_plain = for_object<&late::plain, 1>;
 using for_own_coroutine = for_object<&late::coroutine, 1>;
 
+/// Waits for the future of such a call.
+template <std::uint32_t At>
+struct for_started : for_object<&late::plain, At> {
+  using for_object<&late::plain, At>::for_object;
+  asio::awaitable<void> wait(duration limit) {
+    auto started = this->object_.template start<&late::plain>(1, within(limit));
+    check_is(6, co_await std::move(started));
+  }
+};
+
+/// Waits for a copy of what is made of the object, and waits for it first.
+template <std::uint32_t At>
+struct for_chain : with_object<by_constructor, At> {
+  using with_object<by_constructor, At>::with_object;
+  asio::awaitable<void> wait(duration limit) {
+    const rref<int> sum = this->object_.template remote<&late::plain>(1);
+    check_is(6, co_await sum.to_here(within(limit)));
+  }
+  [[nodiscard]] bool waits() { return waiting(this->all(), At) == 2; }
+  asio::awaitable<void> again() { return wait(1h); }
+};
+
 /// Waits for a copy of what a function returns.
 template <std::uint32_t At>
 struct for_copy : with_object<by_function, At> {
@@ -119,11 +141,18 @@ struct for_copy : with_object<by_function, At> {
 };
 
 TEST_CASE_TEMPLATE("abandoned: a call of an object that is being made", W, for_plain, for_coroutine,
-                   for_light, for_own_plain, for_own_coroutine) {
+                   for_light, for_own_plain, for_own_coroutine, elsewhere<for_plain>) {
   abandon_live<W>();
 }
-TEST_CASE_TEMPLATE("abandoned: a copy of an object that is being made", W, for_copy<2>,
-                   for_copy<1>) {
+TEST_CASE_TEMPLATE("abandoned: the future of such a call", W, for_started<2>, for_started<1>) {
+  abandon_live<W>();
+}
+TEST_CASE_TEMPLATE("abandoned: a copy of an object that is being made", W, for_copy<2>, for_copy<1>,
+                   elsewhere<for_copy<2>>) {
+  abandon_live<W>();
+}
+TEST_CASE_TEMPLATE("abandoned: a copy of what is made of such an object", W, for_chain<2>,
+                   for_chain<1>) {
   abandon_live<W>();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // One cell of the matrix of kills and stops: `matrix <tcp|unix> <stage> <victim>`, as one of three
 // workers that nobody but the test started. Every other worker is at that stage with the victim
-// when it prints "ready"; the victim serves, or has nothing more to do.
+// when it prints "ready"; the victim serves, or has nothing more to do. What a worker's own call,
+// pass or step then throws it says: "caller: <errc> <execution> '<peer>'".
 #include <weft/optim/distributed.hpp>
 #include <weft/weft.hpp>
 
@@ -79,7 +80,7 @@ asio::awaitable<void> train(worker& me) {
   });
 }
 
-asio::awaitable<void> main_(worker& me) {
+asio::awaitable<void> at_stage(worker& me) {
   for (std::uint32_t r = 0; r < me.world_size(); ++r) {
     static_cast<void>(co_await me.peer(r).call<&add>(1, 2));
   }
@@ -120,6 +121,16 @@ asio::awaitable<void> main_(worker& me) {
     });
   } else {
     co_await train(me);
+  }
+}
+
+asio::awaitable<void> main_(worker& me) {
+  try {
+    co_await at_stage(me);
+  } catch (const weft::rpc_error& e) {
+    say("caller: " + std::to_string(e.code().value()) + " " +
+        std::to_string(static_cast<int>(e.error().ran())) + " '" + e.error().detail().peer + "'");
+    throw;
   }
 }
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSL-1.0
+// A process that gets no memory for one message refuses that one, and goes on.
+#include <weft/core/error.hpp>
+
+#include <doctest/doctest.h>
+
+#include <process/child.hpp>
+#include <string>
+
+namespace memory_limits {
+
+using weft::testing::child;
+
+// A sanitizer keeps its own records in the address space, and ends a process that cannot.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WEFT_TEST_NO_LIMIT_OF_ADDRESSES
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WEFT_TEST_NO_LIMIT_OF_ADDRESSES
+#endif
+
+#ifndef WEFT_TEST_NO_LIMIT_OF_ADDRESSES
+TEST_CASE("process memory: a message for which the process gets no memory fails alone") {
+  const std::string refusal =
+      "refused: " + std::to_string(static_cast<int>(weft::errc::resource_exhausted)) + " " +
+      std::to_string(static_cast<int>(weft::execution::not_executed)) + " ";
+  for (const char* over : {"tcp", "unix"}) {
+    for (const char* io_threads : {"0", "1", "2"}) {
+      child run({WEFT_TEST_PROGRAMS "/short_of_memory", over, io_threads});
+      const int status = run.wait();
+      INFO(over, ", ", io_threads, " I/O threads: ", run.output());
+      CHECK(status == 0);
+      CHECK(run.count(refusal) == 3);
+      CHECK(run.count("'worker1'") == 3);
+      CHECK(run.count("small: 1000\n") == 3);
+      CHECK(run.said("large: 100000000\n"));
+    }
+  }
+}
+#endif
+
+}  // namespace memory_limits

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSL-1.0
+// One real worker among others that the test plays over TCP. What it says is compared with literal
+// frames, and what it hears are such. Whoever instantiates it compiles a whole worker, for seconds.
+#pragma once
+
+#include <weft/rpc/runtime.hpp>
+#include <weft/transport/tcp.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <rpc/raw_peer.hpp>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <wire/literal.hpp>
+
+namespace weft::testing {
+
+/// A frame that worker `by` says.
+struct line {
+  std::uint32_t by;
+  std::string_view frame;
+};
+
+/// The end of a connection that the test plays as worker `rank`.
+class played_end {
+ public:
+  played_end(raw_peer&& connected, std::uint32_t rank) : peer_(std::move(connected)), rank_(rank) {}
+
+  /// Its own lines are said, the other worker's must be heard, one after another.
+  void play(std::initializer_list<line> lines) {
+    for (const line& l : lines) l.by == rank_ ? say(l.frame) : hear(l.frame);
+  }
+
+ private:
+  void say(std::string_view literal) {
+    frame f = weft_test::frame_in(literal);
+    if (const auto other = calls_.find(f.header.call); other != calls_.end()) {
+      f.header.call = other->second;
+      f.seal();
+    }
+    REQUIRE(peer_.send(f));
+  }
+  /// But for what the worker is free to choose: the numbers of its calls, and how much of a
+  /// deadline is left.
+  void hear(std::string_view literal) {
+    const frame_header expected = weft_test::frame_in(literal).header;
+    auto f = expected.kind == frame_kind::ping ? peer_.read_any() : peer_.read();
+    REQUIRE(f);
+    frame_header& h = f->header;
+    if (h.kind == frame_kind::request && h.call != 0) calls_[expected.call] = h.call;
+    const auto other = calls_.find(expected.call);
+    if (other != calls_.end() && other->second == h.call) h.call = expected.call;
+    if (h.deadline != 0 && h.deadline < expected.deadline) h.deadline = expected.deadline;
+    f->seal();
+    REQUIRE(weft_test::hex(*f) == std::string(literal));
+  }
+
+  raw_peer peer_;
+  std::uint32_t rank_;
+  std::map<std::uint64_t, std::uint64_t> calls_;  // of the worker, by those of the literals
+};
+
+/// Runs as worker `rank` of `size`, to which the others grant such a window.
+template <class... Services>
+class real_worker {
+ public:
+  using main_function = std::function<asio::awaitable<void>(worker&)>;
+
+  real_worker(std::uint32_t rank, std::uint32_t size, main_function main_,
+              std::uint64_t window = member().window)
+      : life_(std::make_unique<network_of<tcp>>(), options()) {
+    all_.rank = rank;
+    all_.token = {0x746f6b656e, 0x1234};
+    for (std::uint32_t r = 0; r < size; ++r) {
+      member m{"worker" + std::to_string(r), "", {1, r}, {{"tcp", others_.endpoint()}}, window};
+      if (r == rank) m.addresses = life_.addresses();
+      all_.members.push_back(std::move(m));
+    }
+    life_.join(all_);
+    thread_ = std::thread([this, m = std::move(main_)] { end_ = life_.run(m); });
+  }
+  real_worker(const real_worker&) = delete;
+  real_worker& operator=(const real_worker&) = delete;
+  ~real_worker() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  /// Worker `other`, connected: worker 1 connects to worker 0, and this one to all others.
+  [[nodiscard]] played_end meet(std::uint32_t other) {
+    if (all_.rank == 0 && other == 1) {
+      raw_peer p(life_.addresses().front().endpoint);
+      REQUIRE(p.greet(all_, other, all_.rank));
+      return {std::move(p), other};
+    }
+    raw_peer p = others_.accept();
+    REQUIRE(p.answer(all_, other));
+    return {std::move(p), other};
+  }
+  /// How its run ended. Nobody plays any more.
+  [[nodiscard]] error end() {
+    thread_.join();
+    return end_;
+  }
+
+ private:
+  raw_listener others_;
+  runtime<Services...> life_;
+  membership all_;
+  error end_;
+  std::thread thread_;
+};
+
+}  // namespace weft::testing

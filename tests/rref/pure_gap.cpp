@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSL-1.0
+// Creations that pass a late one, between real workers: as many as may are made, and a peer that
+// runs further ahead has lost count.
+#include "pure.hpp"
+#include <weft/rref/ledger_wire.hpp>
+
+#include <asio/deferred.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace rref_late {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::errc;
+using weft::rref;
+using weft::worker;
+
+constexpr std::uint64_t window = weft::rref_protocol::ledger_limits().creation_window;
+
+struct quick {
+  using light_constructor = quick;
+  int value;
+  explicit quick(int v) : value(v) {}
+  int get() { return value; }
+};
+int nothing() { return 0; }
+asio::awaitable<int> greet(worker& me, int rank) {
+  co_return co_await me.peer(rank).call<&nothing>();
+}
+
+/// Asks for a value under a serial of the test's choice; what is answered, as a code.
+asio::awaitable<int> create_as(worker& me, std::uint32_t owner, std::uint64_t serial) {
+  using namespace weft::rref_protocol;
+  using made = weft::function<&nothing>;
+  weft::link& to = me.to(owner);
+  weft::message m(me.settings().bounds);
+  std::byte section[1 + creation_bytes + 4] = {std::byte{2}};  // a creation, no transfers
+  static_cast<void>(encode(creation{{owner, me.rank(), serial}, serial},
+                           std::span(section).subspan(1, creation_bytes)));
+  m.section(weft::section_kind::rref, section);
+  weft::frame_header h;
+  h.kind = weft::frame_kind::request;
+  h.function = made::id();
+  h.signature = made::signature;
+  h.call = to.slots().open(me.time().now() + 30s);
+  const auto number = to.queue(std::move(m), h);
+  if (!number) {
+    to.slots().close(h.call);
+    co_return number.error().code().value();
+  }
+  to.flush();
+  const auto answer = co_await to.slots().async_wait(h.call, *number, asio::deferred);
+  co_return answer.reply ? 0 : answer.failure.code().value();
+}
+
+namespace {
+
+TEST_CASE("rref: a peer whose creations run ahead further than any may is refused, and named") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    run_pure(3, how, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+      CHECK(co_await me.peer(2).call<&greet>(1) == 0);  // the two are connected
+      CHECK(co_await me.peer(2).call<&create_as>(1u, window) == 0);
+      CHECK(rrefs(all, 1).counters().owned == 1);
+      CHECK(rrefs(all, 1).counters().refused == 0);
+      CHECK(all.at(1).to(2).now() == weft::link::state::up);
+
+      CHECK(co_await me.peer(2).call<&create_as>(1u, window + 1) != 0);
+      CHECK(co_await eventually([&] { return all.at(1).to(2).now() == weft::link::state::down; }));
+      const auto why = all.at(1).to(2).reason();
+      INFO(why.message());
+      CHECK(why == errc::protocol_error);
+      CHECK(says(why, "impossible creation"));
+      CHECK(rrefs(all, 1).counters().refused == 1);
+      // What it had made goes with it; the others go on.
+      CHECK(co_await eventually([&] { return rrefs(all, 1).counters().owned == 0; }));
+      CHECK(co_await me.peer(1).call<&nothing>() == 0);
+    });
+  }
+}
+
+TEST_CASE("rref: a creation of another thread may be passed by as many as the window holds") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    run_pure(2, how, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+      // It has its name at once; its request leaves when this thread gets to it.
+      rref<quick> first;
+      const auto sent = me.stats().calls;
+      std::thread other([&first, there = me.peer(1)] { first = there.make<quick>(7); });
+      other.join();
+      CHECK(me.stats().calls == sent);
+      std::vector<rref<quick>> many;
+      for (std::uint64_t i = 1; i < window; ++i) {
+        many.push_back(me.peer(1).make<quick>(static_cast<int>(i)));
+      }
+      CHECK(first.id().serial == 1);
+      CHECK(many.back().id().serial == window);
+      CHECK(co_await first.call<&quick::get>() == 7);
+      CHECK(co_await many.front().call<&quick::get>() == 1);
+      CHECK(co_await many.back().call<&quick::get>() == static_cast<int>(window) - 1);
+      CHECK(rrefs(all, 1).counters().created == window);
+      // The gap is closed: the next one is no further ahead than the second was.
+      CHECK(co_await me.peer(1).make<quick>(8).call<&quick::get>() == 8);
+      CHECK(rrefs(all, 1).counters().refused == 0);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace rref_late
