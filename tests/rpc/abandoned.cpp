@@ -259,7 +259,7 @@ struct for_handshake : slow_to_answer, live_scene<> {
   static constexpr std::array<std::pair<over, unsigned>, 1> ways = {{{over::tcp, 1}}};
   static constexpr got_as_far_as went{execution::not_sent, By::unsent};
   for_handshake(over, unsigned io_threads) : for_handshake(with_io_threads(io_threads)) {}
-  explicit for_handshake(options o) : live_scene(over::tcp, std::move(o), 2, 1) {
+  explicit for_handshake(options o) : live_scene(over::tcp, hasty(std::move(o)), 2, 1) {
     all().members().members[there].addresses = {{"tcp", endpoint()}};
   }
   void prepare() { play(all().members()); }
@@ -269,6 +269,13 @@ struct for_handshake : slow_to_answer, live_scene<> {
   [[nodiscard]] bool arrives() const { return answered(); }
   asio::awaitable<void> again() { return wait(1h); }
   void check_nothing_left() {}
+
+ private:
+  /// Some cells last until nobody waits for an answer to the greeting any more.
+  static options hasty(options o) {
+    o.handshake_deadline = 2s;
+    return o;
+  }
 };
 using for_handshake_elsewhere = elsewhere<for_handshake<>>;
 

@@ -203,7 +203,8 @@ class scene {
     h.call = call_id = way().slots().open(caller().time().now() + 1h);
     const auto number = way().queue(weft::message(), h);
     way().flush();
-    co_return (co_await way().slots().async_wait(h.call, number.value(), asio::deferred)).failure;
+    weft::call_result r = co_await way().slots().async_wait(h.call, number.value(), asio::deferred);
+    co_return r.failure;
   }
   std::atomic<std::uint64_t> call_id{0};  // of the last one
   weft::duration limit = 20ms;            // of a try that may be too short
