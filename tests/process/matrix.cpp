@@ -277,34 +277,39 @@ class strangers {
   int connected_ = 0;
 };
 
-TEST_CASE("matrix: strangers at the port of rank 0 do not end a run, nor get in") {
-  cell c{SIGKILL, "strangers", 1, "tcp"};
-  const place p;
-  children run;
-  for (int rank = 0; rank < 3; ++rank) run.push_back(p.start(c, rank));
-  for (const int rank : {1, 2}) run[static_cast<std::size_t>(rank)]->read_until("round");
-  run[0]->read_until("listens ");
-  run[0]->read_until("\n");
-  const auto at = run[0]->output().find("listens ") + 8;
-  const std::string endpoint = run[0]->output().substr(at, run[0]->output().find('\n', at) - at);
-  std::string header(64, '\0');
-  header.replace(0, 6, std::string("WEFT") + static_cast<char>(weft::wire_version) + '\4');
-  const strangers silent(endpoint, 100, "");
-  const strangers garbage(endpoint, 100, std::string(1000, '\xaa'));
-  const strangers half(endpoint, 100, header.substr(0, 32));
-  const strangers request(endpoint, 100, header);
-  CHECK(silent.connected() + garbage.connected() + half.connected() + request.connected() == 400);
-  // All are sent away, the silent ones when their time is over, and the run goes on.
-  for (const strangers* s : {&silent, &garbage, &half, &request}) CHECK(s->all_sent_away());
-  run[2]->read_until("round", run[2]->count("round") + 2);
-  const strangers more(endpoint, 10, "hello");
-  CHECK(more.connected() == 10);
-  run[1]->kill(SIGKILL);
-  for (const int rank : {0, 2}) {
-    child& survivor = *run[static_cast<std::size_t>(rank)];
-    CHECK(survivor.wait() == 1);
-    INFO(survivor.output());
-    CHECK(sentence(survivor).find("'worker1'") != std::string::npos);
+TEST_CASE("matrix: strangers at the port of a worker do not end a run, nor get in") {
+  for (const int listener : {0, 1}) {
+    CAPTURE(listener);
+    const cell c{SIGKILL, "strangers", listener, "tcp"};
+    const place p;
+    children run;
+    for (int rank = 0; rank < 3; ++rank) run.push_back(p.start(c, rank));
+    child& listens = *run[static_cast<std::size_t>(listener)];
+    child& calls = *run[static_cast<std::size_t>(1 - listener)];
+    child& dies = *run[2];
+    for (child* caller : {&calls, &dies}) caller->read_until("round");
+    listens.read_until("listens ");
+    listens.read_until("\n");
+    const auto at = listens.output().find("listens ") + 8;
+    const std::string endpoint = listens.output().substr(at, listens.output().find('\n', at) - at);
+    std::string header(64, '\0');
+    header.replace(0, 6, std::string("WEFT") + static_cast<char>(weft::wire_version) + '\4');
+    const strangers silent(endpoint, 100, "");
+    const strangers garbage(endpoint, 100, std::string(1000, '\xaa'));
+    const strangers half(endpoint, 100, header.substr(0, 32));
+    const strangers request(endpoint, 100, header);
+    CHECK(silent.connected() + garbage.connected() + half.connected() + request.connected() == 400);
+    // All are sent away, the silent ones when their time is over, and the run goes on.
+    for (const strangers* s : {&silent, &garbage, &half, &request}) CHECK(s->all_sent_away());
+    calls.read_until("round", calls.count("round") + 2);
+    const strangers more(endpoint, 10, "hello");
+    CHECK(more.connected() == 10);
+    dies.kill(SIGKILL);
+    for (child* survivor : {&listens, &calls}) {
+      CHECK(survivor->wait() == 1);
+      INFO(survivor->output());
+      CHECK(sentence(*survivor).find("'worker2'") != std::string::npos);
+    }
   }
 }
 
