@@ -191,8 +191,12 @@ class for_turn final : public with_optimizer<At> {
            on(there_now(), [this] { return !there_now().deadlines().empty(); });
   }
   void complete() { turn_ = nullptr; }
-  /// It has come to the optimizer; here it is to go on on the thread that is held.
-  [[nodiscard]] bool arrives() const { return At == 1 || this->way_.left > 0; }
+  /// It has come to the optimizer, or its time was over there; here it is to go on on the thread
+  /// that is held.
+  [[nodiscard]] bool arrives() {
+    return At == 1 || this->way_.left > 0 ||
+           on(there_now(), [this] { return there_now().deadlines().empty(); });
+  }
 
  private:
   [[nodiscard]] worker& there_now() { return this->all().at(At); }
