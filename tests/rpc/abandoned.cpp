@@ -23,8 +23,6 @@ using weft::within;
 using weft::worker;
 
 int twice(int n) { return 2 * n; }
-/// A CHECK would take what the call throws.
-void check_42(int result) { CHECK(result == 42); }
 
 /// What the functions of one way wait for.
 struct door {

@@ -30,8 +30,6 @@ weft::light<int> stop_reading(int n) {
 }
 void take(std::string) {}
 int twice(int n) { return 2 * n; }
-/// A CHECK would take what the call throws.
-void check_42(int result) { CHECK(result == 42); }
 
 /// There is no room while one frame, or one byte, waits to be written.
 struct of_frames {

@@ -60,6 +60,8 @@ inline void until(const char* what, const std::function<bool()>& there) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
+/// A CHECK would take what the call throws.
+inline void check_42(int result) { CHECK(result == 42); }
 /// The result of `f()` on a worker's own thread, of which this is not.
 template <class F>
 auto on(worker& at, F f) {

@@ -491,8 +491,13 @@ def shown(value):
 
 
 def enumerators(source, name):
+    """Values that are not given count up from the one before."""
     body = re.search(rf"enum class {name} [^{{]*{{(.*?)}};", source, re.S).group(1)
-    return {word: int(value) for word, value in re.findall(r"(\w+) = (\d+)", body)}
+    values, last = {}, -1
+    for item in filter(None, map(str.strip, re.sub(r"//.*", "", body).split(","))):
+        word, _, given = item.partition(" = ")
+        last = values[word] = int(given) if given else last + 1
+    return values
 
 
 def listed(page, begin, end):
@@ -500,14 +505,6 @@ def listed(page, begin, end):
     part = page[page.index(begin) + len(begin) : page.index(end)]
     heads = [line[:25] for line in part.splitlines()]
     return {word: int(value) for head in heads for value, word in re.findall(r"(\d+) ([a-z]+)", head)}
-
-
-def counted(source, name):
-    """Of an enum whose values count up from the first."""
-    body = re.search(rf"enum class {name} [^{{]*{{(.*?)}};", source, re.S).group(1)
-    words = re.findall(r"^ *(\w+)(?: = (\d+))?,?(?: *//.*)?$", body.replace(", ", ",\n"), re.M)
-    first = int(words[0][1] or 0)
-    return {word: first + i for i, (word, _) in enumerate(words)}
 
 
 def numbered(page, begin, end):
@@ -547,7 +544,7 @@ def page_faults(headers):
         ("autograd/messages.hpp", "abort_reason", "reason: ", "; text"),
     ):
         with open(f"{headers}/{file}", encoding="utf-8") as of:
-            have = counted(of.read(), name)
+            have = enumerators(of.read(), name)
         said = numbered(page[page.index("Numbers that these pages") :], begin, end)
         if have != said:
             faults.append(f"{name} is {have}, but on the page {said}")
