@@ -87,7 +87,7 @@ TEST_CASE("late flush: what was put off outlasts the turn, and goes with what ot
   scene s;
   for (int n = 0; n < 3; ++n) {  // of three replies that nobody waits for
     ++s.a->frames;
-    CHECK(s.late.put_off(s.a));
+    CHECK(s.late.put_off(*s.a));
   }
   CHECK(s.alarm.armed == 1);
   s.late.settle();
@@ -102,15 +102,15 @@ TEST_CASE("late flush: what was put off outlasts the turn, and goes with what ot
 TEST_CASE("late flush: without company the alarm has it written, once") {
   scene s;
   s.a->frames = s.b->frames = 2;
-  CHECK(s.late.put_off(s.a));
-  CHECK(s.late.put_off(s.b));
+  CHECK(s.late.put_off(*s.a));
+  CHECK(s.late.put_off(*s.b));
   s.b->flush();
   s.ring();
   CHECK(s.a->writes == 1);
   CHECK(s.b->writes == 1);
   CHECK_FALSE(s.alarm.set);  // no turn ended since
   s.a->frames = 1;
-  CHECK(s.late.put_off(s.a));
+  CHECK(s.late.put_off(*s.a));
   CHECK(s.alarm.armed == 2);
   s.ring();
   CHECK(s.a->writes == 2);
@@ -119,7 +119,7 @@ TEST_CASE("late flush: without company the alarm has it written, once") {
 TEST_CASE("late flush: a turn's end writes what the turn sent, also beside what was put off") {
   scene s;
   s.a->frames = s.b->frames = 1;
-  CHECK(s.late.put_off(s.b));
+  CHECK(s.late.put_off(*s.b));
   s.late.add(s.a);
   s.late.watch();
   CHECK(s.alarm.armed == 1);
@@ -263,7 +263,7 @@ TEST_CASE("late flush: where no alarm rings, nothing is put off") {
   scene s;
   late_flush plain(nullptr, s.clock);
   s.a->frames = 1;
-  CHECK_FALSE(plain.put_off(s.a));
+  CHECK_FALSE(plain.put_off(*s.a));
   plain.watch();
   plain.add(s.a);
   plain.settle();

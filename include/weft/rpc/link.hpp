@@ -161,6 +161,10 @@ class link : public ref_counted {
   worker& me_;
   const std::uint32_t rank_;
   reply_slots slots_;  // worker's thread
+
+ private:
+  friend class detail::late_flush;
+  std::atomic<bool> put_off_{false};  // in that list of late_flush; raised under its lock
 };
 
 namespace detail {
@@ -184,40 +188,41 @@ inline void cork::flush() {
   current = self;
 }
 inline late_flush::~late_flush() = default;
-inline void late_flush::flush_all(std::vector<ref<link>>& links) {
+inline void late_flush::flush_all(links& all) {
   cork* const outer = std::exchange(cork::current, nullptr);
-  for (const ref<link>& l : links) l->flush();
+  for (const ref<link>& l : all) l->flush();
   cork::current = outer;
-  links.clear();
+  all.clear();
 }
-inline void late_flush::flush() {
-  std::vector<ref<link>> now;
+inline void late_flush::flush(links& spare) {
+  links now = std::move(spare);  // its memory, for the next turns
   {
     const std::lock_guard lock(mutex_);
     now.swap(dirty_);
-    dirty_.swap(spare_);
     some_.store(false, std::memory_order_relaxed);
   }
   flush_all(now);
-  const std::lock_guard lock(mutex_);  // keep the allocation
-  if (spare_.capacity() < now.capacity()) spare_.swap(now);
+  spare = std::move(now);
 }
-inline bool late_flush::put_off(ref<link> l) {
+inline bool late_flush::put_off(link& l) {
   if (!alarm_) return false;
+  // What is to be written was pushed under the link's lock, and whoever resets this takes that lock
+  // afterwards: it is seen there.
+  if (l.put_off_.load(std::memory_order_relaxed)) return true;
   const std::lock_guard lock(mutex_);
-  if (std::find(put_off_.begin(), put_off_.end(), l) == put_off_.end()) {
-    put_off_.push_back(std::move(l));
-  }
+  if (!l.put_off_.load(std::memory_order_relaxed)) put_off_.push_back(ref<link>(&l));
+  l.put_off_.store(true, std::memory_order_relaxed);
   arm();
   return true;
 }
 inline void late_flush::ring() {
-  std::vector<ref<link>> now;
+  links now;
   bool late = false;
   bool seldom = false;
   {
     const std::lock_guard lock(mutex_);
     now.swap(put_off_);
+    for (const ref<link>& l : now) l->put_off_.store(false, std::memory_order_relaxed);
     const std::uint64_t turns = turns_.load(std::memory_order_relaxed);
     const bool go_on = turns != std::exchange(turns_seen_, turns);
     late = !go_on || (!dirty_.empty() && time_.now() - since_ >= first_look);
@@ -225,7 +230,7 @@ inline void late_flush::ring() {
     if (go_on) alarm_->arm(look_ = std::min(2 * look_, last_look));
     seldom = go_on && look_ == last_look;
   }
-  if (late) flush();  // else the running turn has only begun
+  if (late) flush(rung_);  // else the running turn has only begun
   flush_all(now);
   alarm_->give_way(seldom);
 }

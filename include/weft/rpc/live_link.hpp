@@ -172,6 +172,10 @@ class live_link final : public link, public frame_sink {
   [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
   [[nodiscard]] bool begins_at_once(const frame_header& of, const function_entry* f) const noexcept;
   void no_longer_served(std::uint64_t call) noexcept;
+  void open_gates() noexcept {
+    const std::lock_guard lock(serving_mutex_);
+    ungated_ = true;
+  }
   void release_soon() noexcept;
   void release_gated() noexcept;
   // calls that wait for their object
@@ -210,10 +214,15 @@ class live_link final : public link, public frame_sink {
   bool told_ = true;               // services hear of its loss
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
   send_window window_;
+  signs_of_life life_;
+
+  // Guards the next four. Taken under `mutex_` too, never the other way round: who reads requests
+  // does not wait for who writes.
+  std::mutex serving_mutex_;
   receive_window granted_;
   served_calls<invocation> served_;
   std::deque<ref<invocation>> gated_;  // wait until replies are written
-  signs_of_life life_;
+  bool ungated_ = false;               // the link is down: no request waits any more
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;

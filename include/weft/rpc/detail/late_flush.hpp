@@ -40,7 +40,7 @@ class late_flush {
   late_flush(flush_alarm* alarm, const clock& time) noexcept : alarm_(alarm), time_(time) {}
   ~late_flush();
 
-  /// The worker's thread. Does not throw if `reserve` made room.
+  /// The worker's thread. Throws std::bad_alloc, and then it is not added.
   void add(ref<link> l) {
     const std::lock_guard lock(mutex_);
     if (dirty_.empty()) since_ = time_.now();
@@ -49,7 +49,7 @@ class late_flush {
   }
   /// Any thread: nobody waits for what this link has to write. False, and no effect, if nothing
   /// would write it in time.
-  [[nodiscard]] bool put_off(ref<link> l);
+  [[nodiscard]] bool put_off(link& l);
   /// The worker's thread: more user code is about to run before the turn ends.
   void watch() noexcept {
     if (!alarm_ || !some_.load(std::memory_order_relaxed)) return;
@@ -69,7 +69,7 @@ class late_flush {
   void settle() {
     if (in_turn_) return watch();  // what others do before its end may take long
     turns_.fetch_add(1, std::memory_order_relaxed);
-    if (some_.load(std::memory_order_relaxed)) flush();
+    if (some_.load(std::memory_order_relaxed)) flush(settled_);
   }
   /// The alarm's thread.
   void ring();
@@ -78,8 +78,9 @@ class late_flush {
   static constexpr std::chrono::microseconds first_look{50};
   static constexpr std::chrono::microseconds last_look{1600};
 
-  void flush();
-  static void flush_all(std::vector<ref<link>>& links);
+  using links = std::vector<ref<link>>;
+  void flush(links& spare);
+  static void flush_all(links& all);
   /// Under the lock.
   void arm() noexcept {
     if (!armed_.exchange(true)) alarm_->arm(look_ = first_look);
@@ -89,15 +90,16 @@ class late_flush {
   const clock& time_;
   bool in_turn_ = false;  // worker's thread
   std::mutex mutex_;      // guards the next group, and the alarm; links are told nothing under it
-  std::vector<ref<link>> dirty_;
+  links dirty_;
   time_point since_;  // the first of them was added
-  std::vector<ref<link>> spare_;
-  std::vector<ref<link>> put_off_;
+  links put_off_;
   std::atomic<bool> armed_{false};
   std::chrono::microseconds look_ = first_look;  // after which the alarm rings
   std::uint64_t turns_seen_ = 0;                 // when it rang
   std::atomic<std::uint64_t> turns_{0};          // that ended
   std::atomic<bool> some_{false};                // in dirty_
+  links settled_;                                // of the worker's thread, empty: memory
+  links rung_;                                   // of the alarm's
 };
 
 }  // namespace weft::detail

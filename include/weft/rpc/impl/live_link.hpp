@@ -82,6 +82,7 @@ std::optional<std::uint64_t> live_link<T>::push(frame&& f) {
       return no_room;
     }
     if (is_answer(kind)) {
+      const std::lock_guard serving(serving_mutex_);
       granted_.reply_queued(f.wire_size());
       f.header.function = granted_.take_all();
       f.seal();
@@ -155,7 +156,7 @@ void live_link<T>::flush_with_turn() noexcept {
 template <class T>
 void live_link<T>::flush_late() noexcept {
   try {
-    if (me_.late().put_off(ref<link>(this))) return;
+    if (me_.late().put_off(*this)) return;
   } catch (const std::bad_alloc&) {
     // Now, then.
   }
@@ -202,9 +203,16 @@ template <class T>
 void live_link<T>::wrote(std::uint64_t before) noexcept {
   if (outbox_.waiting_bytes() == before) return;
   written_.fetch_add(1, std::memory_order_relaxed);
-  granted_.reply_written(outbox_.replies_gone());
   if (look_for_room() && !line_.empty()) wake_line();
-  if (!gated_.empty() && granted_.may_begin()) release_soon();
+  const std::uint64_t replies = outbox_.replies_gone();
+  if (replies == 0) return;
+  bool release = false;
+  {
+    const std::lock_guard serving(serving_mutex_);
+    granted_.reply_written(replies);
+    release = !gated_.empty() && granted_.may_begin();
+  }
+  if (release) release_soon();
 }
 
 template <class T>
@@ -318,7 +326,10 @@ void live_link<T>::give_credit() noexcept {
       const std::lock_guard lock(mutex_);
       if (state_ == state::down) return;
       outbox_.make_room();
-      f.header.function = granted_.take_due();
+      {
+        const std::lock_guard serving(serving_mutex_);
+        f.header.function = granted_.take_due();
+      }
       if (f.header.function == 0) return;  // a reply took it
       f.seal();
       outbox_.push(std::move(f));

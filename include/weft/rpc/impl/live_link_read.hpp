@@ -229,7 +229,7 @@ expected<void> live_link<T>::handle(arrived_frame&& came) {
   case frame_kind::window:
     if (f.header.function != 0) return {};
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(serving_mutex_);
       granted_.starved();
     }
     give_credit();

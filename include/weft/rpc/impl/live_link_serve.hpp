@@ -38,7 +38,7 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     };
     call = told ? make() : insist(make);
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(serving_mutex_);
       if (!granted_.arrived(cost)) return too_much();
       call->cost = cost;
       served_.add(*call);
@@ -81,7 +81,7 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
       forget(*call);
     } else {
       requests.finished.fetch_add(1);
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(serving_mutex_);
       if (!granted_.arrived(cost)) return too_much();
       granted_.begun(cost);
     }
@@ -90,8 +90,8 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
   return {};
 }
 
-/// Under the lock: whether what this thread does next with a request is to begin it, so that its
-/// window needs no second look.
+/// Under the serving lock: whether what this thread does next with a request is to begin it, so
+/// that its window needs no second look.
 template <class T>
 bool live_link<T>::begins_at_once(const frame_header& of, const function_entry* f) const noexcept {
   if (!f || of.sections != 0 || !gated_.empty() || !granted_.may_begin()) return false;
@@ -163,7 +163,7 @@ void live_link<T>::run_plain(ref<invocation> call) noexcept {
 template <class T>
 void live_link<T>::run_here(const ref<invocation>& call) noexcept {
   if (call->cost > 0) {
-    const std::lock_guard lock(mutex_);  // its answer gives its credit back
+    const std::lock_guard lock(serving_mutex_);  // its answer gives its credit back
     granted_.begun(std::exchange(call->cost, 0));
   }
   serving<T>::run(*call);
@@ -219,9 +219,9 @@ bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
   bool due = false;
   bool more = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(serving_mutex_);
     const bool behind = how == order::of_arrival && !gated_.empty();
-    if (state_ != state::down && (behind || !granted_.may_begin())) {
+    if (!ungated_ && (behind || !granted_.may_begin())) {
       try {
         if (how == order::released) {
           gated_.push_front(call);
@@ -257,7 +257,7 @@ void live_link<T>::release_gated() noexcept {
   for (std::size_t budget = 64; budget > 0; --budget) {
     ref<invocation> next;
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(serving_mutex_);
       if (gated_.empty() || !granted_.may_begin()) return;
       next = std::move(gated_.front());
       gated_.pop_front();
@@ -268,7 +268,8 @@ void live_link<T>::release_gated() noexcept {
       continue;
     }
     if (next->function->style != run_style::coroutine) {
-      return run_plain(std::move(next));  // it releases the next when it begins
+      run_plain(std::move(next));  // which asks again: those behind do not wait for the pool
+      continue;
     }
     if (lost_) {
       forget(*next);
@@ -287,7 +288,7 @@ void live_link<T>::forget(invocation& call) noexcept {
   if (!call.served.load(std::memory_order_acquire) && call.cost == 0) return;
   bool due = false;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(serving_mutex_);
     served_.remove(call);
     call.served.store(false, std::memory_order_release);
     if (call.cost > 0) {
@@ -298,7 +299,7 @@ void live_link<T>::forget(invocation& call) noexcept {
   if (due) give_credit();
 }
 
-/// Under the lock: its answer is queued, so it cannot be given up any more.
+/// Under both locks: its answer is queued, so it cannot be given up any more.
 template <class T>
 void live_link<T>::no_longer_served(std::uint64_t id) noexcept {
   invocation* const call = served_.find(id);
@@ -321,7 +322,7 @@ void live_link<T>::cancel_served(std::uint64_t id) {
   }
   ref<invocation> call;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(serving_mutex_);
     call = ref<invocation>::if_alive(served_.find(id));
   }
   if (call) call->give_up();
@@ -333,7 +334,7 @@ template <class T>
 void live_link<T>::cancel_all_served() noexcept {
   for (ref<invocation> gated;;) {
     gated = nullptr;  // dies without the lock
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(serving_mutex_);
     if (gated_.empty()) break;
     gated = std::move(gated_.front());
     gated_.pop_front();
@@ -341,7 +342,7 @@ void live_link<T>::cancel_all_served() noexcept {
   for (std::size_t place = 0;;) {
     ref<invocation> call;
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(serving_mutex_);
       invocation* const next = served_.take(place);
       if (!next) return;
       call = ref<invocation>::if_alive(next);

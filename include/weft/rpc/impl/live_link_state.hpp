@@ -191,6 +191,7 @@ void live_link<T>::lose(error reason) noexcept {
     const std::lock_guard lock(mutex_);
     if (state_ == state::down) return;
     state_ = state::down;
+    open_gates();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = with_if_possible(reason, [&](error_detail& d) {
       d.ran = execution::not_sent;
@@ -256,6 +257,7 @@ void live_link<T>::close() {
     const std::lock_guard lock(mutex_);
     if (state_ == state::down) return;
     state_ = state::down;
+    open_gates();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = error(errc::shutting_down, "the run is over");
     if (connection_) connection_->close();

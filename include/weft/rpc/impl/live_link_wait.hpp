@@ -155,7 +155,7 @@ template <class T>
 void live_link<T>::drop_waiting() {
   std::deque<ref<invocation>> gated;  // both die without a lock
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(serving_mutex_);
     gated.swap(gated_);
   }
   std::vector<ref<waiting_call>> waiters;
