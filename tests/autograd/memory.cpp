@@ -154,6 +154,17 @@ TEST_CASE("gradient map: what nobody else holds is taken over without a copy") {
   map.accumulate(variable, std::move(g));
   CHECK(map.find(variable).data_ptr() == place);
 
+  // What transposes and sums return is a view of what nobody has any more.
+  const at::Tensor square = at::zeros({3, 2});
+  gradient_map turned;
+  at::Tensor v = at::ones({2, 3}).view({3, 2});
+  REQUIRE(v.is_view());
+  const void* const seen = v.data_ptr();
+  turned.accumulate(square, v);
+  v = at::Tensor();
+  CHECK(turned.find(square).data_ptr() == seen);
+  CHECK(turned.find(square).storage().use_count() == 1);
+
   gradient_map sparse;
   at::Tensor s = at::_sparse_coo_tensor_unsafe(at::zeros({1, 2}, at::kLong), at::ones({2, 4}),
                                                {3, 4}, at::TensorOptions().layout(at::kSparse));
@@ -178,6 +189,33 @@ TEST_CASE("gradient map: memory that is seen elsewhere is copied, of sparse ones
     map.accumulate(variable, whole.narrow(0, 4, 4));
     map.accumulate(variable, at::ones({4}));
     CHECK(at::equal(whole, at::ones({8})));
+  }
+  {
+    // Two views of what nobody else has, and a view with an alias.
+    gradient_map map;
+    const at::Tensor other = at::zeros({4}), aliased = at::zeros({4});
+    at::Tensor whole = at::ones({2, 2});
+    at::Tensor first = whole.view({4}), second = whole.view({4});
+    whole = at::Tensor();
+    map.accumulate(variable, first);
+    first = at::Tensor();
+    map.accumulate(other, second);
+    at::Tensor view = at::ones({2, 2}).view({4});
+    const at::Tensor alias = view.detach();
+    map.accumulate(aliased, view);
+    map.accumulate(variable, at::ones({4}));
+    map.accumulate(aliased, at::ones({4}));
+    CHECK(at::equal(map.find(variable), at::full({4}, 2.0)));
+    CHECK(at::equal(map.find(other), at::ones({4})));
+    CHECK(at::equal(alias, at::ones({4})));
+  }
+  {
+    // The last part of a whole does not keep all of it.
+    gradient_map map;
+    at::Tensor part = at::ones({2, 4}).narrow(0, 0, 1).view({4});
+    map.accumulate(variable, part);
+    part = at::Tensor();
+    CHECK(map.find(variable).storage().nbytes() == 4 * sizeof(float));
   }
   for (const bool indices_shared : {true, false}) {
     gradient_map map;

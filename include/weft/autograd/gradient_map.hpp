@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +29,19 @@ inline bool owns_its_memory(const at::Tensor& t) {
     return indices.use_count() <= mine && values.use_count() <= mine &&
            indices.storage().use_count() == 1 && values.storage().use_count() == 1;
   }
-  return t.layout() == at::kStrided && t.has_storage() && t.storage().use_count() == 1;
+  if (t.layout() != at::kStrided || !t.has_storage()) return false;
+  // A view keeps what it is a view of, which nobody else may have: what sums and transposes return.
+  // (A part of a larger tensor would keep all of its memory.)
+  std::size_t mine = 1;
+  if (const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
+      view && view->has_bw_view()) {
+    const at::Tensor& base = view->get_backward_view().base_;
+    if (base.use_count() == 1 && base.has_storage() && base.is_alias_of(t) &&
+        t.nbytes() == t.storage().nbytes() && !t.is_conj() && !t.is_neg()) {
+      mine = 2;
+    }
+  }
+  return t.storage().use_count() == mine;
 }
 
 /// In the order in which variables were first met. Every gradient has memory of its own. Not
