@@ -173,36 +173,50 @@ class with_optimizer : public with_context {
   int returned_ = 0;
 };
 
-/// Waits for its turn to write, which the test has.
+/// Behind the test, which has the turn to write.
 template <std::uint32_t At>
-class for_turn final : public with_optimizer<At> {
+class behind_another : public with_optimizer<At> {
  public:
   using with_optimizer<At>::with_optimizer;
   void prepare() {
-    this->way_.door.open();
     with_optimizer<At>::prepare();
     const std::vector<const void*> memory{this->way_.weight.storage().unsafeGetStorageImpl()};
     turn_ = weft::make_ref<write_turn>(memory);
     before_ = there_now().stats().served;
   }
-  /// The step has come, and its coroutine, which has a deadline, has begun.
-  [[nodiscard]] bool waits() {
-    return there_now().stats().served > before_ &&
+
+ protected:
+  /// The step has come and heard that it is not its turn, and the coroutine that waits for it,
+  /// which has a deadline, has begun.
+  [[nodiscard]] bool waits_for_turn() {
+    return there_now().stats().served > before_ + 1 &&
            on(there_now(), [this] { return !there_now().deadlines().empty(); });
   }
-  void complete() { turn_ = nullptr; }
+  void give_turn() { turn_ = nullptr; }
+  [[nodiscard]] worker& there_now() { return this->all().at(At); }
+
+ private:
+  weft::ref<write_turn> turn_;
+  std::uint64_t before_ = 0;
+};
+
+/// Waits for its turn to write.
+template <std::uint32_t At>
+class for_turn final : public behind_another<At> {
+ public:
+  using behind_another<At>::behind_another;
+  void prepare() {
+    this->way_.door.open();
+    behind_another<At>::prepare();
+  }
+  [[nodiscard]] bool waits() { return this->waits_for_turn(); }
+  void complete() { this->give_turn(); }
   /// It has come to the optimizer, or its time was over there; here it is to go on on the thread
   /// that is held.
   [[nodiscard]] bool arrives() {
     return At == 1 || this->way_.left > 0 ||
-           on(there_now(), [this] { return there_now().deadlines().empty(); });
+           on(this->there_now(), [this] { return this->there_now().deadlines().empty(); });
   }
-
- private:
-  [[nodiscard]] worker& there_now() { return this->all().at(At); }
-
-  weft::ref<write_turn> turn_;
-  std::uint64_t before_ = 0;
 };
 
 /// Waits until the optimizer has computed.
@@ -211,6 +225,27 @@ class for_computation final : public with_optimizer<At> {
  public:
   using with_optimizer<At>::with_optimizer;
   [[nodiscard]] bool waits() { return this->way_.door.arrived() > 0; }
+};
+/// ... in its turn, by a job of the pool that the call does not live as long as.
+template <std::uint32_t At>
+class for_computation_in_turn final : public behind_another<At> {
+ public:
+  using behind_another<At>::behind_another;
+  [[nodiscard]] bool waits() {
+    if (!given_) {
+      if (!this->waits_for_turn()) return false;
+      given_ = true;
+      this->give_turn();
+    }
+    return this->way_.door.arrived() > 0;
+  }
+  void complete() {
+    this->give_turn();
+    behind_another<At>::complete();
+  }
+
+ private:
+  bool given_ = false;
 };
 
 /// Waits for what becomes of worker 2's pass, whose gradient a step of worker 1 may use or not.
@@ -250,7 +285,8 @@ TEST_CASE_TEMPLATE("abandoned: an optimizer's creation", W, for_parameter<2>, fo
   abandon_live<W>();
 }
 TEST_CASE_TEMPLATE("abandoned: an optimizer's step", W, for_turn<2>, for_turn<1>,
-                   for_computation<2>, for_computation<1>, for_settled) {
+                   for_computation<2>, for_computation<1>, for_computation_in_turn<2>,
+                   for_computation_in_turn<1>, for_settled) {
   abandon_live<W>();
 }
 

@@ -165,6 +165,45 @@ TEST_CASE("optim: whatever an optimizer throws is the step's error, and the next
       });
 }
 
+TEST_CASE("optim: how far a step got is what all owners together did") {
+  using weft::execution;
+  using weft::optim::detail::ran_together;
+  const auto failed = [](std::vector<execution> each) {
+    std::vector<weft::error> out;
+    for (const execution e : each) out.emplace_back(weft::errc::timed_out, "late", e);
+    return out;
+  };
+  constexpr auto not_sent = execution::not_sent, not_executed = execution::not_executed,
+                 maybe = execution::maybe_executed, executed = execution::executed;
+  CHECK(ran_together(failed({not_sent}), 1) == not_sent);
+  CHECK(ran_together(failed({not_sent, not_sent}), 2) == not_sent);
+  CHECK(ran_together(failed({not_sent}), 2) == maybe);  // the other has stepped
+  CHECK(ran_together(failed({not_sent, not_executed}), 2) == not_executed);
+  CHECK(ran_together(failed({not_sent, executed}), 2) == maybe);
+  CHECK(ran_together(failed({not_executed, maybe}), 2) == maybe);
+  CHECK(ran_together(failed({executed}), 2) == executed);
+  CHECK(ran_together(failed({executed, executed}), 2) == executed);
+}
+
+TEST_CASE("optim: a step without any time left is refused, and nothing is done") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    auto l = me.peer(1).make<layer>(1);
+    const auto weight = l.remote<&layer::weight>();
+    auto optimizer = co_await stubborns::create(me, {weight}, stubborn_options{});
+    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor out = co_await l.call<&layer::forward>(input());
+      co_await ctx.backward(out.sum());
+      for (const weft::within none :
+           {weft::within(weft::duration::min()), weft::within(weft::duration())}) {
+        const weft::error e = co_await thrown_by(optimizer.step(ctx, none));
+        CHECK(e == weft::errc::timed_out);
+        CHECK(e.ran() == weft::execution::not_sent);
+      }
+    });
+    CHECK(at::equal(co_await weight.to_here(), start_of(1)));
+  });
+}
+
 TEST_CASE("optim: a step that takes too long") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     auto l = me.peer(1).make<layer>(1);

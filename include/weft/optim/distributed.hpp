@@ -17,11 +17,13 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -74,10 +76,29 @@ consteval bool check_optimizer() {
   return true;
 }
 
-/// Throws one error for all of them: the first one's code, with the others' texts.
-inline void throw_together(const std::vector<error>& failures) {
+/// How far those that were asked got together: as far as each of them did, or nowhere if each got
+/// nowhere.
+inline execution ran_together(const std::vector<error>& failures, std::size_t asked) {
+  const auto is = [&](execution e) {
+    return std::all_of(failures.begin(), failures.end(),
+                       [e](const error& f) { return f.ran() == e; });
+  };
+  const auto nowhere = [](const error& f) {
+    return f.ran() == execution::not_sent || f.ran() == execution::not_executed;
+  };
+  if (is(execution::executed)) return execution::executed;
+  if (failures.size() < asked) return execution::maybe_executed;
+  if (is(execution::not_sent)) return execution::not_sent;
+  return std::all_of(failures.begin(), failures.end(), nowhere) ? execution::not_executed
+                                                                : execution::maybe_executed;
+}
+
+/// Throws one error for all that failed of those that were asked: the first one's code, with the
+/// others' texts.
+inline void throw_together(const std::vector<error>& failures, std::size_t asked) {
   if (failures.empty()) return;
   throw rpc_error(failures.front().with([&](error_detail& d) {
+    d.ran = ran_together(failures, asked);
     if (failures.size() == 1) return;
     d.text += " (and " + std::to_string(failures.size() - 1) + " more failed: ";
     for (std::size_t i = 1; i < failures.size(); ++i) {
@@ -152,7 +173,7 @@ class distributed {
         failures.push_back(std::move(made).error());
       }
     }
-    detail::throw_together(failures);
+    detail::throw_together(failures, calls.size());
     co_return out;
   }
 
@@ -168,7 +189,7 @@ class distributed {
   ///
   /// Errors: autograd_context_gone (the context was released), remote_exception (what the
   /// optimizer threw), those of a call and of using a reference. If several workers fail, one
-  /// error names them all; the others have stepped.
+  /// error names them all; the others have stepped, and `ran()` is that of all together.
   template <std::same_as<within>... Options>
   [[nodiscard]] asio::awaitable<void> step(autograd::context ctx, Options... options) const {
     return step_all(parts_, std::move(ctx), options...);
@@ -182,6 +203,7 @@ class distributed {
   static void expose() noexcept {
     weft::expose<detail::make_function<Optimizer>>();
     weft::expose<detail::step_function<Optimizer>>();
+    weft::expose<detail::step_in_turn_function<Optimizer>>();
     weft::expose<detail::settled_function<Optimizer>>();
   }
 
@@ -200,8 +222,11 @@ class distributed {
         throw rpc_error(state->gone.with([](error_detail& d) { d.ran = execution::not_sent; }));
       }
     }
-    // In the context's scope, also if the caller's coroutine is not.
-    const auto inside = scoped(ctx.self().context(), autograd::detail::scope_with(state));
+    // In the context's scope, also if the caller's coroutine is not. A step may take several calls,
+    // of which all have one limit.
+    const ref<scope> inner = autograd::detail::scope_with(state)->copy();
+    (limit(*inner, ctx.self().time().now(), options), ...);
+    const auto inside = scoped(ctx.self().context(), inner);
     std::vector<future<expected<void>>> calls;
     for (const part& p : parts) {
       calls.push_back(start_on(inside, step_one(p, options...)));
@@ -211,21 +236,38 @@ class distributed {
       const expected<void> stepped = co_await std::move(call);
       if (!stepped) failures.push_back(detail::as_noticed(stepped.error()));
     }
-    detail::throw_together(failures);
+    detail::throw_together(failures, calls.size());
   }
 
-  /// The outcome of a pass can be later at an owner than at who began it.
+  static void limit(scope& s, scope::time_point now, const within& w) {
+    const auto until = later(now, std::max(w.limit, duration()));
+    s.deadline = std::min(s.deadline.value_or(until), until);
+  }
+
   template <class... Options>
   static asio::awaitable<expected<void>> step_one(part p, Options... options) {
-    for (;;) {
-      const expected<bool> stepped =
-          co_await p.template call<detail::step_function<Optimizer>>(options..., as_expected);
-      if (!stepped) co_return tl::unexpected(stepped.error());
-      if (*stepped) co_return expected<void>();
-      auto settled =
-          co_await p.template call<detail::settled_function<Optimizer>>(options..., as_expected);
-      if (!settled) co_return settled;
+    const auto first =
+        co_await p.template call<detail::step_function<Optimizer>>(options..., as_expected);
+    if (!first) co_return tl::unexpected(first.error());
+    std::optional<bool> stepped = *first;
+    while (!stepped || !*stepped) {
+      if (stepped) {
+        // The outcome of a pass can be later at an owner than at who began it.
+        const auto settled =
+            co_await p.template call<detail::settled_function<Optimizer>>(options..., as_expected);
+        if (!settled) co_return tl::unexpected(asked_before(settled.error()));
+      }
+      const auto in_turn = co_await p.template call<detail::step_in_turn_function<Optimizer>>(
+          options..., as_expected);
+      if (!in_turn) co_return tl::unexpected(asked_before(in_turn.error()));
+      stepped = *in_turn;
     }
+    co_return expected<void>();
+  }
+  /// The owner had the step already, and did nothing yet.
+  static error asked_before(const error& e) {
+    if (e.ran() != execution::not_sent) return e;
+    return e.with([](error_detail& d) { d.ran = execution::not_executed; });
   }
 
   std::vector<part> parts_;  // by the owner's rank

@@ -233,12 +233,25 @@ class owner_optimizer {
       : here_(std::make_shared<aliased_optimizer<Optimizer>>(checked(std::move(parameters)),
                                                              options)) {}
 
-  /// Applies the gradients that the running call's autograd context has for the parameters here,
-  /// on the compute pool. Steps that write the same memory, of whatever optimizer, wait for each
-  /// other without a thread. False, and nothing was done, if a pass that ran here may have
-  /// succeeded without this worker knowing yet: await `settled`. Given up while it waits it does
-  /// nothing; once it computes it is done to its end.
-  asio::awaitable<bool> step(worker& me) {
+  /// Applies the gradients that the running call's autograd context has for the parameters here.
+  /// Computes on this thread, one of the compute pool: the way of most steps, without the worker's
+  /// thread. False, and nothing was done, if a pass that ran here may have succeeded without this
+  /// worker knowing yet: await `settled`. Nothing at all, also if a step that writes some of the
+  /// same memory, of whatever optimizer, is under way or waits: call `step_in_turn`.
+  std::optional<bool> step() {
+    const auto context = context_of_call();
+    const auto turn = make_ref<write_turn>(here_->memory());
+    if (!turn->granted->is_set()) return std::nullopt;
+    const auto gradients = gradients_of(*context);
+    if (!gradients) return false;
+    here_->step(*gradients);
+    return true;
+  }
+
+  /// As `step`, when all steps that came before and write the same memory have ended; waits for
+  /// them without a thread. Given up while it waits it does nothing; once it computes it is done to
+  /// its end.
+  asio::awaitable<bool> step_in_turn(worker& me) {
     const auto context = context_of_call();
     if (!gradients_of(*context)) co_return false;
     auto turn = make_ref<write_turn>(here_->memory());
@@ -330,6 +343,10 @@ template <class Optimizer>
 inline constexpr auto step_function =
     named<joined("weft::optim::step/", optimizer_traits<Optimizer>::name),
           &owner_optimizer<Optimizer>::step>;
+template <class Optimizer>
+inline constexpr auto step_in_turn_function =
+    named<joined("weft::optim::step_in_turn/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::step_in_turn>;
 template <class Optimizer>
 inline constexpr auto settled_function =
     named<joined("weft::optim::settled/", optimizer_traits<Optimizer>::name),
