@@ -70,7 +70,7 @@ struct context_state final : ref_counted {
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
   error gone;       ///< autograd_context_gone and why, once it is released
-  error spoiled;    ///< why a pass that succeeded could not be added to the gradients
+  error spoiled;    ///< why a pass that succeeded could not be added, or that its creator is lost
   error run_ended;  ///< why nobody waits here any more, once the run has failed
   message_id last_message = 0;
   std::uint32_t last_pass = 0;

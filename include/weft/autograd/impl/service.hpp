@@ -119,6 +119,11 @@ std::string live_autograd_service<T>::absence(autograd::context_id id) const {
   return "was never heard of there";
 }
 
+/// `why` is the rest of a sentence.
+inline error context_gone(const std::string& why) {
+  return error(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
+}
+
 template <class T>
 void live_autograd_service<T>::forget(const ref<context_state>& state, const std::string& why) {
   {
@@ -138,8 +143,7 @@ void live_autograd_service<T>::forget(const ref<context_state>& state, const std
     const std::lock_guard lock(state->mutex);
     if (state->released) return;
     // Up to here memory may lack, and this is done again.
-    state->gone =
-        error(errc::autograd_context_gone, "the autograd context " + why, execution::not_executed);
+    state->gone = context_gone(why);
     passes = state->passes;
     if (state->unreported) unreported.assign(state->joined.begin(), state->joined.end());
     if (state->pass_over) todo.wake.push_back(state->pass_over);

@@ -265,9 +265,13 @@ void live_autograd_service<T>::down(link& peer, const error&) {
     all = contexts_;
   });
   for (const auto& [id, context] : all) {
+    const bool ends = context->creator == peer.rank();
+    const auto why = [&] { return "ended with its creator '" + peer.name() + "'"; };
     std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
     insist([&] {
       const std::lock_guard lock(context->mutex);
+      // Before its passes end, or other threads would find that they came to nothing, and go on.
+      if (ends && !context->released) context->spoiled = context_gone(why());
       passes = context->passes;
       context->joined.erase(peer.rank());
     });
@@ -279,9 +283,7 @@ void live_autograd_service<T>::down(link& peer, const error&) {
       }
       finish(context, std::move(todo));
     }
-    if (context->creator == peer.rank()) {
-      insist([&] { forget(context, "ended with its creator '" + peer.name() + "'"); });
-    }
+    if (ends) insist([&] { forget(context, why()); });
   }
 }
 
