@@ -96,7 +96,7 @@ class release_guard {
   ref<context_state> state_;
 };
 
-[[nodiscard]] inline ref<const weft::scope> scope_with(ref<const ref_counted> context) {
+[[nodiscard]] inline ref<weft::scope> scope_with(ref<const ref_counted> context) {
   const ref<const weft::scope> outer = this_scope();
   ref<weft::scope> inner = outer ? outer->copy() : make_ref<weft::scope>();
   inner->autograd = std::move(context);

@@ -224,7 +224,7 @@ class distributed {
     }
     // In the context's scope, also if the caller's coroutine is not. A step may take several calls,
     // of which all have one limit.
-    const ref<scope> inner = autograd::detail::scope_with(state)->copy();
+    const ref<scope> inner = autograd::detail::scope_with(state);
     (limit(*inner, ctx.self().time().now(), options), ...);
     const auto inside = scoped(ctx.self().context(), inner);
     std::vector<future<expected<void>>> calls;
