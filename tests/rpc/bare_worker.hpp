@@ -44,6 +44,7 @@ class bare_worker final : private surroundings, public worker {
                alone(), options()) {}
   void shutdown(const error&) override {}
   link& to(std::uint32_t) noexcept override { std::abort(); }
+  void hold_turn() noexcept override {}
 
  private:
   static membership alone() {

@@ -13,6 +13,7 @@
 #include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
+#include <rref/gate.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -350,6 +351,34 @@ asio::awaitable<void> wait_and_count() {
 asio::awaitable<weft::error> handed_on(worker& me, int times) {
   if (times > 0) co_return co_await me.spawn(handed_on(me, times - 1));
   co_return co_await failure_of(me.peer(2).call<&wait_and_count>(within(1h), weft::as_expected));
+}
+
+asio::awaitable<void> never_here() {
+  const auto nobody_sets_it = make_ref<event>();
+  co_await event::wait(nobody_sets_it);
+}
+asio::awaitable<void> call_on(worker& me, int where) {
+  co_await me.peer(where).call<&never_here>();
+}
+
+TEST_CASE(
+    "ending: a main that fails because a worker is lost to another one does not blame itself") {
+  in_every_way([](over how, const options& o) {
+    cluster all(4, how, o);
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 3) {
+        CHECK(co_await eventually([&me] { return me.to(1).slots().waiting() == 1; }));
+        me.to(1).lose(weft::error(errc::peer_died, "the test cut the link"));
+      }
+      if (me.rank() == 2) co_await me.peer(3).call<&call_on>(1);
+      co_await never_here();
+    });
+    for (const std::uint32_t r : {0u, 2u, 3u}) {
+      INFO("rank ", r, ": ", ends[r].message());
+      CHECK(ends[r] == errc::peer_died);
+      CHECK(ends[r].detail().peer == "worker1");
+    }
+  });
 }
 
 TEST_CASE("ending: a main that waits through others hears why, before it is cancelled") {

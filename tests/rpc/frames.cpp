@@ -224,6 +224,31 @@ TEST_CASE("frames: a worker that fails says so, and hears of others") {
   }
 }
 
+asio::awaitable<void> call_another(worker& me) { co_await me.peer(2).call<&add>(2, 3); }
+
+TEST_CASE(
+    "frames: rank 0's word is passed on before a link closes, and believed from whoever leaves") {
+  for (const bool passes_on : {true, false}) {
+    CAPTURE(passes_on);
+    real_worker<> w(1, 3, call_another);
+    {
+      auto zero = w.meet(0);
+      auto other = w.meet(2);
+      other.play({{1, add_request}});
+      if (passes_on) {
+        zero.play({{0, control_lost}});
+        other.play({{1, control_lost}});
+      } else {
+        other.play({{2, control_lost}});
+      }
+    }
+    const auto end = w.end();
+    CHECK(end == errc::peer_died);
+    CHECK(end.detail().peer == "worker0");
+    CHECK(end.detail().text == "no data");
+  }
+}
+
 TEST_CASE("frames: who says nothing else gives signs of life") {
   real_worker<> w(0, 2, wait);
   w.meet(1).play({{1, ping}, {0, ping}, {1, control_failed}});

@@ -76,10 +76,10 @@ struct scene {
   late_flush late{&alarm, clock};
   ref<counted_link> a = weft::make_ref<counted_link>(me);
   ref<counted_link> b = weft::make_ref<counted_link>(me);
-  void ring() {
+  bool ring() {
     REQUIRE(alarm.set);
     alarm.set = false;
-    late.ring();
+    return late.ring();
   }
 };
 
@@ -257,6 +257,25 @@ TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' th
     choose(SCHED_IDLE);  // from there is no way back without privileges
     stays(SCHED_IDLE);
   }).join();
+}
+
+TEST_CASE("late flush: what services hold back is asked for if the turn goes on") {
+  scene s;
+  s.late.watch();
+  CHECK_FALSE(s.alarm.set);
+  s.late.hold(true);
+  s.late.watch();
+  CHECK(s.ring());
+  CHECK_FALSE(s.alarm.set);
+  s.late.watch();
+  CHECK_FALSE(s.alarm.set);  // once
+  s.late.hold(true);
+  s.late.watch();
+  s.late.hold(false);
+  s.late.settle();
+  CHECK_FALSE(s.ring());  // another turn
+  CHECK_FALSE(s.ring());
+  CHECK_FALSE(s.alarm.set);
 }
 
 TEST_CASE("late flush: where no alarm rings, nothing is put off") {

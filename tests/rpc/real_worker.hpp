@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -33,12 +34,36 @@ class played_end {
  public:
   played_end(raw_peer&& connected, std::uint32_t rank) : peer_(std::move(connected)), rank_(rank) {}
 
-  /// Its own lines are said, the other worker's must be heard, one after another.
+  /// Its own lines are said, the other worker's must be heard: between two own ones, those about
+  /// references one after another, and the rest so too.
   void play(std::initializer_list<line> lines) {
-    for (const line& l : lines) l.by == rank_ ? say(l.frame) : hear(l.frame);
+    for (auto l = lines.begin(); l != lines.end();) {
+      if (l->by == rank_) {
+        say((l++)->frame);
+        continue;
+      }
+      std::deque<std::string_view> references, rest;
+      for (; l != lines.end() && l->by != rank_; ++l) {
+        const bool about = weft_test::frame_in(l->frame).header.kind == frame_kind::rref;
+        (about ? references : rest).push_back(l->frame);
+      }
+      hear(std::move(references), std::move(rest));
+    }
   }
 
  private:
+  void hear(std::deque<std::string_view> references, std::deque<std::string_view> rest) {
+    while (!references.empty() || !rest.empty()) {  // bounded: each round hears one, or fails
+      const bool ping =
+          !rest.empty() && weft_test::frame_in(rest.front()).header.kind == frame_kind::ping;
+      auto f = ping ? peer_.read_any() : peer_.read();
+      REQUIRE(f);
+      auto& expected = f->header.kind == frame_kind::rref ? references : rest;
+      REQUIRE_FALSE(expected.empty());
+      compare(*std::move(f), expected.front());
+      expected.pop_front();
+    }
+  }
   void say(std::string_view literal) {
     frame f = weft_test::frame_in(literal);
     if (const auto other = calls_.find(f.header.call); other != calls_.end()) {
@@ -49,17 +74,15 @@ class played_end {
   }
   /// But for what the worker is free to choose: the numbers of its calls, and how much of a
   /// deadline is left.
-  void hear(std::string_view literal) {
+  void compare(frame&& f, std::string_view literal) {
     const frame_header expected = weft_test::frame_in(literal).header;
-    auto f = expected.kind == frame_kind::ping ? peer_.read_any() : peer_.read();
-    REQUIRE(f);
-    frame_header& h = f->header;
+    frame_header& h = f.header;
     if (h.kind == frame_kind::request && h.call != 0) calls_[expected.call] = h.call;
     const auto other = calls_.find(expected.call);
     if (other != calls_.end() && other->second == h.call) h.call = expected.call;
     if (h.deadline != 0 && h.deadline < expected.deadline) h.deadline = expected.deadline;
-    f->seal();
-    REQUIRE(weft_test::hex(*f) == std::string(literal));
+    f.seal();
+    REQUIRE(weft_test::hex(f) == std::string(literal));
   }
 
   raw_peer peer_;

@@ -168,6 +168,47 @@ TEST_CASE("run state: a loss that only one worker sees ends the run, too") {
   CHECK(w.lost[0] == std::vector<std::uint32_t>{3});  // its link is closed: so it hears of it
 }
 
+TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hears it believes it") {
+  world w(4);
+  CHECK_FALSE(w.workers[2].parting_words());
+  w.act(0, w.workers[0].link_lost(3, "it closed the connection"));
+  const auto word = w.inflight.at(1);
+  REQUIRE(word.to == 2);
+  w.act(2, *w.workers[2].received(0, word.m));
+  // Rank 0's word to worker 1 is slower than what worker 2 tells it.
+  const auto passed = w.workers[2].parting_words();
+  REQUIRE(passed);
+  w.act(1, *w.workers[1].received(2, *passed));
+  for (const std::uint32_t r : {1u, 2u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.lost[r] == std::vector<std::uint32_t>{3});
+    CHECK(w.workers[r].failure()->first == 3);
+    CHECK(w.workers[r].failure()->second == "it closed the connection");
+    CHECK(w.workers[r].parting_words());
+  }
+  w.deliver_all();  // and then it says nothing new
+  CHECK_FALSE(w.workers[0].parting_words());
+  // Also about oneself, whom rank 0 tells of it only if it was cut off.
+  run_state cut_off(1, 3);
+  const auto told = cut_off.received(2, {kind::lost, 1, "no sign of life"});
+  REQUIRE(told);
+  CHECK(told->end);
+  CHECK_FALSE(told->lose);
+  CHECK(cut_off.failure()->first == 1);
+}
+
+TEST_CASE("run state: nobody passes on what it believes by itself") {
+  run_state lost_rank_0(1, 3);
+  static_cast<void>(lost_rank_0.link_lost(0, "it closed the connection"));
+  CHECK_FALSE(lost_rank_0.parting_words());
+  run_state failed(1, 3);
+  static_cast<void>(failed.main_failed(1, "boom"));
+  CHECK_FALSE(failed.parting_words());
+  run_state well(1, 3);
+  static_cast<void>(well.received(0, {kind::ended, 1, ""}));
+  CHECK_FALSE(well.parting_words());
+}
+
 TEST_CASE("run state: nothing is said after a good end") {
   world w(2);
   w.act(0, w.workers[0].main_returned());
@@ -189,7 +230,6 @@ TEST_CASE("run state: messages that break the protocol are refused") {
   CHECK_FALSE(zero.received(1, {kind::ended, 0, ""}));
   CHECK_FALSE(zero.received(1, {kind::lost, 2, ""}));
   CHECK_FALSE(one.received(2, {kind::ended, 1, ""}));  // only rank 0 may
-  CHECK_FALSE(one.received(2, {kind::lost, 0, ""}));
   CHECK_FALSE(one.received(0, {kind::finished, 0, ""}));
   CHECK_FALSE(one.received(2, {kind::failed, 2, ""}));
   CHECK_FALSE(one.received(0, {static_cast<kind>(0), 1, ""}));

@@ -174,6 +174,22 @@ asio::awaitable<int> greet(worker& me, int rank) {
   co_return co_await me.peer(rank).call<&nothing>();
 }
 
+asio::awaitable<int> never_made_use_of(thing&) {
+  co_await weft::event::wait(weft::make_ref<weft::event>());
+  co_return 0;
+}
+struct held_thread {
+  static inline gate first, then;
+};
+weft::light<void> pass_first() {
+  held_thread::first.pass();
+  return {};
+}
+weft::light<void> pass_then() {
+  held_thread::then.pass();
+  return {};
+}
+
 namespace {
 
 TEST_CASE("rref: one that is in a value many times is handed over once") {
@@ -201,17 +217,86 @@ TEST_CASE("rref: what a message's references cause to be sent goes in few frames
     const auto dels =
         sent(all, 1, message_kind::del);  // read last: there may be more of them by now
     CHECK(frames - before <= dels + number / 512 + 1);
-    // Home again: one frame of xacks.
+    CHECK(co_await eventually([&] { return sent(all, 1, message_kind::del) == number; }));
     std::vector<rref<thing>> theirs;
     for (int i = 0; i < 500; ++i) theirs.push_back(me.peer(1).make<thing>(i));
     CHECK(co_await theirs.back().call<&thing::get>() == 499);
     CHECK(co_await eventually([&] { return sent(all, 1, message_kind::added) == 500; }));
-    CHECK(co_await eventually([&] { return sent(all, 1, message_kind::del) == number; }));
+    // Home again: one frame of xacks.
     const auto then = rrefs(all, 1).counters().frames;
     CHECK(co_await me.peer(1).call<&count>(theirs) == 500);
     CHECK(co_await eventually([&] { return rrefs(all, 0).counters().pins == 0; }));
     CHECK(rrefs(all, 1).counters().frames == then + 1);
   });
+}
+
+TEST_CASE("rref: what a batch of requests causes to be sent goes at its end") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    held_thread::first.close();
+    pure_cluster all(2, how, with_io_threads(1));  // where no alarm ends it before
+    const auto ends = all.run([&all](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      constexpr std::uint64_t number = 200;
+      auto first = me.peer(1).start<&pass_first>();
+      CHECK(co_await eventually([] { return held_thread::first.arrived() == 1; }));
+      std::vector<rref<native>> many;
+      for (std::uint64_t i = 0; i < number; ++i) many.push_back(me.peer(1).make<native>(false));
+      CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+      held_thread::first.open();
+      co_await std::move(first);
+      CHECK(co_await eventually([&] { return sent(all, 1, message_kind::added) == number; }));
+      CHECK(rrefs(all, 1).counters().frames <= number / 4);
+    });
+    for (const auto& e : ends) CHECK_FALSE(e);
+  }
+}
+
+TEST_CASE("rref: a main that fails because an owner is lost does not blame itself") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    pure_cluster all(3, how, with_io_threads(1));
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 2) {
+        const auto at_1 = me.peer(1).make<thing>(1);
+        CHECK(co_await at_1.call<&thing::get>() == 1);
+        auto use = at_1.start<&never_made_use_of>();
+        me.to(1).lose(weft::error(errc::peer_died, "the test cut the link"));
+        co_await std::move(use);
+      }
+      co_await weft::event::wait(weft::make_ref<weft::event>());
+    });
+    for (const std::uint32_t r : {0u, 2u}) {
+      INFO("rank ", r, ": ", ends[r].message());
+      CHECK(ends[r] == errc::peer_died);
+      CHECK(ends[r].detail().peer == "worker1");
+    }
+  }
+}
+
+TEST_CASE("rref: what is held back for a batch does not wait for a function that goes on in it") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    held_thread::first.close();
+    held_thread::then.close();
+    pure_cluster all(2, how, with_io_threads(0));
+    const auto ends = all.run([&all](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      auto first = me.peer(1).start<&pass_first>();
+      CHECK(co_await eventually([] { return held_thread::first.arrived() == 1; }));
+      // These two will be read together.
+      const auto made = me.peer(1).make<native>(false);
+      auto then = me.peer(1).start<&pass_then>();
+      CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+      held_thread::first.open();
+      CHECK(co_await eventually([] { return held_thread::then.arrived() == 1; }));
+      CHECK(co_await eventually([&all] { return rrefs(all, 1).counters().frames == 1; }));
+      held_thread::then.open();
+      co_await std::move(first);
+      co_await std::move(then);
+    });
+    for (const auto& e : ends) CHECK_FALSE(e);
+  }
 }
 
 TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
@@ -233,7 +318,7 @@ TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
       const auto dels = sent(all, 0, message_kind::del);
       many.clear();
       CHECK(rrefs(all, 0).counters().frames == frames);
-      co_await asio::post(asio::use_awaitable);              // behind the end of that turn
+      CHECK(co_await eventually([&] { return rrefs(all, 0).counters().frames != frames; }));
       CHECK(rrefs(all, 0).counters().frames == frames + 2);  // one to each owner
       CHECK(sent(all, 0, message_kind::del) == dels + 2 * number);
       CHECK(co_await nothing_is_left(all));

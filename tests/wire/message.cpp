@@ -17,7 +17,17 @@ struct counter final : weft::part {
     m.section(weft::section_kind::rref, raw);
   }
 };
-struct other final : weft::part {};
+struct third final : weft::part {
+  std::string* told = nullptr;
+  void finish(weft::message&) override { *told += "third"; }
+};
+struct other final : weft::part {
+  std::string* told = nullptr;
+  void finish(weft::message& m) override {
+    *told += "other, ";
+    m.record().get<third>().told = told;
+  }
+};
 
 std::vector<std::byte> bytes_of(std::string_view text) {
   std::vector<std::byte> out(text.size());
@@ -70,11 +80,15 @@ TEST_CASE("message: parts are one per class and finish before the frame is made"
   CHECK(m.record().find<counter>() == nullptr);
   m.payload().part<counter>().value = 5;
   m.record().get<counter>().value += 2;
-  (void)m.record().get<other>();
-  CHECK(m.record().find<counter>()->value == 7);
-  CHECK(m.record().size() == 2);
+  other& second = m.record().get<other>();
+  CHECK(&m.record().get<other>() == &second);
+  CHECK(m.record().find<other>() == &second);
+  CHECK(m.record().find<third>() == nullptr);
+  std::string told;
+  second.told = &told;
   weft::incoming_message in(std::move(m).finish({}));
   REQUIRE(in.check().has_value());
+  CHECK(told == "other, third");  // also what is asked for meanwhile
   CHECK((*in.section(weft::section_kind::rref))[0] == std::byte{7});
   CHECK(in.record().find<counter>() == nullptr);
 }

@@ -35,14 +35,26 @@ namespace weft {
 
 namespace detail {
 
-/// Delays the writes of links to the end of a batch of handlers on this thread, so that what they
-/// send goes out together; on the worker's thread, where user code may take its time, `late` sees
-/// to it that this is soon. Nested corks do nothing. Never held across co_await.
+void batch_ends(worker& here) noexcept;
+
+/// Delays the writes of a worker's links to the end of a batch of handlers on this thread, so that
+/// what they send goes out together; on the worker's own, where user code may take its time, `late`
+/// sees to it that this is soon. Nested corks do nothing. Never held across co_await.
 class cork {
  public:
-  explicit cork(late_flush* late = nullptr) noexcept
-      : outermost_(current == nullptr), late_(outermost_ ? late : nullptr) {
+  cork(worker& of, late_flush* late) noexcept
+      : outermost_(current == nullptr), worker_(of), late_(outermost_ ? late : nullptr) {
     if (outermost_) current = this;
+  }
+  /// Has its services told when the batch that runs on this thread ends; false if there is none.
+  [[nodiscard]] static bool hold(const worker& w) noexcept {
+    if (!current || &current->worker_ != &w) return false;
+    current->held_ = true;
+    if (current->late_) {
+      current->late_->hold(true);
+      current->late_->watch();  // this handler may go on in user code
+    }
+    return true;
   }
   cork(const cork&) = delete;
   cork& operator=(const cork&) = delete;
@@ -69,7 +81,9 @@ class cork {
 
  private:
   bool outermost_;
+  worker& worker_;
   late_flush* late_;
+  bool held_ = false;
   std::vector<ref<link>> dirty_;
 };
 inline thread_local cork* cork::current = nullptr;
@@ -175,6 +189,10 @@ inline cork::~cork() {
 }
 inline void cork::flush() {
   cork* const self = std::exchange(current, nullptr);
+  if (std::exchange(held_, false)) {
+    if (late_) late_->hold(false);
+    batch_ends(worker_);
+  }
   if (late_) late_->settle();
   while (!dirty_.empty()) {
     std::vector<ref<link>> now;
@@ -215,7 +233,7 @@ inline bool late_flush::put_off(link& l) {
   arm();
   return true;
 }
-inline void late_flush::ring() {
+inline bool late_flush::ring() {
   links now;
   bool late = false;
   bool seldom = false;
@@ -233,6 +251,7 @@ inline void late_flush::ring() {
   if (late) flush(rung_);  // else the running turn has only begun
   flush_all(now);
   alarm_->give_way(seldom);
+  return late && held_.exchange(false);
 }
 }  // namespace detail
 

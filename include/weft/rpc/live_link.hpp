@@ -170,7 +170,7 @@ class live_link final : public link, public frame_sink {
   void fail(const ref<invocation>& call) noexcept;
   enum class order : std::uint8_t { none, of_arrival, released };
   [[nodiscard]] bool begin(const ref<invocation>& call, order how) noexcept;
-  [[nodiscard]] bool begins_at_once(const frame_header& of, const function_entry* f) const noexcept;
+  [[nodiscard]] bool begins_at_once(invocation& call) const noexcept;
   void no_longer_served(std::uint64_t call) noexcept;
   void open_gates() noexcept {
     const std::lock_guard lock(serving_mutex_);
@@ -211,7 +211,6 @@ class live_link final : public link, public frame_sink {
   bool dialing_ = false;
   bool wanted_ = false;  // to be connected though nothing waits to be sent
   unsigned tries_ = 0;
-  bool told_ = true;               // services hear of its loss
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
   send_window window_;
   signs_of_life life_;

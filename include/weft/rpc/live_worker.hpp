@@ -42,8 +42,6 @@ class live_worker final : public worker {
   /// What a handler of a user's threw out of the io_context: it ends the run as if main had. On the
   /// worker's thread.
   void handler_threw(const std::exception_ptr& what);
-  /// The run is over: links that end from now on are no losses. Worker's thread.
-  [[nodiscard]] bool leaving() const noexcept { return leaving_; }
   /// Until when the run, or what is left of it, must have ended; nothing before its end has begun.
   [[nodiscard]] std::optional<time_point> ends_by() const noexcept { return ends_by_; }
   /// The sentence about each plain function that still runs.
@@ -76,7 +74,9 @@ class live_worker final : public worker {
   void shutdown(const error& why) override;
   [[nodiscard]] link& to(std::uint32_t rank) noexcept override { return *links_[rank]; }
   /// The alarm rang, on the front thread.
-  void flush_late() { late_.ring(); }
+  void flush_late() {
+    if (late_.ring()) batch_ends(*this);
+  }
 
   // ── for links; any thread unless marked ──
 
@@ -96,7 +96,11 @@ class live_worker final : public worker {
   }
   [[nodiscard]] late_flush& late() noexcept { return late_; }
   /// The running turn of the loop, which ends behind what is ready now. Worker's thread.
-  [[nodiscard]] std::uint64_t turn() noexcept;
+  std::uint64_t turn() noexcept;
+  void hold_turn() noexcept override {
+    turn();
+    turn_held_ = true;
+  }
   /// To the worker's thread, behind what was handed over before; wakes it once a batch.
   void hand_over(ref<live_link<T>> from, frame f, error lacking);
   void hand_over(ref<invocation> call);
@@ -105,7 +109,13 @@ class live_worker final : public worker {
   void connect(live_link<T>& to);
   void control(live_link<T>& from, incoming_message& m);  // worker's thread
   void lost(live_link<T>& peer, const error& reason);     // worker's thread
-  /// What who waits for `peer` is told, whose link was lost after the end. Worker's thread.
+  /// Whose link ends once the run is over here is no loss, but for the one that ended the run.
+  /// Worker's thread.
+  [[nodiscard]] bool only_leaves(std::uint32_t peer) const noexcept {
+    const auto& failure = run_.failure();
+    return run_.over() && !(failure && failure->first == peer);
+  }
+  /// What who waits for `peer` is told, which only leaves. Worker's thread.
   [[nodiscard]] error said_of(std::uint32_t peer, const error& reason) const noexcept;
   void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
     frames_sent.fetch_add(frames, std::memory_order_relaxed);
@@ -135,6 +145,7 @@ class live_worker final : public worker {
   void beat_again();
   void judge_again(std::size_t which);
   void send_control(std::uint32_t rank, const run_message& m);
+  void pass_on_word() noexcept;
   void act(const run_state::actions& todo);
   [[nodiscard]] work_report report() const;
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
@@ -159,7 +170,6 @@ class live_worker final : public worker {
   std::vector<ref<live_link<T>>> links_;
   run_state run_;
   ref<event> ended_ = make_ref<event>();
-  std::atomic<bool> leaving_{false};
   std::optional<time_point> ends_by_;
   std::optional<std::string> thrown_;  // by a handler
   std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
@@ -178,6 +188,7 @@ class live_worker final : public worker {
   // The worker's thread:
   std::uint64_t turn_ = 0;
   bool turn_grew_ = false;  // since its end was looked for
+  bool turn_held_ = false;
   int turn_rounds_ = 0;
   static constexpr std::size_t most_idle_runners = 256;
   std::vector<ref<coroutine_runner<T>>> idle_runners_;  // coroutines that wait for requests

@@ -8,6 +8,9 @@
 //     main threw    ─ failed ───►  ─ lost(who, why) ───────────► calls fail, exit non-zero
 //     (link lost) ───────────────► ─ lost(r, why) ─────────────►
 //     loses rank 0: the same, for itself
+//
+// Whoever leaves at rank 0's word passes it on before it closes its links: the word may be slower
+// on its other ways, and who saw a closed link first would blame the one that left.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -89,12 +92,12 @@ class run_state {
       if (rank_ != 0) return std::nullopt;
       return over_ ? actions{} : fail(m.rank, m.why);
     case kind::lost: {
-      if (from != 0 || rank_ == 0) return std::nullopt;
+      if (rank_ == 0) return std::nullopt;
       if (over_) return actions{};
       actions out;
       if (m.rank != rank_) out.lose = {m.rank, m.why};
       failure_.emplace(m.rank, m.why);
-      over_ = true;
+      over_ = told_ = true;
       out.end = true;
       return out;
     }
@@ -168,6 +171,11 @@ class run_state {
   [[nodiscard]] const std::optional<std::pair<std::uint32_t, std::string>>& failure() const {
     return failure_;
   }
+  /// What this worker, before it leaves, tells the others but rank 0 and the one that failed.
+  [[nodiscard]] std::optional<run_message> parting_words() const {
+    if (!told_) return std::nullopt;
+    return run_message{run_message::kind::lost, failure_->first, failure_->second};
+  }
 
  private:
   actions on_finished(std::uint32_t who) {
@@ -230,6 +238,7 @@ class run_state {
   bool asked_ = false;  // rank 0: the first round has begun
   bool returned_ = false;
   bool over_ = false;
+  bool told_ = false;  // by rank 0, or in its words
   std::optional<std::pair<std::uint32_t, std::string>> failure_;
 };
 

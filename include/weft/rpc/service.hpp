@@ -16,7 +16,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +62,9 @@ class service {
     return {};
   }
 
+  /// After `cork::hold`, at the end of that batch, or after `worker::hold_turn`: what is sent now
+  /// goes with what others have sent there.
+  virtual void batch_ends() noexcept {}
   virtual void up(link& peer) { static_cast<void>(peer); }
   /// The peer is lost, for ever. Called once, after everything that came from it.
   virtual void down(link& peer, const error& reason) {
@@ -149,10 +151,12 @@ struct call_target : part {
   ref<unmade_object> unmade;
 };
 
-/// Part of a request whose result stays with the receiver. Exactly one of the two is called.
+/// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
+/// `fail` too after a `keep` that threw.
 struct result_keeper : part {
-  std::function<void(std::shared_ptr<void> value, const void* type)> keep;
-  std::function<void(error)> fail;
+  /// `type` is the value's `type_key`. May throw std::bad_alloc; then nothing is kept.
+  virtual void keep(std::shared_ptr<void> value, const void* type) = 0;
+  virtual void fail(const error& why) noexcept = 0;
 };
 
 namespace detail {

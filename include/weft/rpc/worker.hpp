@@ -126,6 +126,8 @@ class worker {
   // ── for links and services; any thread unless marked ──
 
   [[nodiscard]] virtual link& to(std::uint32_t rank) noexcept = 0;
+  /// Has services told when this turn of the loop ends, behind what is ready now. Worker's thread.
+  virtual void hold_turn() noexcept = 0;
   template <class Visit>
   void each_service(Visit&& visit) {
     for (const auto& s : services_) {
@@ -222,5 +224,9 @@ inline void worker::creation_failed(std::uint64_t function, std::uint32_t from,
 }
 
 inline const std::string& link::name() const noexcept { return me_.members().members[rank_].name; }
+
+inline void detail::batch_ends(worker& here) noexcept {
+  here.each_service([](service& s) { s.batch_ends(); });
+}
 
 }  // namespace weft

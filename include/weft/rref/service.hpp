@@ -118,6 +118,7 @@ class live_rref_service final : public rref_service {
   void dropped(link& to, parts& record) override;
   expected<void> arrive(link& from, incoming_message& m) override;
   expected<void> frame(link& from, incoming_message& m) override;
+  void batch_ends() noexcept override;
   void down(link& peer, const error& reason) override;
   void detach() noexcept override;
 

@@ -85,8 +85,9 @@
 //                         4 and count reports of 21 bytes: the end of a run (rpc/run_state.hpp).
 //                         what: 1 finished, 2 failed, 3 lost, 4 ended, 5 count, 6 counts; rank:
 //                         the sender in 1 and 6, the culprit in 2 and 3, the receiver in 4 and 5;
-//                         the string says why in 2 and 3, else it is empty. A report: peer 4,
-//                         sent 8, finished 8, down 1; by peer, ascending, without those of zeros
+//                         the string says why in 2 and 3, else it is empty; 3 comes from rank 0,
+//                         or from who has heard it and leaves. A report: peer 4, sent 8,
+//                         finished 8, down 1; by peer, ascending, without those of zeros
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
 //   10 window             nothing; `function`: credit, 0: the sender wants some (rpc/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)

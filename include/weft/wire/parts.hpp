@@ -3,10 +3,8 @@
 // what it writes (tensors, references), without either knowing the other's callers.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 namespace weft {
 
@@ -18,6 +16,11 @@ struct part {
   /// Called once by `message::finish`, before the frame is made: the last chance to add sections
   /// and blobs. May throw `rpc_error`.
   virtual void finish(message&) {}
+
+ private:
+  friend class parts;
+  const void* key_ = nullptr;
+  std::unique_ptr<part> next_;
 };
 
 namespace detail {
@@ -25,36 +28,43 @@ template <class P>
 inline char part_key = 0;  // only its address is used
 }  // namespace detail
 
-/// Parts by class, in the order in which they were first asked for. Unused: no allocation.
+/// Parts by class, in the order in which they were first asked for. Allocates nothing but them.
 class parts {
  public:
   /// The message's only P, made at first use by `P::make()` if there is one.
   template <class P>
   P& get() {
     if (P* found = find<P>()) return *found;
-    std::unique_ptr<P> fresh;
     if constexpr (requires { P::make(); }) {
-      fresh = P::make();
+      return put<P>(P::make());
     } else {
-      fresh = std::make_unique<P>();
+      return put<P>(std::make_unique<P>());
     }
+  }
+  /// Requires that there is no P yet.
+  template <class P>
+  P& put(std::unique_ptr<P> fresh) noexcept {
     P& result = *fresh;
-    parts_.emplace_back(&detail::part_key<P>, std::move(fresh));
+    result.part::key_ = &detail::part_key<P>;
+    std::unique_ptr<part>* end = &first_;
+    while (*end) end = &(*end)->next_;
+    *end = std::move(fresh);
     return result;
   }
   template <class P>
   [[nodiscard]] P* find() const noexcept {
-    for (const auto& [key, held] : parts_) {
-      if (key == &detail::part_key<P>) return static_cast<P*>(held.get());
+    for (part* p = first_.get(); p; p = p->next_.get()) {
+      if (p->key_ == &detail::part_key<P>) return static_cast<P*>(p);
     }
     return nullptr;
   }
-
-  [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
-  [[nodiscard]] part& operator[](std::size_t i) noexcept { return *parts_[i].second; }
+  /// Those too that are asked for meanwhile.
+  void finish(message& m) {
+    for (part* p = first_.get(); p; p = p->next_.get()) p->finish(m);
+  }
 
  private:
-  std::vector<std::pair<const void*, std::unique_ptr<part>>> parts_;
+  std::unique_ptr<part> first_;
 };
 
 }  // namespace weft

@@ -50,13 +50,16 @@ class late_flush {
   /// Any thread: nobody waits for what this link has to write. False, and no effect, if nothing
   /// would write it in time.
   [[nodiscard]] bool put_off(link& l);
+  /// The worker's thread: services too hold something back (`cork::hold`), or no longer do.
+  void hold(bool now) noexcept { held_.store(now, std::memory_order_relaxed); }
   /// The worker's thread: more user code is about to run before the turn ends.
   void watch() noexcept {
-    if (!alarm_ || !some_.load(std::memory_order_relaxed)) return;
+    const bool held = held_.load(std::memory_order_relaxed);
+    if (!alarm_ || !(held || some_.load(std::memory_order_relaxed))) return;
     // If it is set now, it rings behind what was added before, or it would be seen to be clear.
     if (armed_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
-    if (!dirty_.empty()) arm();
+    if (held || !dirty_.empty()) arm();
   }
   /// The worker's thread: until `end_turn`, batches within the turn write nothing by themselves.
   void begin_turn() noexcept { in_turn_ = true; }
@@ -71,8 +74,8 @@ class late_flush {
     turns_.fetch_add(1, std::memory_order_relaxed);
     if (some_.load(std::memory_order_relaxed)) flush(settled_);
   }
-  /// The alarm's thread.
-  void ring();
+  /// The alarm's thread. True: services must be told, as at the end of a batch.
+  [[nodiscard]] bool ring();
 
  private:
   static constexpr std::chrono::microseconds first_look{50};
@@ -98,6 +101,7 @@ class late_flush {
   std::uint64_t turns_seen_ = 0;                 // when it rang
   std::atomic<std::uint64_t> turns_{0};          // that ended
   std::atomic<bool> some_{false};                // in dirty_
+  std::atomic<bool> held_{false};                // by services
   links settled_;                                // of the worker's thread, empty: memory
   links rung_;                                   // of the alarm's
 };

@@ -87,9 +87,7 @@ template <class T>
 void serving<T>::answer(invocation& call, link& peer) {
   worker& me = call.who.self();
   if (call.failure) {
-    if (auto* keeper = call.in.record().find<result_keeper>(); keeper && keeper->fail) {
-      keeper->fail(call.failure);
-    }
+    if (auto* keeper = call.in.record().find<result_keeper>()) keeper->fail(call.failure);
   }
   if ((call.in.header().flags & flag_no_reply) != 0) {
     if (call.failure) {

@@ -140,7 +140,7 @@ expected<void> live_link<T>::handle_arrived() {
   if (arrived_.empty()) return {};
   std::vector<arrived_frame> batch;
   batch.swap(arrived_);
-  cork cork(on_worker_thread_ ? &me_.late() : nullptr);
+  cork cork(me_, on_worker_thread_ ? &me_.late() : nullptr);
   arrived_at_ = me_.time().now();
   if (auto honest = look_over(batch); !honest) return honest;
   std::size_t since_flush = 0;

@@ -28,7 +28,7 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
   };
   const function_entry* const known = me_.functions().known(of.function, of.signature);
   ref<invocation> call;
-  bool due = false;
+  bool entered = false;  // its window
   // Until services have heard all that it says, it cannot be refused alone: they count.
   bool told = !must_arrive(of);
   try {
@@ -37,19 +37,6 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
                                             came.lacking, rank_, name()));
     };
     call = told ? make() : insist(make);
-    {
-      const std::lock_guard lock(serving_mutex_);
-      if (!granted_.arrived(cost)) return too_much();
-      call->cost = cost;
-      served_.add(*call);
-      call->served.store(true, std::memory_order_relaxed);
-      if (begins_at_once(of, known)) {
-        granted_.begun(std::exchange(call->cost, 0));
-        due = granted_.due();
-        call->begun = true;
-      }
-    }
-    if (due) give_credit();
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
@@ -70,17 +57,33 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
     call->function = known;
     if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
     if (call->in.lacking()) call->failure = call->in.lacking();
+    bool due = false;
+    {
+      const std::lock_guard lock(serving_mutex_);
+      if (!granted_.arrived(cost)) return too_much();
+      call->cost = cost;
+      entered = true;
+      served_.add(*call);
+      call->served.store(true, std::memory_order_relaxed);
+      if (begins_at_once(*call)) {
+        granted_.begun(std::exchange(call->cost, 0));
+        due = granted_.due();
+        call->begun = true;
+      }
+    }
+    if (due) give_credit();
     dispatch(call);
   } catch (const std::bad_alloc&) {
     const error why = bare_error(errc::resource_exhausted, execution::not_executed);
     if (!told) return tl::unexpected(why);
     if (call) {
-      if (auto* keeper = call->in.record().find<result_keeper>(); keeper && keeper->fail) {
-        keeper->fail(why);
-      }
-      forget(*call);
+      if (auto* keeper = call->in.record().find<result_keeper>()) keeper->fail(why);
     } else {
       requests.finished.fetch_add(1);
+    }
+    if (entered) {
+      forget(*call);
+    } else {
       const std::lock_guard lock(serving_mutex_);
       if (!granted_.arrived(cost)) return too_much();
       granted_.begun(cost);
@@ -93,9 +96,14 @@ expected<void> live_link<T>::handle_request(arrived_frame&& came) {
 /// Under the serving lock: whether what this thread does next with a request is to begin it, so
 /// that its window needs no second look.
 template <class T>
-bool live_link<T>::begins_at_once(const frame_header& of, const function_entry* f) const noexcept {
-  if (!f || of.sections != 0 || !gated_.empty() || !granted_.may_begin()) return false;
-  return f->style == run_style::light || (f->style == run_style::coroutine && on_worker_thread_);
+bool live_link<T>::begins_at_once(invocation& call) const noexcept {
+  if (!gated_.empty() || !granted_.may_begin()) return false;
+  if (call.failure) return true;
+  if (const auto* target = call.in.record().find<call_target>(); target && target->unmade) {
+    return false;
+  }
+  const run_style style = call.function->style;
+  return style == run_style::light || (style == run_style::coroutine && on_worker_thread_);
 }
 
 /// A request for which memory lacks fails; the link lives on.
@@ -217,7 +225,6 @@ template <class T>
 bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
   if (call->begun) return true;
   bool due = false;
-  bool more = false;
   {
     const std::lock_guard lock(serving_mutex_);
     const bool behind = how == order::of_arrival && !gated_.empty();
@@ -235,10 +242,8 @@ bool live_link<T>::begin(const ref<invocation>& call, order how) noexcept {
     }
     granted_.begun(std::exchange(call->cost, 0));
     due = granted_.due();
-    more = !gated_.empty() && how != order::released;
   }
   if (due) give_credit();
-  if (more) release_soon();
   return true;
 }
 

@@ -202,7 +202,6 @@ void live_link<T>::lose(error reason) noexcept {
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
     home = io_;
-    told_ = !me_.leaving();
   }
   // Behind what is being read, then behind what was handed over: the loss comes last.
   loss_post_(*home, [self = ref<live_link>(this)] {
@@ -215,7 +214,7 @@ void live_link<T>::lose(error reason) noexcept {
 template <class T>
 void live_link<T>::finish_loss() noexcept {
   if (std::exchange(lost_, true)) return;
-  const error why = told_ ? reason() : me_.said_of(rank_, reason());
+  const error why = me_.said_of(rank_, reason());
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = execution::maybe_executed; });
   slots_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
@@ -223,7 +222,7 @@ void live_link<T>::finish_loss() noexcept {
   line_.wake_all();
   try {
     close_waiting();
-    if (told_) me_.each_service([&](service& s) { s.down(*this, why); });
+    if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
     me_.lost(*this, why);
   } catch (...) {
     end_run(caught(me_, execution::maybe_executed));

@@ -91,7 +91,7 @@ void live_worker<T>::drain() {
     const std::lock_guard lock(inbox_mutex_);
     draining_.swap(inbox_);
   }
-  cork cork(&late_);
+  cork cork(*this, &late_);
   std::size_t since_flush = 0;
   for (handed& h : draining_) {
     if (since_flush > 0) cork.before_handler();
@@ -131,6 +131,7 @@ void live_worker<T>::end_turn() noexcept {
   end_turn_(env_.context, [this] {
     constexpr int most_rounds = 16;
     if (std::exchange(turn_grew_, false) && ++turn_rounds_ < most_rounds) return end_turn();
+    while (std::exchange(turn_held_, false)) batch_ends(*this);
     late_.end_turn();
   });
 }

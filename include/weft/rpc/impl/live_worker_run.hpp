@@ -93,7 +93,7 @@ void live_worker<T>::lost(live_link<T>& peer, const error& reason) {
 template <class T>
 error live_worker<T>::said_of(std::uint32_t peer, const error& reason) const noexcept {
   const auto& failure = run_.failure();
-  if (!failure || failure->first == peer) return reason;
+  if (!failure || !only_leaves(peer)) return reason;
   return with_if_possible(reason, [&](error_detail& d) {
     d.text =
         "the run ended: worker '" + members_.members[failure->first].name + "': " + failure->second;
@@ -114,10 +114,7 @@ void live_worker<T>::act(const run_state::actions& todo) {
     links_[rank]->lose(
         sure_error(errc::peer_died, why.c_str(), execution::maybe_executed, origin::transport));
   }
-  if (todo.end) {
-    ended_->set();
-    leaving_ = true;
-  }
+  if (todo.end) ended_->set();
   if (todo.count) {
     bound_the_end();
     act(run_.counted(*todo.count, report()));
@@ -279,6 +276,15 @@ void live_worker<T>::shutdown(const error& why) {
   act(run_.main_failed(rank(), why.message()));
 }
 
+/// The worker whose loss an error comes from, through however many calls; empty: none is known.
+inline std::string lost_worker(const error& e) {
+  std::string out;
+  for (error c = e; c; c = c.cause()) {
+    if (c == errc::peer_died || c == errc::rref_owner_died) out = c.detail().peer;
+  }
+  return out;
+}
+
 /// If memory lacks even for that, again in a later turn, until it is there.
 template <class T>
 void live_worker<T>::main_threw(std::exception_ptr what) noexcept {
@@ -288,9 +294,7 @@ void live_worker<T>::main_threw(std::exception_ptr what) noexcept {
         std::rethrow_exception(what);
       } catch (const rpc_error& e) {
         // A main that fails because another worker is gone is not the one to name.
-        const auto dead = members_.find(e.error().detail().peer);
-        const bool blame = e.error() == errc::peer_died && dead;
-        act(run_.main_failed(blame ? *dead : rank(), e.what()));
+        act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()), e.what()));
       } catch (const std::exception& e) {
         act(run_.main_failed(rank(), in_words(e)));
       } catch (...) {
@@ -342,6 +346,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
                  .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
     // Nobody waits to tell it what it will not hear.
     if (who != rank() && rank() != 0) links_[who]->lose(result);
+    pass_on_word();
     auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
     if (rank() == 0) {
       co_await until(soon(), [this] { return all_sent(); });
@@ -372,6 +377,7 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
     co_await hand_words_on(soon());
     running.request_stop();
     co_await until(soon(), [&running] { return running.ready(); });
+    co_await until(soon(), [this] { return all_sent(); });
   } else {
     for (const auto& s : services_) {
       if (s) co_await s->stop(deadline);
@@ -397,6 +403,22 @@ asio::awaitable<error> live_worker<T>::run(std::function<asio::awaitable<void>(w
   trim_->cancel();
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
   co_return result;
+}
+
+/// To those whom rank 0's own word may not have reached yet, before they see a link closed. Without
+/// memory it is rank 0's word that they hear, if later.
+template <class T>
+void live_worker<T>::pass_on_word() noexcept {
+  for (const ref<live_link<T>>& l : links_) {
+    if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
+    try {
+      insist([&] {
+        const auto words = run_.parting_words();
+        if (words && words->rank != l->rank()) send_control(l->rank(), *words);
+      });
+    } catch (const std::bad_alloc&) {
+    }
+  }
 }
 
 /// Gives idle receive buffers back to the system.

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <new>
+#include <optional>
 
 namespace weft::detail {
 
@@ -33,17 +34,21 @@ class rref_core final : public reference_keeper {
     [[nodiscard]] bool made() const noexcept { return object || failure; }
   };
 
+  /// When goes what a step sends: in one frame at the end of the batch, if there is one; or now,
+  /// with all that was held back, in front of a request that is about to be queued.
+  enum class sending : std::uint8_t { with_the_batch, now };
+
   /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest. Nobody
   /// waits for what it sends: it need not be written before other frames are.
   template <class Step>
-  auto run(Step&& step) {
+  auto run(Step&& step, sending how = sending::with_the_batch) {
     std::unique_lock lock(mutex);
     if constexpr (std::is_void_v<decltype(step(books, out))>) {
       step(books, out);
-      leave(lock, settle(sending::now));
+      leave(lock, settle(waits(how)));
     } else {
       auto result = step(books, out);
-      leave(lock, settle(sending::now));
+      leave(lock, settle(waits(how)));
       return result;
     }
   }
@@ -76,7 +81,12 @@ class rref_core final : public reference_keeper {
   void drop(const rref_id& id) noexcept override {
     std::unique_lock lock(mutex);
     books.drop_local_ref(id, out);
-    leave(lock, settle(drops_gather() ? sending::with_the_next : sending::now));
+    bool wait = waits(sending::with_the_batch);
+    if (!wait && has_room() && me->on_thread()) {
+      me->hold_turn();  // more of them may follow before it ends
+      wait = true;
+    }
+    leave(lock, settle(wait));
   }
 
   /// Without its words if there is no memory for them.
@@ -129,7 +139,6 @@ class rref_core final : public reference_keeper {
   std::map<rref_id, error> never_made;  // why, for references whose request was never sent
   std::uint64_t places = 0;             // given to waiters, from 1
   std::uint64_t frames = 0;             // control frames queued
-  bool gathering = false;               // what is left in `out` goes at the end of this turn
 
  private:
   struct way_home : ref_counted {
@@ -137,8 +146,20 @@ class rref_core final : public reference_keeper {
     std::shared_ptr<void> object;
     sure_post post;
   };
+  /// One behind another, each once. The first needs no memory.
+  struct ranks {
+    std::optional<std::uint32_t> first;
+    std::vector<std::uint32_t> more;
+    void add(std::uint32_t rank) {
+      if (!first) {
+        first = rank;
+      } else if (rank != (more.empty() ? *first : more.back())) {
+        more.push_back(rank);
+      }
+    }
+  };
   struct after {
-    std::vector<std::uint32_t> flush;
+    ranks flush;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<ref<object_waiter>> tell;
     std::vector<unmet_failure> unmet;
@@ -155,44 +176,35 @@ class rref_core final : public reference_keeper {
     std::atomic<std::uint32_t>& users;
   };
 
-  enum class sending : std::uint8_t { now, with_the_next };
-
-  /// Under the lock, after a drop: whether what it sends may wait for the other drops of this turn
-  /// of the worker's loop, at whose end all of it goes in one frame.
-  [[nodiscard]] bool drops_gather() noexcept {
-    if (out.messages.empty() || !me || !me->on_thread()) return false;
-    if (out.messages.size() >= rref_protocol::messages_per_frame) return false;
-    if (gathering) return true;
-    try {
-      asio::post(me->context(), [self = ref<rref_core>(this)] {
-        self->run([&](auto&, auto&) { self->gathering = false; });
-      });
-      return gathering = true;
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
+  /// Under the lock: whether what there is to send stays, until the batch of this thread ends.
+  [[nodiscard]] bool waits(sending how) noexcept {
+    return how == sending::with_the_batch && has_room() && cork::hold(*me);
+  }
+  [[nodiscard]] bool has_room() const noexcept {
+    return me && !out.messages.empty() && out.messages.size() < rref_protocol::messages_per_frame;
   }
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
   void leave(std::unique_lock<std::mutex>& lock, after todo) {
-    if (todo.flush.empty() && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
+    if (!todo.flush.first && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
     const worker_use here(*this);
     lock.unlock();
     if (!here.who) return;
-    for (const std::uint32_t rank : todo.flush) here.who->to(rank).flush_late();
+    if (todo.flush.first) here.who->to(*todo.flush.first).flush_late();
+    for (const std::uint32_t rank : todo.flush.more) here.who->to(rank).flush_late();
     for (auto& w : todo.tell) object_waiter::tell(std::move(w));
     for (const auto& u : todo.unmet) u.tell(*here.who);
   }
 
   /// Under the lock. What there is no memory for is done with the next step.
-  after settle(sending how) noexcept {
+  after settle(bool wait) noexcept {
     after todo;
     books.catch_up(out);
     if (!me) out.messages.clear();
-    if (how == sending::now && !out.messages.empty()) queue_messages(todo.flush);
+    if (!wait && !out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
     try {
-      todo.drop.reserve(out.events.size());
+      if (!out.events.empty()) todo.drop.reserve(out.events.size());
       for (; done != out.events.size(); ++done) heed(out.events[done], todo);
     } catch (const std::bad_alloc&) {
     }
@@ -223,7 +235,7 @@ class rref_core final : public reference_keeper {
 
   /// Under the lock: all that goes to one peer, in its order, in as few frames as may be. What
   /// there is no memory for goes with the next step.
-  void queue_messages(std::vector<std::uint32_t>& flush) {
+  void queue_messages(ranks& flush) {
     auto& messages = out.messages;
     const std::size_t most =
         std::clamp<std::size_t>(me->settings().bounds.payload / rref_protocol::message_bytes, 1,
@@ -242,7 +254,7 @@ class rref_core final : public reference_keeper {
         }
         frame_header header;
         header.kind = frame_kind::rref;
-        if (flush.empty() || flush.back() != to) flush.push_back(to);
+        flush.add(to);
         if (me->to(to).append(std::move(m).finish(header))) ++frames;
         queued = next;
       }
@@ -302,19 +314,22 @@ class unmade_value final : public unmade_object {
 /// What becomes of a result that stays here. A request that ends without an outcome (its link was
 /// closed, the pool was stopped) has failed: nobody waits for it in vain.
 template <class T>
-struct kept_outcome {
+struct kept_outcome final : result_keeper {
   kept_outcome(ref<rref_core<T>> core, const rref_id& id, std::uint64_t function)
       : core_(std::move(core)), id_(id), function_(function) {}
   kept_outcome(const kept_outcome&) = delete;
   kept_outcome& operator=(const kept_outcome&) = delete;
-  ~kept_outcome() {
+  ~kept_outcome() override {
     if (settled_ || !promised_) return;
     fail(sure_error(errc::cancelled, "the request ended", execution::not_executed));
   }
 
   /// The ledger knows of it: an outcome is owed from now on.
   void promise() noexcept { promised_ = true; }
-  void fail(const error& why) noexcept {
+  void keep(std::shared_ptr<void> object, const void* type) override {
+    settle(rref_core<T>::at_home(core_, std::move(object)), type, {});
+  }
+  void fail(const error& why) noexcept override {
     const function_entry* const f = find_function(function_);
     settle(nullptr, nullptr, not_made(why, f ? f->name : std::string_view()));
   }

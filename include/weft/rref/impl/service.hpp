@@ -46,18 +46,20 @@ ref<reference> live_rref_service<T>::share(std::shared_ptr<void> value, const vo
 template <class T>
 std::optional<rref_service::created> live_rref_service<T>::create(std::uint32_t owner) {
   ref<reference> held = make_ref<reference>(rref_id{});
-  const auto what = core_->run([&](auto& b, auto& o) {
-    const auto made = b.create_remote(owner);
-    if (!made) return made;
-    held->hold(core_, made->id);
-    try {
-      if (owner == b.self()) core_->values[made->id];
-    } catch (...) {
-      b.creation_dropped(made->id, o);
-      throw;
-    }
-    return made;
-  });
+  const auto what = core_->run(
+      [&](auto& b, auto& o) {
+        const auto made = b.create_remote(owner);
+        if (!made) return made;
+        held->hold(core_, made->id);
+        try {
+          if (owner == b.self()) core_->values[made->id];
+        } catch (...) {
+          b.creation_dropped(made->id, o);
+          throw;
+        }
+        return made;
+      },
+      core::sending::now);
   if (!what) return std::nullopt;
   return created{std::move(held), *what};
 }
@@ -180,7 +182,7 @@ void live_rref_service<T>::attach(link& to, const frame_header&, message& m) {
   const auto count = static_cast<std::uint32_t>(given.size());
   put(&count, 4);
   handover->pinned.reserve(given.size());
-  const bool all = core_->run([&](auto& b, auto&) {
+  const bool all = given.empty() || core_->run([&](auto& b, auto&) {
     for (const auto& reference : given) {
       const auto what =
           reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
@@ -329,12 +331,12 @@ bool live_rref_service<T>::find_target(link& from, incoming_message& m, const rr
 template <class T>
 bool live_rref_service<T>::keep_result(link& from, incoming_message& m,
                                        const rref_protocol::creation& create) {
-  const auto outcome = std::make_shared<kept_outcome<T>>(core_, create.id, m.header().function);
-  auto& keeper = m.record().get<result_keeper>();
-  keeper.keep = [outcome](std::shared_ptr<void> object, const void* type) {
-    outcome->settle(core::at_home(outcome->core_, std::move(object)), type, {});
-  };
-  keeper.fail = [outcome](const error& why) { outcome->fail(why); };
+  auto* outcome = static_cast<kept_outcome<T>*>(m.record().find<result_keeper>());
+  if (!outcome) {
+    auto fresh = std::make_unique<kept_outcome<T>>(core_, create.id, m.header().function);
+    outcome = fresh.get();
+    m.record().template put<result_keeper>(std::move(fresh));
+  }
   const auto result = core_->run([&](auto& b, auto& o) {
     const auto [value, fresh] = core_->values.try_emplace(create.id);
     auto r = rref_protocol::received::refused;
@@ -374,6 +376,11 @@ expected<void> live_rref_service<T>::frame(link& from, incoming_message& m) {
   if (understood) return {};
   return tl::unexpected(error(errc::protocol_error, "a reference message that nobody sends",
                               execution::maybe_executed, origin::transport));
+}
+
+template <class T>
+void live_rref_service<T>::batch_ends() noexcept {
+  core_->run([](auto&, auto&) {}, core::sending::now);
 }
 
 template <class T>

@@ -62,7 +62,7 @@ inline void message::check_limits(std::uint64_t payload) const {
 }
 
 inline frame message::finish(frame_header header) && {
-  for (std::size_t i = 0; i < record_.size(); ++i) record_[i].finish(*this);
+  record_.finish(*this);
   bytes& head = frame_.head;
   header.flags &= static_cast<std::uint16_t>(~flag_padded);
   std::uint64_t payload = head.size() - header_size;
