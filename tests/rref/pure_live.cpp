@@ -179,7 +179,7 @@ asio::awaitable<int> never_made_use_of(thing&) {
   co_return 0;
 }
 struct held_thread {
-  static inline gate first, then;
+  static inline gate first{gate::state::closed}, then{gate::state::closed};
 };
 weft::light<void> pass_first() {
   held_thread::first.pass();
