@@ -81,6 +81,7 @@ TEST_CASE("message: parts are one per class and finish before the frame is made"
   m.payload().part<counter>().value = 5;
   m.record().get<counter>().value += 2;
   other& second = m.record().get<other>();
+  CHECK(m.record().find<counter>()->value == 7);
   CHECK(&m.record().get<other>() == &second);
   CHECK(m.record().find<other>() == &second);
   CHECK(m.record().find<third>() == nullptr);
