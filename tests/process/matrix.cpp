@@ -80,7 +80,7 @@ struct place {
 /// Waits for the victim and the others to be where the stage wants them.
 void arrive(const cell& c, place& p, children& run) {
   if (c.stage != "rendezvous") {
-    for (auto& worker : run) worker->read_until("ready");
+    for (auto& worker : run) worker->read_until("ready\n");  // an address may be "already in use"
     return;
   }
   // Rank 2 has not come, so the other two wait: at the store, or with a seat in a file.

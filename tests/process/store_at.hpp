@@ -4,6 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -19,18 +20,24 @@
 
 namespace weft::testing {
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, another one each time. It lies below those that the system
+/// gives to whoever connects (from 32768 on), or one of them would take it meanwhile.
 inline std::string free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const bool bound = ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  ::close(fd);
-  if (!bound) throw std::runtime_error("no port");
-  return std::to_string(ntohs(address.sin_port));
+  constexpr unsigned first = 12'000;
+  constexpr unsigned count = 20'000;
+  static std::atomic<unsigned> next{static_cast<unsigned>(::getpid()) * 97};
+  for (unsigned tried = 0; tried < 1000; ++tried) {
+    const unsigned port = first + next++ % count;
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);  // as the store does
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    ::close(fd);
+    if (free) return std::to_string(port);
+  }
+  throw std::runtime_error("no port");
 }
 
 /// A store that rank 0 serves, and a look into it.
