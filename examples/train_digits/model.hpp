@@ -2,8 +2,8 @@
 #pragma once
 // The model in two halves: the server owns an Encoder, each trainer a Head.
 //
-//   images [N,1,8,8] -> Encoder: two convolutions, a dense layer -> [N,hidden] -> Head -> logits
-//   [N,10]
+//   images [N,1,8,8] -> Encoder: two convolutions, a dense layer -> [N,hidden]
+//                    -> Head -> logits [N,10]
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

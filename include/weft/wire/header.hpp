@@ -162,8 +162,8 @@ enum class frame_kind : std::uint8_t {
   challenge = 12,  ///< handshake: a proof, and the question for one
   proof = 13,      ///< handshake: the answer
   ready = 14,      ///< handshake: the connecting side has heard the welcome
-  rref = 16,       ///< reference counting (rref/ledger.hpp)
-  autograd = 24    ///< backward passes (autograd/wave.hpp)
+  rref = 16,       ///< reference counting (rref/ledger_wire.hpp)
+  autograd = 24    ///< backward passes (autograd/messages.hpp)
 };
 
 /// What a request is answered with.

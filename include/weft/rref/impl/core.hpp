@@ -34,8 +34,8 @@ class rref_core final : public reference_keeper {
     [[nodiscard]] bool made() const noexcept { return object || failure; }
   };
 
-  /// When goes what a step sends: in one frame at the end of the batch, if there is one; or now,
-  /// with all that was held back, in front of a request that is about to be queued.
+  /// When the messages of a step are queued: in one frame at the end of the batch, if one is under
+  /// way; or now, with all that was held back, in front of a request that is about to be queued.
   enum class sending : std::uint8_t { with_the_batch, now };
 
   /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest. Nobody
