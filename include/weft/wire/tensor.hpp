@@ -10,7 +10,7 @@
 // other uses it. What the sender changes after the call has returned, the receiver's saved tensors
 // show in backward, and libtorch cannot notice; send a clone() of what will be changed. Between
 // processes the bytes are copied. Tensors whose bytes overlap in one message arrive sharing
-// storage.
+// storage; a view with gaps (base[:, 0:2]) only with tensors without gaps that cover it.
 //
 // Memory that a tensor does not own (at::from_blob) is not copied either: it must live until the
 // bytes are sent, inside one process until the receiver has dropped its tensor.
