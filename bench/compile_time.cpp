@@ -23,22 +23,50 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-}  // namespace
+/// A folder that goes with this object.
+class scratch {
+ public:
+  scratch() : path_((std::filesystem::temp_directory_path() / "weft-bench-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make a folder");
+  }
+  scratch(const scratch&) = delete;
+  ~scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-figures compile(const std::string& file) {
-  const auto source = std::filesystem::path(WEFT_BENCH_SOURCE_DIR) / "compile" / file;
-  if (!std::filesystem::exists(source)) throw std::runtime_error("no file " + source.string());
-  auto folder = (std::filesystem::temp_directory_path() / "weft-bench-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make a folder");
-  const std::string command = "CCACHE_DISABLE=1 " WEFT_BENCH_CXX " " WEFT_BENCH_CXX_FLAGS " -c " +
-                              quoted(source.string()) + " -o " + quoted(folder + "/object.o");
+ private:
+  std::string path_;
+};
+
+/// The compiler with its flags and these arguments: seconds.
+double run_compiler(const std::string& arguments) {
+  const std::string command =
+      "CCACHE_DISABLE=1 " WEFT_BENCH_CXX " " WEFT_BENCH_CXX_FLAGS " " + arguments;
   const auto began = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
-  if (status != 0) throw std::runtime_error(source.filename().string() + " does not compile");
-  return {{"seconds", took.count()}};
+  if (status != 0) throw std::runtime_error("this does not compile: " + arguments);
+  return took.count();
+}
+
+}  // namespace
+
+figures compile(const std::string& file, engine_is engine, knows before) {
+  const auto sources = std::filesystem::path(WEFT_BENCH_SOURCE_DIR) / "compile";
+  if (!std::filesystem::exists(sources / file)) throw std::runtime_error("no file " + file);
+  const scratch folder;
+  std::string flags = engine == engine_is::compiled ? "-DWEFT_SEPARATE_COMPILATION " : "";
+  if (before == knows::precompiled) {
+    // Clang and GCC both take <header>.gch for an -include of <header>.
+    const std::string header = folder.path() + "/precompiled.hpp";
+    std::filesystem::copy_file(sources / "precompiled.hpp", header);
+    run_compiler(flags + "-x c++-header " + quoted(header) + " -o " + quoted(header + ".gch"));
+    flags += "-Winvalid-pch -include " + quoted(header) + " ";
+  }
+  return {{"seconds", run_compiler(flags + "-c " + quoted((sources / file).string()) + " -o " +
+                                   quoted(folder.path() + "/object.o"))}};
 }
 
 }  // namespace bench

@@ -8,8 +8,14 @@
 
 namespace bench {
 
+/// Where a user's project has the engine: in each file that includes run.hpp, or compiled elsewhere.
+enum class engine_is : bool { in_headers, compiled };
+/// What the compiler knows before it reads the file: nothing, or compile/precompiled.hpp, whose own
+/// time does not count.
+enum class knows : bool { nothing, precompiled };
+
 /// Compiles bench/compile/<file> with the compiler and flags that this program was built with, but
-/// no precompiled header and no compiler cache: "seconds".
-figures compile(const std::string& file);
+/// without its precompiled header and compiler cache: "seconds".
+figures compile(const std::string& file, engine_is engine, knows before);
 
 }  // namespace bench

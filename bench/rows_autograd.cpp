@@ -50,15 +50,16 @@ asio::awaitable<void> train(weft::worker& me, figures& out, bool backward_alone)
   pace times(std::chrono::milliseconds(800));
   while (times.more()) {
     times.begin();
-    co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-      const auto hidden = co_await there.call<&served::linear::forward>(here.forward(x));
-      const auto loss = at::mse_loss(hidden, y);
-      if (backward_alone) times.begin();
-      co_await ctx.backward(loss);
-      if (backward_alone) times.end();
-      co_await descent.step(ctx);
-      last = loss.item<double>();
-    });
+    co_await weft::autograd::with_context(
+        me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+          const auto hidden = co_await there.call<&served::linear::forward>(here.forward(x));
+          const auto loss = at::mse_loss(hidden, y);
+          if (backward_alone) times.begin();
+          co_await ctx.backward(loss);
+          if (backward_alone) times.end();
+          co_await descent.step(ctx);
+          last = loss.item<double>();
+        });
     if (!backward_alone) times.end();
   }
   if (!std::isfinite(last)) throw std::runtime_error("the model diverged");

@@ -18,7 +18,7 @@ namespace bench {
 namespace served {
 
 asio::awaitable<std::string> echo(std::string text) { co_return text; }
-weft::light<std::string> echo_light(std::string text) { return text; }
+weft::immediate<std::string> echo_immediate(std::string text) { return text; }
 std::string echo_pool(std::string text) { return text; }
 
 }  // namespace served
@@ -156,13 +156,14 @@ void add_call_rows(std::vector<row>& rows) {
     const auto x = name_of(over);
     const auto peers = peers_of(over, one, "");
     const auto empty = weft_run("call.empty." + x, over, one, 0, one_by_one<&served::echo>);
-    const auto light = weft_run("call.light." + x, over, one, 0, one_by_one<&served::echo_light>);
+    const auto immediate =
+        weft_run("call.immediate." + x, over, one, 0, one_by_one<&served::echo_immediate>);
     const auto pool = weft_run("call.pool." + x, over, one, 0, one_by_one<&served::echo_pool>);
     const auto many = weft_run("call.flight64." + x, over, one, 0, flight);
     for (const std::string figure : {"p50", "p99"}) {
       add(rows, "call.empty." + x + "." + figure, "µs", empty, figure, peers.one_by_one(figure));
     }
-    add(rows, "call.light." + x + ".p50", "µs", light, "p50", peers.one_by_one("p50"));
+    add(rows, "call.immediate." + x + ".p50", "µs", immediate, "p50", peers.one_by_one("p50"));
     add(rows, "call.pool." + x + ".p50", "µs", pool, "p50", peers.one_by_one("p50"));
     add(rows, "call.flight64." + x + ".rate", "calls/s", many, "rate", peers.many("rate"));
     add(rows, "call.flight64." + x + ".cpu", "µs", many, "cpu", peers.many("cpu"));

@@ -8,25 +8,34 @@
 namespace bench {
 namespace {
 
-run_ptr compile_run(const std::string& file) {
-  return make_run({.name = "compile " + file,
+run_ptr compile_run(const std::string& file, engine_is engine = engine_is::in_headers,
+                    knows before = knows::nothing) {
+  std::string name = "compile " + file;
+  if (engine == engine_is::compiled) name += ", engine compiled";
+  if (before == knows::precompiled) name += ", precompiled header";
+  return make_run({.name = name,
                    .where = placement::two_cores,
-                   .measure = [file] { return compile(file); },
+                   .measure = [=] { return compile(file, engine, before); },
                    .limit = std::chrono::seconds(400),
-                   .most_rounds = 2});
+                   .most_rounds = 5});
 }
 
 }  // namespace
 
 void add_compile_rows(std::vector<row>& rows) {
-  const auto headers = compile_run("headers.cpp");
-  rows.push_back(
-      {"compile.one_call",
-       "s",
-       {{"weft", compile_run("one_call.cpp"), "seconds"}, {"headers", headers, "seconds"}}});
-  rows.push_back({"compile.run",
-                  "s",
-                  {{"weft", compile_run("run.cpp"), "seconds"}, {"headers", headers, "seconds"}}});
+  // Without weft: a coroutine that does the work in place.
+  const auto plain = compile_run("one_call_plain.cpp");
+  const auto add = [&](const std::string& name, const run_ptr& weft, const run_ptr& without) {
+    rows.push_back({name, "s", {{"weft", weft, "seconds"}, {"plain", without, "seconds"}}});
+  };
+  add("compile.one_call", compile_run("one_call.cpp"), plain);
+  add("compile.lean_call", compile_run("lean_call.cpp"), compile_run("lean_call_plain.cpp"));
+  add("compile.run", compile_run("run.cpp"), plain);
+  add("compile.run.compiled", compile_run("run.cpp", engine_is::compiled), plain);
+  add("compile.one_call.pch",
+      compile_run("one_call.cpp", engine_is::in_headers, knows::precompiled), plain);
+  add("compile.run.compiled.pch", compile_run("run.cpp", engine_is::compiled, knows::precompiled),
+      plain);
 }
 
 }  // namespace bench

@@ -29,7 +29,7 @@ class holder {
 /// Made in place.
 class light_holder : public holder {
  public:
-  using light_constructor = light_holder;
+  using immediate_constructor = light_holder;
   using holder::holder;
   asio::awaitable<std::string> get_lightly() { return get(); }
 };

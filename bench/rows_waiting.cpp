@@ -17,7 +17,7 @@ namespace bench {
 namespace served {
 
 asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 asio::awaitable<void> nothing() { co_return; }

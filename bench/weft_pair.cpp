@@ -72,7 +72,7 @@ int run_over(link_kind over, unsigned io_threads, job what, outbox& out) {
   weft::options settings;
   settings.workers = ends;
   settings.io_threads = io_threads;
-  settings.pool_threads = 1;
+  settings.compute_threads = 1;
   const weft::worker_main main = [what, &out](weft::worker& me) { return run_job(me, what, out); };
   switch (over) {
   case link_kind::inproc:

@@ -4,7 +4,7 @@
 
 #include "harness.hpp"
 #include "process.hpp"
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <asio/awaitable.hpp>
 

@@ -72,11 +72,21 @@ if(TARGET weft::torch)
     <torch/csrc/distributed/c10d/Store.hpp>)
 endif()
 
-# weft_program(<name> <torch|pure|sanitized> SOURCES… [LIBRARIES…]): a program of this repository.
+# weft_program(<name> <torch|pure|sanitized> SOURCES… [LIBRARIES…] [RUNS]): a program of this
+# repository. One that RUNS names weft::run, and shares the engine that is compiled once for all such.
 function(weft_program name kind)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "RUNS" "" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   weft_compiled(${name} ${kind} ${arg_LIBRARIES})
+  if(arg_RUNS)
+    if(NOT TARGET weft_engine)
+      add_library(weft_engine OBJECT "${PROJECT_SOURCE_DIR}/cmake/compiled.cpp")
+      weft_compiled(weft_engine torch)
+      target_compile_definitions(weft_engine PRIVATE WEFT_SEPARATE_COMPILATION)
+    endif()
+    target_sources(${name} PRIVATE $<TARGET_OBJECTS:weft_engine>)
+    target_compile_definitions(${name} PRIVATE WEFT_SEPARATE_COMPILATION)
+  endif()
 endfunction()
 
 # weft_compiled(<target> <torch|pure|sanitized> [libraries…]): how sources of this repository are.
@@ -91,6 +101,13 @@ function(weft_compiled name kind)
   else()
     target_link_libraries(${name} PRIVATE weft_sanitized)
   endif()
+endfunction()
+
+# weft_test_needs(<test> [targets…]): what of this repository must be built for a test, so that
+# `./dev test NAME` builds no more; without this, everything.
+function(weft_test_needs test)
+  list(JOIN ARGN " " targets)
+  set_property(GLOBAL APPEND PROPERTY weft_test_needs "${test}|${targets}")
 endfunction()
 
 # weft_response_file(<file> <extra flags…>): at generation, what the compiler needs to find weft and

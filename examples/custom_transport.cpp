@@ -4,7 +4,7 @@
 //   6 over scrambled
 #include "custom_transport.hpp"
 
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <iostream>
 

@@ -2,7 +2,7 @@
 // Server and client in one process: two workers, and one calls a function of the other. Prints
 //
 //   hello, weft
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <iostream>
 #include <string>

@@ -5,7 +5,9 @@
 //
 //   gradient of x: 3 3
 //   x.grad is untouched
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
+
+#include <ATen/ATen.h>
 
 #include <iostream>
 
@@ -23,14 +25,14 @@ asio::awaitable<void> main_(weft::worker& me) {
   weft::rref<layer> there = me.peer(1).make<layer>(3.0);
   at::Tensor x = at::ones({1, 2}).set_requires_grad(true);
 
-  co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-    at::Tensor y = co_await there.call<&layer::forward>(x);
-    co_await ctx.backward(y.sum());
-    auto gradients = co_await ctx.gradients();
-    at::Tensor g = gradients.find(x);
-    std::cout << "gradient of x: " << g[0][0].item<double>() << ' ' << g[0][1].item<double>()
-              << '\n';
-  });
+  co_await weft::autograd::with_context(
+      me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+        at::Tensor y = co_await there.call<&layer::forward>(x);
+        co_await ctx.backward(y.sum());
+        auto gradients = co_await ctx.gradients();
+        at::Tensor g = gradients.find(x)[0];
+        std::cout << "gradient of x: " << g[0].item<double>() << ' ' << g[1].item<double>() << '\n';
+      });
   std::cout << (x.grad().defined() ? "x.grad was set\n" : "x.grad is untouched\n");
 }
 

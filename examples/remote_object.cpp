@@ -4,7 +4,7 @@
 //
 //   42 after worker 0, 43 after worker 2
 //   at worker 1: the counter ends at 43
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <iostream>
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // A tour of what a program can say, a few lines for each; the README shows the numbered parts.
 #include <weft/optim/distributed.hpp>
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
+#include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
 #include <iostream>
@@ -19,7 +20,7 @@ at::Tensor big(int n) { return at::ones({n}); }
 double sum_of(at::Tensor& t) { return t.sum().item<double>(); }
 void note(std::string text) { std::clog << text << '\n'; }
 asio::awaitable<int> never(weft::worker& me) {
-  co_await weft::event::async_wait(weft::make_ref<weft::event>(), asio::use_awaitable);
+  co_await weft::event::async_wait(weft::make_intrusive<weft::event>(), asio::use_awaitable);
   co_return static_cast<int>(me.rank());
 }
 
@@ -43,7 +44,7 @@ asio::awaitable<double> leave_it_there(weft::peer p) {
 asio::awaitable<std::string> give_up(weft::peer p) {
   weft::expected<int> r = co_await p.call<&never>(weft::within(50ms), weft::as_expected);
   if (r) co_return "it ended";
-  bool again = r.error().ran() <= weft::execution::not_executed;  // then it is safe to repeat
+  bool again = r.error().ran() <= weft::call_progress::not_executed;  // then it is safe to repeat
   co_return r.error().code().message() + (again ? ", try again" : ", it may have run");
 }
 // [end]
@@ -57,13 +58,13 @@ asio::awaitable<void> tell_all(weft::worker& me) {
 }
 // [end]
 
-// [event, light]
+// [event, immediate]
 struct gate {
-  using light_constructor = gate;
-  weft::ref<weft::event> opened = weft::make_ref<weft::event>();
-  weft::light<void> open() {  // in place, on the thread that read the request: must not block
+  using immediate_constructor = gate;
+  weft::intrusive_ptr<weft::event> opened = weft::make_intrusive<weft::event>();
+  weft::immediate<void> open() {  // in place, on the thread that read the request: must not block
     opened->set();
-    return {};  // light is no coroutine: it returns, also nothing
+    return {};  // immediate is no coroutine: it returns, also nothing
   }
   asio::awaitable<void> wait() { co_await weft::event::async_wait(opened, asio::use_awaitable); }
 };
@@ -106,11 +107,12 @@ using torch::optim::SGD, torch::optim::SGDOptions;
 asio::awaitable<void> one_step(weft::worker& me, weft::rref<scale> model) {
   auto there = co_await model.call<&scale::parameters>();  // references; they stay where they are
   auto sgd = co_await weft::optim::distributed<SGD>::create(me, there, SGDOptions(0.5));
-  co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-    at::Tensor y = co_await model.call<&scale::forward>(at::ones({1}));
-    co_await ctx.backward(y.sum());
-    co_await sgd.step(ctx);
-  });
+  co_await weft::autograd::with_context(
+      me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+        at::Tensor y = co_await model.call<&scale::forward>(at::ones({1}));
+        co_await ctx.backward(y.sum());
+        co_await sgd.step(ctx);
+      });
 }
 // [end]
 
@@ -126,7 +128,7 @@ asio::awaitable<void> main_(weft::worker& me) {
   auto waiting = there.start<&gate::wait>();
   co_await there.call<&gate::open>();
   co_await std::move(waiting);
-  std::cout << "event, light: opened\n";
+  std::cout << "event, immediate: opened\n";
   std::cout << "named: " << co_await p.call<half_everywhere>(42) << '\n';
   money two = co_await p.call<&doubled>(money(100));
   std::cout << "a type of one's own: " << two.cents << '\n';

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The file that names run<...>.
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
+
+#include <ATen/ATen.h>
 
 at::Tensor scale(at::Tensor x, double by) { return x * by; }
 

@@ -79,13 +79,13 @@ class store_folder {
 };
 
 constexpr int ends = 2;
-constexpr int pool_threads = 16;  // PyTorch's default
+constexpr int compute_threads = 16;  // PyTorch's default
 constexpr float timeout_s = 60;
 
 std::shared_ptr<rpc::TensorPipeAgent> start_agent(const std::string& file, rpc::worker_id_t rank) {
   at::set_num_threads(1);
   auto store = c10::make_intrusive<c10d::FileStore>(file, ends);
-  rpc::TensorPipeRpcBackendOptions options(pool_threads, std::vector<std::string>{"uv"},
+  rpc::TensorPipeRpcBackendOptions options(compute_threads, std::vector<std::string>{"uv"},
                                            std::vector<std::string>{"basic"}, timeout_s, "env://");
   auto agent = std::make_shared<rpc::TensorPipeAgent>(
       std::move(store), "end" + std::to_string(rank), rank, ends, std::move(options),

@@ -7,7 +7,7 @@
 #include "report.hpp"
 #include "setup.hpp"
 #include <weft/optim/distributed.hpp>
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <torch/optim/adam.h>
 
@@ -36,13 +36,14 @@ asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
     epoch_part part{.trainer = trainer, .epoch = epoch};
     for (auto& batch : data.batches(how.batch, epoch, trainer, how.trainers, how.seed)) {
       double error = 0;
-      co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-        auto hidden = co_await encoder.call<&Encoder::forward>(batch.images);
-        auto batch_loss = loss(head.forward(hidden), batch.labels);
-        co_await ctx.backward(batch_loss);
-        co_await optimizer.step(ctx);
-        error = batch_loss.item<double>();
-      });
+      co_await weft::autograd::with_context(
+          me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+            auto hidden = co_await encoder.call<&Encoder::forward>(batch.images);
+            auto batch_loss = loss(head.forward(hidden), batch.labels);
+            co_await ctx.backward(batch_loss);
+            co_await optimizer.step(ctx);
+            error = batch_loss.item<double>();
+          });
       part.count(batch.size(), error);
       says.start<&report::step>(epoch, batch.size(), error).detach();
     }

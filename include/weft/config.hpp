@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // What weft needs of the compiler, said in one sentence where it is missing.
+#pragma once
 
 #include <weft/version.hpp>
 
@@ -15,3 +15,24 @@
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "weft needs C++20: compile with -std=c++20."
 #endif
+
+// WEFT_SEPARATE_COMPILATION: the engine is compiled once, by one file of the program that includes
+// <weft/src.hpp> or by the CMake target weft::compiled; else by each file that includes
+// <weft/run.hpp>. WEFT_DECL stands before the engine's entries.
+#if defined(WEFT_SEPARATE_COMPILATION)
+#define WEFT_DECL
+#else
+#define WEFT_DECL inline
+#endif
+
+// Files of a program that disagree about it do not link: what is thread local in one of them is not
+// in the other. Two names, because some linkers see it in one order of the files only.
+namespace weft::every_file_agrees_on_WEFT_SEPARATE_COMPILATION {
+#if defined(WEFT_SEPARATE_COMPILATION)
+[[gnu::used]] inline thread_local int compiled = 1;
+[[gnu::used]] inline int in_headers = 1;
+#else
+[[gnu::used]] inline int compiled = 1;
+[[gnu::used]] inline thread_local int in_headers = 1;
+#endif
+}  // namespace weft::every_file_agrees_on_WEFT_SEPARATE_COMPILATION

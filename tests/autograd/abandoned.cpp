@@ -9,18 +9,18 @@ template <std::uint32_t At>
 class for_pass final : public with_context {
  public:
   static constexpr bool of_a_link = At == there;
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::maybe_executed};
   for_pass(over how, unsigned io_threads) : with_context(1, how, io_threads) {}
   asio::awaitable<void> wait(duration limit) {
     const context ctx = *context_;
     co_await ctx.backward(loss_, {.retention = graph_retention::retain, .limit = limit});
-    CHECK(same(ctx.state()->snapshot().find(x_), gradient()));
+    CHECK(same(weft::engine::state_of(ctx.state())->snapshot().find(x_), gradient()));
   }
   [[nodiscard]] bool waits() { return way_.door.arrived() > 0; }
   void check_nothing_left() {
     // Of a pass that was abandoned, nothing is to be seen; or all, if it was over by then.
     on(me(), [this] {
-      const at::Tensor got = context_->state()->snapshot().find(x_);
+      const at::Tensor got = weft::engine::state_of(context_->state())->snapshot().find(x_);
       CHECK((!got.defined() || same(got, gradient())));
     });
     with_context::check_nothing_left();
@@ -45,8 +45,8 @@ class for_pass final : public with_context {
 /// Waits in `gradients`.
 class for_outcome final : public with_outcome {
  public:
-  static constexpr got_as_far_as went{execution::not_sent, execution::not_executed,
-                                      execution::not_executed};
+  static constexpr got_as_far_as went{call_progress::not_sent, call_progress::not_executed,
+                                      call_progress::not_executed};
   using with_outcome::with_outcome;
 
  private:

@@ -2,6 +2,7 @@
 // Contexts: where they are known, when they are forgotten, and which coroutine is in which.
 #include "service_functions.hpp"
 #include <weft/autograd/context.hpp>
+#include <weft/engine/context_state.hpp>
 
 #include <asio/detached.hpp>
 
@@ -13,7 +14,7 @@ weft::autograd::context_id id_here() {
   const auto c = autograd_service::current();
   return c ? c->id : 0;
 }
-weft::light<std::uint64_t> id_there() { return {id_here()}; }
+weft::immediate<std::uint64_t> id_there() { return {id_here()}; }
 asio::awaitable<std::uint64_t> id_there_later() {
   const auto before = id_here();
   co_await asio::post(asio::use_awaitable);
@@ -29,7 +30,7 @@ TEST_CASE("autograd context: each has an id of its own, and none is left") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     std::set<weft::autograd::context_id> ids;
     for (int i = 0; i < 200; ++i) {
-      const auto id = co_await weft::autograd::scope(
+      const auto id = co_await weft::autograd::with_context(
           me, [&](context ctx) -> asio::awaitable<weft::autograd::context_id> {
             CHECK(co_await me.peer(1).call<&id_there>() == ctx.id());
             co_return ctx.id();
@@ -44,9 +45,10 @@ TEST_CASE("autograd context: each has an id of its own, and none is left") {
 
 TEST_CASE("autograd context: a second one inside the first is refused") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       const auto inner = [&me] {
-        return weft::autograd::scope(me, [](context) -> asio::awaitable<void> { co_return; });
+        return weft::autograd::with_context(me,
+                                            [](context) -> asio::awaitable<void> { co_return; });
       };
       CHECK(co_await thrown_by(inner()) == errc::invalid_argument);
       CHECK(contexts_everywhere(all) == 1);
@@ -59,13 +61,13 @@ TEST_CASE("autograd context: it is forgotten wherever calls led, with or without
   workers_everywhere(4, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor with = leaf(1, {2}), without = leaf(2, {2}).detach();
     for (const at::Tensor& x : {with, without}) {
-      co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
         static_cast<void>(co_await me.peer(1).call<&onward>(x, 2));
         CHECK(contexts_everywhere(all) == 4);
       });
       CHECK(co_await all_forgotten(all));
     }
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       co_await me.peer(2).call<&nothing>();
       CHECK(contexts_everywhere(all) == 2);
       CHECK(service(all, 2).contexts() == 1);
@@ -77,7 +79,7 @@ TEST_CASE("autograd context: it is forgotten wherever calls led, with or without
 TEST_CASE("autograd context: its release costs one message per worker that joined") {
   run_workers(4, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(1, {2});
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       for (int i = 0; i < 5; ++i) static_cast<void>(co_await me.peer(1).call<&onward>(x, 6));
       CHECK(frames_everywhere(all) == 0);
     });
@@ -106,14 +108,14 @@ TEST_CASE("autograd context: calls that outlive it leave nothing behind") {
       const at::Tensor x = leaf(1, {2});
       for (int i = 0; i < 100; ++i) {
         // The answer comes before the callee has called on, or after, or never to anybody.
-        co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
           co_await me.peer(1).call<&start_below>(x);
         });
-        co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
           me.peer(1).start<&onward>(x, 1).detach();
           co_return;
         });
-        co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
           auto dropped = me.peer(1).start<&onward>(x, 3);
           co_return;
         });
@@ -130,7 +132,7 @@ TEST_CASE("autograd context: who joined below a call that outlives it is told at
                 fragile::door = &door;
                 const at::Tensor x = leaf(1, {2});
                 weft::future<at::Tensor> late;
-                co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+                co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
                   late = me.peer(1).start<&hold_below>(x);
                   CHECK(co_await eventually([&] { return door.arrived() == 1; }));
                   CHECK(service(all, 2).contexts() == 1);
@@ -150,7 +152,7 @@ TEST_CASE("autograd context: what is used too late is gone, and says why") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(1, {2});
     std::vector<context> kept;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       kept.push_back(ctx);
       co_return;
     });
@@ -173,7 +175,7 @@ TEST_CASE("autograd context: calls outside of any are not recorded, nor one-way 
     CHECK(co_await me.peer(1).call<&requires_grad>(x));
     const at::Tensor y = co_await me.peer(1).call<&add>(x, x);
     CHECK(y.requires_grad());  // and a history that is lost, which slips.cpp is about
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       me.peer(1).post<&add>(x, x);
       co_return;
     });
@@ -188,17 +190,18 @@ TEST_CASE("autograd context: each coroutine is in its own, also after it waited"
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     std::vector<weft::future<bool>> coroutines;
     const auto inside = [&me]() -> asio::awaitable<bool> {
-      co_return co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<bool> {
-        bool right = id_here() == ctx.id();
-        for (int i = 0; i < 20; ++i) {
-          right = right && co_await me.peer(1).call<&id_there_later>() == ctx.id();
-          right = right && id_here() == ctx.id();
-          co_await asio::post(asio::use_awaitable);
-          right = right && id_here() == ctx.id();
-        }
-        right = right && co_await me.spawn(me.peer(1).call<&id_there>()).get() == ctx.id();
-        co_return right;
-      });
+      co_return co_await weft::autograd::with_context(
+          me, [&](context ctx) -> asio::awaitable<bool> {
+            bool right = id_here() == ctx.id();
+            for (int i = 0; i < 20; ++i) {
+              right = right && co_await me.peer(1).call<&id_there_later>() == ctx.id();
+              right = right && id_here() == ctx.id();
+              co_await asio::post(asio::use_awaitable);
+              right = right && id_here() == ctx.id();
+            }
+            right = right && co_await me.spawn(me.peer(1).call<&id_there>()).get() == ctx.id();
+            co_return right;
+          });
     };
     const auto outside = [&me]() -> asio::awaitable<bool> {
       bool right = id_here() == 0;
@@ -250,10 +253,10 @@ TEST_CASE("autograd context: with recording off, nothing has history and nothing
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(1, {3, 3});
     const auto there = me.peer(1).make<pair_of_parameters>(1);
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto recorded = [&] {
-        const std::lock_guard lock(ctx.state()->mutex);
-        return ctx.state()->sends.size();
+        const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+        return weft::engine::state_of(ctx.state())->sends.size();
       };
       const auto evaluate = [&]() -> asio::awaitable<at::Tensor> {
         const at::Tensor h = x * 1;

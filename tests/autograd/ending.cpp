@@ -33,7 +33,7 @@ void check_well(const std::vector<weft::error>& ends) {
 /// Backward through a node of worker 1 that waits at the door.
 asio::awaitable<void> backward_to_the_door(worker& me) {
   const at::Tensor x = leaf(1, {3, 3});
-  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+  co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
     const at::Tensor y = co_await me.peer(1).call<&fragile_twice>(x);
     co_await ctx.backward(y.sum());
   });

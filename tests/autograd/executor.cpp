@@ -52,7 +52,7 @@ using builder = std::function<built()>;
 
 gradient_map ours(const built& b, graph_retention retention = graph_retention::release) {
   gradient_map map;
-  run_local(roots_of(b.roots, b.gradients), retention, map);
+  evaluate_local(roots_of(b.roots, b.gradients), retention, map);
   return map;
 }
 
@@ -65,8 +65,8 @@ void compare(const builder& build, int passes = 1) {
   const built mine = build();
   gradient_map map;
   for (int i = 0; i < passes; ++i) {
-    run_local(roots_of(mine.roots, mine.gradients),
-              i + 1 < passes ? graph_retention::retain : graph_retention::release, map);
+    evaluate_local(roots_of(mine.roots, mine.gradients),
+                   i + 1 < passes ? graph_retention::retain : graph_retention::release, map);
   }
   std::size_t with_gradient = 0;
   for (std::size_t i = 0; i < mine.leaves.size(); ++i) {
@@ -342,17 +342,17 @@ TEST_CASE("executor: an error stops the pass, names the node, and changes nothin
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
-  CHECK(executor.run([](outgoing_gradients&&) {}) == run_state::failed);
+  CHECK(executor.run([](outgoing_gradients&&) {}) == executor_status::failed);
   CHECK(executor.failure().text == "switch is off");
   CHECK(executor.failure().node.find("told") != std::string::npos);
   CHECK_THROWS_AS(std::rethrow_exception(executor.failure().cause), std::runtime_error);
 
   gradient_map map;
-  CHECK_THROWS_AS(run_local(roots_of(graph.roots), graph_retention::retain, map),
+  CHECK_THROWS_AS(evaluate_local(roots_of(graph.roots), graph_retention::retain, map),
                   std::runtime_error);
   CHECK(map.empty());
   told::gradient = [](const variable_list& g) { return variable_list{g[0] * 3}; };
-  run_local(roots_of(graph.roots), graph_retention::retain, map);
+  evaluate_local(roots_of(graph.roots), graph_retention::retain, map);
   CHECK(map.size() == 2);
 }
 
@@ -382,7 +382,7 @@ TEST_CASE("executor: anomaly mode finds NaN and names the node") {
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
-  REQUIRE(executor.run([](outgoing_gradients&&) {}) == run_state::failed);
+  REQUIRE(executor.run([](outgoing_gradients&&) {}) == executor_status::failed);
   CHECK(executor.failure().node == "SqrtBackward0");
   CHECK(executor.failure().text.find("NaN") != std::string::npos);
 }
@@ -397,7 +397,7 @@ TEST_CASE("executor: stops before the next node when told to") {
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   executor.stop();
-  CHECK(executor.run([](outgoing_gradients&&) {}) == run_state::stopped);
+  CHECK(executor.run([](outgoing_gradients&&) {}) == executor_status::stopped);
   CHECK(executor.nodes_run() == 0);
 }
 

@@ -3,6 +3,7 @@
 // for ever, nothing is kept, and the next step works.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
+#include <weft/engine/context_state.hpp>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -102,7 +103,7 @@ TEST_CASE("autograd faults: whatever a node or a hook throws, anywhere, the next
                 -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
               const at::Tensor x = with_hooks(leaf(2, {3}));
               const at::Tensor given = counted_ones(held);
-              co_return co_await weft::autograd::scope(
+              co_return co_await weft::autograd::with_context(
                   me, [&](context ctx) -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
                     const at::Tensor y = co_await layer.call<&faulty_layer::forward>(x);
                     before();
@@ -111,8 +112,8 @@ TEST_CASE("autograd faults: whatever a node or a hook throws, anywhere, the next
                     fault::armed = false;
                     CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
                     {
-                      const std::lock_guard lock(ctx.state()->mutex);
-                      CHECK(ctx.state()->waiters.empty());
+                      const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+                      CHECK(weft::engine::state_of(ctx.state())->waiters.empty());
                     }
                     const auto gradients = co_await ctx.gradients();
                     CHECK(gradients.empty() == bool(e));
@@ -158,7 +159,7 @@ TEST_CASE("autograd faults: whatever a node or a hook throws, anywhere, the next
 TEST_CASE("autograd faults: what is thrown while the roots are looked at leaves nothing") {
   run_workers(1, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(2, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor meta = at::ones({}, at::TensorOptions().device(at::kMeta)).requires_grad_();
       static_cast<void>(co_await thrown_by(ctx.backward(meta * 2)));
       CHECK(passes_everywhere(all) == 0);
@@ -170,39 +171,39 @@ TEST_CASE("autograd faults: what is thrown while the roots are looked at leaves 
 }
 
 TEST_CASE("autograd faults: a message that was not sent is not waited for") {
-  run_workers(2, over::tcp, with_io_threads(0),
-              [](workers& all, worker& me) -> asio::awaitable<void> {
-                const at::Tensor x = leaf(2, {3});
-                co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                  const auto recorded = [&] {
-                    const std::lock_guard lock(ctx.state()->mutex);
-                    return ctx.state()->sends.size();
-                  };
-                  const at::Tensor y = co_await me.peer(1).call<&twice>(x);
-                  CHECK(recorded() == 1);
-                  // Recorded first, then found to be too large for one frame.
-                  const std::vector<at::Tensor> too_many = [&] {
-                    std::vector<at::Tensor> out{x * 1};
-                    for (int i = 0; i < 17000; ++i) out.push_back(at::ones({3}));
-                    return out;
-                  }();
-                  const auto e = co_await thrown_by(me.peer(1).call<&stack>(too_many));
-                  CAPTURE(e.message());
-                  CHECK(e);
-                  CHECK(recorded() == 1);
-                  // Views of one storage fit in a frame; their gradients would not.
-                  std::vector<at::Tensor> views;
-                  const at::Tensor whole = (leaf(3, {17000}) * 1);
-                  for (int i = 0; i < 17000; ++i) views.push_back(whole.narrow(0, i, 1));
-                  const auto refused = co_await thrown_by(me.peer(1).call<&stack>(views));
-                  CAPTURE(refused.message());
-                  CHECK(refused == errc::not_encodable);
-                  CHECK(recorded() == 1);
-                  co_await ctx.backward(y.sum());
-                  CHECK(same((co_await ctx.gradients()).find(x), at::full({3}, 2.0)));
-                });
-                CHECK(co_await all_forgotten(all));
-              });
+  run_workers(
+      2, over::tcp, with_io_threads(0), [](workers& all, worker& me) -> asio::awaitable<void> {
+        const at::Tensor x = leaf(2, {3});
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+          const auto recorded = [&] {
+            const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+            return weft::engine::state_of(ctx.state())->sends.size();
+          };
+          const at::Tensor y = co_await me.peer(1).call<&twice>(x);
+          CHECK(recorded() == 1);
+          // Recorded first, then found to be too large for one frame.
+          const std::vector<at::Tensor> too_many = [&] {
+            std::vector<at::Tensor> out{x * 1};
+            for (int i = 0; i < 17000; ++i) out.push_back(at::ones({3}));
+            return out;
+          }();
+          const auto e = co_await thrown_by(me.peer(1).call<&stack>(too_many));
+          CAPTURE(e.message());
+          CHECK(e);
+          CHECK(recorded() == 1);
+          // Views of one storage fit in a frame; their gradients would not.
+          std::vector<at::Tensor> views;
+          const at::Tensor whole = (leaf(3, {17000}) * 1);
+          for (int i = 0; i < 17000; ++i) views.push_back(whole.narrow(0, i, 1));
+          const auto refused = co_await thrown_by(me.peer(1).call<&stack>(views));
+          CAPTURE(refused.message());
+          CHECK(refused == errc::not_encodable);
+          CHECK(recorded() == 1);
+          co_await ctx.backward(y.sum());
+          CHECK(same((co_await ctx.gradients()).find(x), at::full({3}, 2.0)));
+        });
+        CHECK(co_await all_forgotten(all));
+      });
 }
 
 }  // namespace autograd_tests

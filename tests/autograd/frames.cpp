@@ -4,6 +4,8 @@
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/frame.hpp>
 #include <weft/autograd/messages.hpp>
+#include <weft/engine/autograd_service.hpp>
+#include <weft/engine/tensor_table.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <ATen/ATen.h>
@@ -57,9 +59,10 @@ constexpr std::uint32_t last = 2;
 
 asio::awaitable<void> serve(worker&) { co_return; }
 asio::awaitable<void> create(worker& me) {
-  co_await weft::autograd::scope(me, [&me](weft::autograd::context) -> asio::awaitable<void> {
-    co_await me.peer(below).call<&reach>();
-  });
+  co_await weft::autograd::with_context(me,
+                                        [&me](weft::autograd::context) -> asio::awaitable<void> {
+                                          co_await me.peer(below).call<&reach>();
+                                        });
 }
 
 TEST_CASE("autograd frames: the creator of a context hears who joined, and releases it") {
@@ -87,7 +90,6 @@ TEST_CASE("autograd frames: who joined and cannot reply any more tells who else 
 
 TEST_CASE("autograd frames: gradients are the tensors of the frame") {
   using namespace weft::autograd;
-  weft::use_tensors();
   const control what{{std::uint64_t{1} << 44 | 2, 3, 4}, grad_message{6, 3, {0b101}}};
   const std::vector<at::Tensor> sent = {at::tensor({1.5F, -2.0F}), at::full({1}, 3, at::kDouble)};
   CHECK(hex(seal(encode(what), weft::default_limits, sent)) == std::string(gradients));

@@ -9,6 +9,7 @@
 #include <weft/autograd/ended_passes.hpp>
 #include <weft/autograd/frame.hpp>
 #include <weft/autograd/pass.hpp>
+#include <weft/engine/tensor_table.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/tensor.hpp>
 
@@ -43,7 +44,7 @@ class dice {
 
 class workers {
  public:
-  workers(worker_rank world, std::uint32_t seed) : random_(seed), at_(world) { use_tensors(); }
+  workers(worker_rank world, std::uint32_t seed) : random_(seed), at_(world) {}
 
   /// What an rpc does with its tensors: the receiver's end in a recv node.
   std::vector<at::Tensor> transfer(worker_rank from, const std::vector<at::Tensor>& tensors,

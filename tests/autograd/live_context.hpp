@@ -4,9 +4,10 @@
 
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
-#include <weft/core/scope.hpp>
-#include <weft/rpc/live_worker.hpp>
+#include <weft/engine/context_state.hpp>
+#include <weft/engine/worker.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -18,9 +19,9 @@
 namespace abandoned_passes {
 
 using namespace autograd_tests;
+using weft::call_progress;
 using weft::duration;
 using weft::event;
-using weft::execution;
 using weft::options;
 using weft::autograd::this_context;
 
@@ -54,12 +55,12 @@ inline asio::awaitable<at::Tensor> weigh(worker& me, at::Tensor x) {
 
 inline options two_at_once(unsigned io_threads) {
   options o = with_io_threads(io_threads);
-  o.pool_threads = 2;
+  o.compute_threads = 2;
   return o;
 }
 /// Of received tensors.
 inline std::uint64_t held_bytes(worker& at) {
-  return static_cast<weft::detail::live_worker<>&>(at).memory()->used();
+  return static_cast<weft::engine::worker&>(at).memory()->used();
 }
 
 /// A context that stays open at one worker until the end, whatever becomes of its passes.
@@ -79,7 +80,7 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
   /// A step in a context of its own.
   asio::awaitable<void> again() {
     const at::Tensor x = leaf(5, {3});
-    co_await weft::autograd::scope(me(), [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me(), [&](context ctx) -> asio::awaitable<void> {
       const weft::peer to = other();
       const at::Tensor y = co_await to.call<&slowly_twice>(x * 3);
       co_await ctx.backward(y.sum());
@@ -137,7 +138,7 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
 
  private:
   asio::awaitable<void> keep_open() {
-    co_await weft::autograd::scope(home(), [this](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(home(), [this](context ctx) -> asio::awaitable<void> {
       loss_ = co_await record(ctx);
       context_ = ctx;
       ready_ = true;
@@ -147,7 +148,7 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
   }
 
   const std::uint32_t home_;
-  const weft::ref<event> close_ = weft::make_ref<event>();
+  const weft::intrusive_ptr<event> close_ = weft::make_intrusive<event>();
   std::atomic<bool> ready_{false};
   weft::future<void> keeps_;
 };
@@ -161,18 +162,18 @@ class with_outcome : public with_context {
   void prepare() {
     with_context::prepare();
     until("worker 1 has done its part", [this] {
-      const auto state = on(me(), [this] { return way_.joined->state(); });
+      const auto state = on(me(), [this] { return weft::engine::state_of(way_.joined->state()); });
       const std::lock_guard lock(state->mutex);
       return state->settling();
     });
   }
   asio::awaitable<void> wait(duration limit) {
-    const auto within = weft::make_ref<weft::scope>();
+    const auto within = weft::make_intrusive<weft::call_scope>();
     within->deadline = me().time().now() + limit;
     co_await weft::with_scope(me().context(), within, look());
   }
   [[nodiscard]] bool waits() {
-    const auto state = on(me(), [this] { return way_.joined->state(); });
+    const auto state = on(me(), [this] { return weft::engine::state_of(way_.joined->state()); });
     const std::lock_guard lock(state->mutex);
     return state->pass_over != nullptr;
   }

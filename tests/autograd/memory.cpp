@@ -23,17 +23,18 @@ TEST_CASE("autograd memory: leaves of one call get gradients of their own, in ev
                     for (int round = 0; round < 10; ++round) {
                       const at::Tensor a = leaf(1, {3, 3}), b = leaf(2, {3, 3});
                       const at::Tensor once = (a.detach() + b.detach()) * 2;
-                      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                        const at::Tensor c = co_await me.peer(1).call<&add>(a, b);
-                        const at::Tensor loss = (c * c).sum();
-                        for (int pass = 1; pass <= 4; ++pass) {
-                          co_await ctx.backward(loss, {.retention = graph_retention::retain});
-                          const auto gradients = co_await ctx.gradients();
-                          CHECK(same(gradients.find(a), once * pass));
-                          CHECK(same(gradients.find(b), once * pass));
-                          CHECK_FALSE(share_memory(gradients.find(a), gradients.find(b)));
-                        }
-                      });
+                      co_await weft::autograd::with_context(
+                          me, [&](context ctx) -> asio::awaitable<void> {
+                            const at::Tensor c = co_await me.peer(1).call<&add>(a, b);
+                            const at::Tensor loss = (c * c).sum();
+                            for (int pass = 1; pass <= 4; ++pass) {
+                              co_await ctx.backward(loss, {.retention = graph_retention::retain});
+                              const auto gradients = co_await ctx.gradients();
+                              CHECK(same(gradients.find(a), once * pass));
+                              CHECK(same(gradients.find(b), once * pass));
+                              CHECK_FALSE(share_memory(gradients.find(a), gradients.find(b)));
+                            }
+                          });
                     }
                     CHECK(co_await all_forgotten(all));
                   });
@@ -44,7 +45,7 @@ TEST_CASE("autograd memory: leaves of one call get gradients of their own, in ev
 TEST_CASE("autograd memory: the gradients that a user gives stay the user's") {
   workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor given = at::full({3}, 2.0);
       const at::Tensor far = co_await me.peer(1).call<&add>(a, b);
       for (const at::Tensor& root : {a + b, a, far}) {
@@ -81,7 +82,7 @@ TEST_CASE("autograd memory: one gradient for two workers is copied, also inside 
     const auto p1 = there1.remote<&pair_of_parameters::first>();
     const auto p2 = there2.remote<&pair_of_parameters::first>();
     for (int round = 0; round < 10; ++round) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor x1 = co_await p1.to_here(), x2 = co_await p2.to_here();
         const at::Tensor sum = x1 + x2, given = at::full({3, 3}, 2.0);
         for (int pass = 1; pass <= 3; ++pass) {
@@ -123,7 +124,7 @@ TEST_CASE("autograd memory: what a node, a hook or another context still holds i
     const at::Tensor loss = giver::apply(a).sum() + b.sum() + (c * 1).sum();
     std::vector<at::Tensor> of_a;
     for (int round = 0; round < 2; ++round) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         for (int pass = 1; pass <= 3; ++pass) {
           co_await ctx.backward(loss, {.retention = graph_retention::retain});
           const auto gradients = co_await ctx.gradients();

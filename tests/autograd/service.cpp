@@ -11,7 +11,7 @@ asio::awaitable<void> check_sum(worker& me, Sum sum) {
   const at::Tensor a = leaf(1, {3, 3}), b = leaf(2, {3, 3});
   const at::Tensor la = twin(a), lb = twin(b);
   ((la + lb) * lb).sum().backward();
-  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+  co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
     const at::Tensor c = co_await sum(a, b);
     co_await ctx.backward((c * b).sum());
     const auto gradients = co_await ctx.gradients();
@@ -64,7 +64,7 @@ TEST_CASE("autograd service: a reference brings gradients to its owner, whoever 
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
     const at::Tensor la = twin(a), lb = twin(b);
     ((la + lb) * lb * 3).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto sum = me.peer(1).remote<&add>(a, b);  // owner 1, used by 1, 2 and 3
       at::Tensor total = co_await me.peer(2).call<&fetch_and_mul>(sum, b);
       total = total + co_await me.peer(3).call<&fetch_and_mul>(sum, b);
@@ -94,7 +94,7 @@ TEST_CASE("autograd service: parameters of other workers get theirs there") {
     const at::Tensor x = leaf(3, {2, 3});
     const at::Tensor lx = twin(x), l1 = leaf(1, {3, 3}), l2 = leaf(5, {3, 3}), l3 = leaf(6, {3, 3});
     lx.matmul(l1).matmul(l2).matmul(l3).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor h = co_await at1.call<&pair_of_parameters::use_first>(x);
       const at::Tensor y = co_await at2.call<&pair_of_parameters::use_both>(h);
       co_await ctx.backward(y.sum());
@@ -141,7 +141,7 @@ TEST_CASE("autograd service: many round trips over changing peers") {
     near here;
     (co_await compute(here, la, lb)).sum().backward();
     for (std::uint32_t first = 0; first < 4; ++first) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         far ops{me, first};
         co_await ctx.backward((co_await compute(ops, a, b)).sum());
         const auto gradients = co_await ctx.gradients();
@@ -159,7 +159,7 @@ TEST_CASE("autograd service: shapes and dtypes may differ") {
       const at::Tensor c = leaf(3, {}, at::kFloat), none = leaf(4, {0, 6});
       const at::Tensor la = twin(a), lb = twin(b), lc = twin(c);
       ((la + lb) * lc).sum().backward();
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor sum = co_await me.peer(1).call<&add>(a, b);
         const at::Tensor y = co_await me.peer(1).call<&mul>(sum, c);
         const at::Tensor empty = co_await me.peer(1).call<&add>(none, none);
@@ -181,7 +181,7 @@ TEST_CASE("autograd service: results that are not used cost nothing and hang not
     const auto first = there.remote<&pair_of_parameters::first>();
     const auto second = there.remote<&pair_of_parameters::second>();
     const at::Tensor x = leaf(3, {2, 3}), y = leaf(4, {2, 3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       // The caller ignores a result; the callee returned two results, of which one is used.
       static_cast<void>(co_await me.peer(2).call<&add>(y, y));
       const at::Tensor used = co_await there.call<&pair_of_parameters::use_first>(x);
@@ -197,7 +197,7 @@ TEST_CASE("autograd service: results that are not used cost nothing and hang not
     // Parts of a result: what is not used counts as zero, or is not there.
     const at::Tensor lx = twin(x), ly = twin(y);
     at::stack({lx, ly}).narrow(0, 0, 1).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor both = co_await me.peer(1).call<&stack>(std::vector{x, y});
       co_await ctx.backward(both.narrow(0, 0, 1).sum());
       const auto gradients = co_await ctx.gradients();
@@ -207,7 +207,7 @@ TEST_CASE("autograd service: results that are not used cost nothing and hang not
     const at::Tensor wide = leaf(5, {10}), lwide = twin(wide);
     const auto parts = lwide.split(2);
     (parts[0] * 2 + parts[2] * 3 + parts[4]).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto five = co_await me.peer(1).call<&split>(wide, 2);
       CHECK(five.size() == 5);
       co_await ctx.backward((five[0] * 2 + five[2] * 3 + five[4]).sum());
@@ -222,7 +222,7 @@ TEST_CASE("autograd service: other calls of the context may be under way during 
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
     gate door;
     fragile::door = &door;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor slow = co_await me.peer(1).call<&fragile_twice>(a);
       auto first = me.spawn(ctx.backward(slow.sum()));
       CHECK(co_await eventually([&] { return door.arrived() == 1; }));
@@ -243,7 +243,7 @@ TEST_CASE("autograd service: several roots, and gradients given for them") {
     const at::Tensor la = twin(a), lb = twin(b);
     ((la + lb).sum() + (la * lb).sum() + (la * la).sum() + lb.sum()).backward();
     (la.matmul(lb) * 5).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor r1 = co_await me.peer(1).call<&add>(a, b);
       const at::Tensor r2 = co_await me.peer(2).call<&mul>(a, b);
       const at::Tensor r3 = co_await me.peer(1).call<&mul>(a, a);
@@ -266,7 +266,7 @@ TEST_CASE("autograd service: passes over a retained graph add up, also at other 
         const at::Tensor lx = twin(x), lw = leaf(1, {3, 3});
         lx.matmul(lw).sum().backward();
         constexpr int passes = 120;
-        co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
           const at::Tensor loss = (co_await there.call<&pair_of_parameters::use_first>(x)).sum();
           for (int i = 0; i < passes - 20; ++i) {
             co_await ctx.backward(loss, {.retention = graph_retention::retain});
@@ -301,7 +301,7 @@ TEST_CASE("autograd service: a path that leaves a worker and comes back, many ti
           return (left > 0 ? self(self, y, left - 1) : y) + t;
         };
         local(local, lx, hops).sum().backward();
-        co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
           const at::Tensor y = co_await me.peer(1).call<&bounce>(x, by, hops);
           co_await ctx.backward(y.sum());
           const auto gradients = co_await ctx.gradients();
@@ -319,7 +319,7 @@ TEST_CASE("autograd service: a path that leaves a worker and comes back, many ti
 TEST_CASE("autograd service: whether a tensor requires grad is seen by the callee") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3}).detach();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       CHECK(co_await me.peer(1).call<&requires_grad>(a));
       CHECK_FALSE(co_await me.peer(1).call<&requires_grad>(b));
       CHECK_FALSE(co_await me.peer(1).call<&is_leaf>(a));
@@ -347,7 +347,7 @@ TEST_CASE("autograd service: without calls no message is sent") {
     const at::Tensor a = leaf(1, {3});
     co_await me.peer(1).call<&nothing>();
     const auto sent = me.stats().frames_sent;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       co_await ctx.backward((a * a).sum());
       CHECK(same((co_await ctx.gradients()).find(a), a.detach() * 2));
     });
@@ -359,7 +359,7 @@ TEST_CASE("autograd service: without calls no message is sent") {
 TEST_CASE("autograd service: workers whose results are not used see no message of the pass") {
   run_workers(4, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       std::vector<at::Tensor> results;
       for (const std::uint32_t r : {1u, 2u, 3u}) {
         results.push_back(co_await me.peer(r).call<&add>(a, b));
@@ -384,7 +384,7 @@ TEST_CASE("autograd service: two ways to one leaf add up once each") {
     const at::Tensor x = leaf(3, {3, 3}), y = leaf(4, {3, 3});
     const at::Tensor lx = twin(x), ly = twin(y), lw = leaf(1, {3, 3});
     (lx.matmul(lw) * ly.matmul(lw)).sum().backward();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor left = co_await there.call<&pair_of_parameters::use_first>(x);
       const at::Tensor right = co_await there.call<&pair_of_parameters::use_first>(y);
       const at::Tensor product = co_await me.peer(2).call<&mul>(left, right);
@@ -399,7 +399,7 @@ TEST_CASE("autograd service: chains of a thousand calls to oneself, and of hundr
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2}), one = at::ones({2});
     for (const auto& [rank, length] : {std::pair{0u, 1000}, std::pair{1u, 300}}) {
-      co_await weft::autograd::scope(
+      co_await weft::autograd::with_context(
           me, [&, r = rank, n = length](context ctx) -> asio::awaitable<void> {
             at::Tensor x = a;
             for (int i = 0; i < n; ++i) x = co_await me.peer(r).call<&add>(x, one);
@@ -435,7 +435,7 @@ TEST_CASE("autograd service: hooks of tensors run where the tensors are") {
     const at::Tensor x = leaf(2, {3});
     x.register_hook([](const at::Tensor& g) { return g * 3; });
     int received = 0;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await there.call<&hooked::forward>(x);
       y.register_hook([&received](const at::Tensor&) { ++received; });
       co_await ctx.backward(y.sum());
@@ -466,7 +466,7 @@ TEST_CASE("autograd service: sparse gradients stay sparse, and sparse tensors tr
     at::embedding(lw, ids, -1, false, true).mul(2).sum().backward();
     const auto there = me.peer(1).make<table>();
     const auto weight = there.remote<&table::weight>();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor rows = co_await there.call<&table::look_up>(ids);
       const at::Tensor loss = rows.mul(2).sum();
       co_await ctx.backward(loss, {.retention = graph_retention::retain});
@@ -478,7 +478,7 @@ TEST_CASE("autograd service: sparse gradients stay sparse, and sparse tensors tr
     });
     const at::Tensor a = leaf(2, {3, 3}).detach().to_sparse().set_requires_grad(true);
     const at::Tensor b = leaf(3, {3, 3}).detach().to_sparse().set_requires_grad(true);
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor sum = co_await me.peer(1).call<&add>(a, b);
       CHECK(sum.is_sparse());
       co_await ctx.backward(at::_sparse_sum(sum));
@@ -497,7 +497,7 @@ TEST_CASE("autograd service: what is in .grad stays as it is") {
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
     a.mutable_grad() = at::full({3}, 77.0);
     co_await check_sum(me, [&](at::Tensor x, at::Tensor y) { return me.peer(1).call<&add>(x, y); });
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       co_await ctx.backward((co_await me.peer(1).call<&add>(a, b)).sum());
     });
     CHECK(same(a.grad(), at::full({3}, 77.0)));
@@ -507,7 +507,7 @@ TEST_CASE("autograd service: what is in .grad stays as it is") {
 
 asio::awaitable<void> train(worker& me, rref<at::Tensor> weight, int scale, int rounds) {
   for (int i = 0; i < rounds; ++i) {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor own = leaf(scale, {3});
       const at::Tensor y = co_await weight.owner().call<&fetch_and_mul>(weight, own);
       co_await ctx.backward((y * scale).sum());
@@ -541,29 +541,29 @@ asio::awaitable<void> begin_a_pass(worker& me, at::Tensor x, rref<at::Tensor> we
 }
 
 TEST_CASE("autograd service: a function can begin a pass of its own in the caller's context") {
-  run_workers(3, over::tcp, with_io_threads(1),
-              [](workers& all, worker& me) -> asio::awaitable<void> {
-                const at::Tensor w = leaf(1, {3}), x = leaf(2, {3});
-                const auto weight = me.share(w);
-                for (int i = 0; i < 20; ++i) {
-                  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                    // The end of these passes comes from workers 1 and 2, the reply may overtake
-                    // it.
-                    co_await me.peer(1).call<&begin_a_pass>(x, weight);
-                    co_await me.peer(2).call<&begin_a_pass>(x, weight);
-                    co_await ctx.backward((w * x).sum());
-                    CHECK(same((co_await ctx.gradients()).find(w), x.detach() * 3));
-                  });
-                }
-                CHECK(co_await all_forgotten(all));
-              });
+  run_workers(
+      3, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+        const at::Tensor w = leaf(1, {3}), x = leaf(2, {3});
+        const auto weight = me.share(w);
+        for (int i = 0; i < 20; ++i) {
+          co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+            // The end of these passes comes from workers 1 and 2, the reply may overtake
+            // it.
+            co_await me.peer(1).call<&begin_a_pass>(x, weight);
+            co_await me.peer(2).call<&begin_a_pass>(x, weight);
+            co_await ctx.backward((w * x).sum());
+            CHECK(same((co_await ctx.gradients()).find(w), x.detach() * 3));
+          });
+        }
+        CHECK(co_await all_forgotten(all));
+      });
 }
 
 TEST_CASE("autograd service: a message may carry hundreds of tensors with grad") {
   run_workers(2, over::tcp, with_io_threads(1), [](workers&, worker& me) -> asio::awaitable<void> {
     std::vector<at::Tensor> many;
     for (int i = 0; i < 500; ++i) many.push_back(leaf(i, {2}));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor all = co_await me.peer(1).call<&stack>(many);
       const at::Tensor weights = at::arange(1000, at::kFloat).reshape({500, 2});
       co_await ctx.backward((all * weights).sum());

@@ -2,6 +2,7 @@
 // Backward passes that fail: what the caller hears, and that nothing of them is left.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
+#include <weft/engine/context_state.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
@@ -28,7 +29,7 @@ class fragile_door : public gate {
 TEST_CASE("autograd errors: roots that cannot be are refused with a sentence") {
   run_workers(1, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto refused = [&](std::vector<at::Tensor> roots, std::vector<at::Tensor> gradients,
                                const char* text) -> asio::awaitable<void> {
         const auto e =
@@ -58,7 +59,7 @@ TEST_CASE("autograd errors: a node that throws elsewhere is named with its worke
     const at::Tensor a = leaf(1, {3});
     const auto there = me.peer(2).make<pair_of_parameters>(1);
     const auto first = there.remote<&pair_of_parameters::first>();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor x = co_await me.peer(1).call<&fragile_twice>(a);
       const at::Tensor y = co_await there.call<&pair_of_parameters::use_first>(x.reshape({1, 3}));
       const at::Tensor loss = y.sum();
@@ -97,7 +98,7 @@ TEST_CASE("autograd errors: a node that throws below a nested call, or here, is 
     const fragile_settings restore;
     const at::Tensor a = leaf(1, {3});
     fragile::broken = true;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&nested_fragile>(a);
       const auto below = co_await thrown_by(ctx.backward(y.sum()));
       CHECK(below == errc::autograd_pass_aborted);
@@ -114,7 +115,7 @@ TEST_CASE("autograd errors: a node that throws below a nested call, or here, is 
 TEST_CASE("autograd errors: a second pass over a released graph says so, and where") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3}), b = leaf(2, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor loss = (co_await me.peer(1).call<&mul>(a, b)).sum();
       co_await ctx.backward(loss);
       const at::Tensor once = (co_await ctx.gradients()).find(a).clone();
@@ -131,7 +132,7 @@ TEST_CASE("autograd errors: a failed call in a context leaves a clean end") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3, 2}), b = leaf(2, {7});
     const auto e =
-        co_await thrown_by(weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+        co_await thrown_by(weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
           static_cast<void>(co_await me.peer(1).call<&matmul>(a, b));
         }));
     CHECK(e == errc::remote_exception);
@@ -140,23 +141,23 @@ TEST_CASE("autograd errors: a failed call in a context leaves a clean end") {
 }
 
 TEST_CASE("autograd errors: the deadline of a pass ends it everywhere") {
-  run_workers(2, over::tcp, with_io_threads(1),
-              [](workers& all, worker& me) -> asio::awaitable<void> {
-                fragile_door door;
-                const at::Tensor a = leaf(1, {3});
-                co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                  const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
-                  const auto e = co_await thrown_by(
-                      ctx.backward(loss, {.retention = graph_retention::retain, .limit = 30ms}));
-                  CHECK(e == errc::timed_out);
-                  CHECK((co_await ctx.gradients()).empty());
-                  CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
-                  door.open();
-                  co_await ctx.backward(loss);
-                  CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
-                });
-                CHECK(co_await all_forgotten(all));
-              });
+  run_workers(
+      2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+        fragile_door door;
+        const at::Tensor a = leaf(1, {3});
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
+          const auto e = co_await thrown_by(
+              ctx.backward(loss, {.retention = graph_retention::retain, .limit = 30ms}));
+          CHECK(e == errc::timed_out);
+          CHECK((co_await ctx.gradients()).empty());
+          CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
+          door.open();
+          co_await ctx.backward(loss);
+          CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
+        });
+        CHECK(co_await all_forgotten(all));
+      });
 }
 
 TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
@@ -164,7 +165,7 @@ TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
       2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
         fragile_door door;
         const at::Tensor a = leaf(1, {3});
-        co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
           const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
           {
             auto dropped = me.spawn(ctx.backward(loss, {.retention = graph_retention::retain}));
@@ -194,34 +195,34 @@ TEST_CASE("autograd errors: a cancelled pass ends everywhere") {
 }
 
 TEST_CASE("autograd errors: a pass that is under way when its context ends hears of that") {
-  run_workers(2, over::tcp, with_io_threads(1),
-              [](workers& all, worker& me) -> asio::awaitable<void> {
-                fragile_door door;
-                const at::Tensor a = leaf(1, {3});
-                weft::future<weft::error> pass;
-                co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-                  const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
-                  pass = me.spawn(thrown_by(ctx.backward(loss)));
-                  CHECK(co_await eventually([&] { return door.arrived() == 1; }));
-                });
-                const auto e = co_await std::move(pass);
-                CHECK(e == errc::autograd_context_gone);
-                CHECK(says(e, "released"));
-                CHECK(co_await all_forgotten(all));
-                door.open();
-              });
+  run_workers(
+      2, over::tcp, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
+        fragile_door door;
+        const at::Tensor a = leaf(1, {3});
+        weft::future<weft::error> pass;
+        co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor loss = (co_await me.peer(1).call<&fragile_twice>(a)).sum();
+          pass = me.spawn(thrown_by(ctx.backward(loss)));
+          CHECK(co_await eventually([&] { return door.arrived() == 1; }));
+        });
+        const auto e = co_await std::move(pass);
+        CHECK(e == errc::autograd_context_gone);
+        CHECK(says(e, "released"));
+        CHECK(co_await all_forgotten(all));
+        door.open();
+      });
 }
 
 /// Releases its context, on a pool thread, in the middle of a pass.
 struct release_inside : torch::autograd::Function<release_inside> {
   static inline std::atomic<autograd_service*> owner{nullptr};
-  static inline autograd_service::context_state* state = nullptr;
+  static inline autograd_service::context_ptr state;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
     return x * 1;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                  torch::autograd::variable_list g) {
-    owner.load()->release(*state);
+    owner.load()->release(state);
     return g;
   }
 };
@@ -229,11 +230,11 @@ struct release_inside : torch::autograd::Function<release_inside> {
 TEST_CASE("autograd errors: a context may be released from within backward") {
   run_workers(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     at::Tensor x = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       for (int i = 0; i < 50; ++i) x = co_await me.peer(1).call<&twice>(x);
       x = release_inside::apply(x);
       for (int i = 0; i < 50; ++i) x = co_await me.peer(1).call<&twice>(x);
-      release_inside::state = ctx.state().get();
+      release_inside::state = ctx.state();
       release_inside::owner = &service(all, 0);
       CHECK(co_await thrown_by(ctx.backward(x.sum())) == errc::autograd_context_gone);
     });
@@ -248,7 +249,7 @@ void check_loss(const std::function<void(workers&)>& end) {
   std::optional<weft::error> late;  // of a second pass, once it is over
   workers all(3, over::tcp, with_io_threads(1));
   static_cast<void>(all.run([&](workers&, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor a = leaf(1, {3});
       const at::Tensor x = co_await me.peer(1).call<&nested_fragile>(a);
       auto pass = me.spawn(thrown_by(ctx.backward(x.sum(), {.limit = 20s})));
@@ -287,16 +288,17 @@ asio::awaitable<at::Tensor> add_far_parameter(worker& me, at::Tensor x) {
 }
 struct far_loss {
   static inline std::atomic<bool> ready{false};
-  static inline weft::ref<weft::autograd::detail::pass_waiter> waiter;
+  static inline weft::intrusive_ptr<weft::engine::pass_waiter> waiter;
 };
 asio::awaitable<void> train_without_link(worker& me) {
-  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+  co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
     const at::Tensor y = co_await me.peer(2).call<&add_far_parameter>(leaf(1, {3}));
-    CHECK(me.to(3).now() == weft::link::state::idle);
+    CHECK(me.link_to(3).now() == weft::link::state::idle);
     auto pass = me.spawn(thrown_by(ctx.backward(y.sum(), {.limit = 20s})));
     CHECK(co_await eventually([&] {
-      const std::lock_guard lock(ctx.state()->mutex);
-      if (!ctx.state()->waiters.empty()) far_loss::waiter = ctx.state()->waiters.begin()->second;
+      const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+      if (!weft::engine::state_of(ctx.state())->waiters.empty())
+        far_loss::waiter = weft::engine::state_of(ctx.state())->waiters.begin()->second;
       return far_loss::waiter != nullptr;
     }));
     far_loss::ready = true;
@@ -338,13 +340,13 @@ TEST_CASE("autograd errors: participants forget the contexts of a lost creator")
   workers all(3, over::tcp, with_io_threads(1));
   std::size_t before = 0;
   static_cast<void>(all.run([&](workers&, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor a = leaf(1, {3});
       static_cast<void>(co_await me.peer(1).call<&nested_fragile>(a));
       before = contexts_everywhere(all);
       // As if this process died: no release is sent.
       for (const std::uint32_t r : {1u, 2u}) {
-        me.to(r).lose(weft::error(errc::peer_died, "the test cut the link"));
+        me.link_to(r).mark_down(weft::error(errc::peer_died, "the test cut the link"));
       }
       static_cast<void>(ctx);
     });

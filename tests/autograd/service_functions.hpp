@@ -4,7 +4,9 @@
 
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
+#include <weft/autograd/released_contexts.hpp>
 #include <weft/core/task_group.hpp>
+#include <weft/engine/context_state.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -79,7 +81,7 @@ inline at::Tensor stack(std::vector<at::Tensor> all) { return at::stack(all); }
 inline std::vector<at::Tensor> split(const at::Tensor& t, std::int64_t size) {
   return t.split(size);
 }
-inline weft::light<at::Tensor> twice(const at::Tensor& a) { return {a * 2}; }
+inline weft::immediate<at::Tensor> twice(const at::Tensor& a) { return {a * 2}; }
 inline asio::awaitable<at::Tensor> add_later(at::Tensor a, at::Tensor b) {
   co_await asio::post(asio::use_awaitable);
   co_return a + b;

@@ -3,6 +3,7 @@
 // never a gradient that changed, and others are served on.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
+#include <weft/engine/context_state.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -18,7 +19,7 @@ namespace autograd_tests {
 
 using bytes_t = std::vector<std::byte>;
 using namespace weft::autograd;
-namespace codes = weft::autograd::detail;
+namespace codes = weft::engine;
 
 /// A frame of the autograd service with that content, as `frame_header.payload` carries it.
 weft::frame frame_of(const bytes_t& what, const std::vector<at::Tensor>& tensors = {}) {
@@ -58,7 +59,7 @@ bytes_t section_of(context_id id, message_id message, const std::vector<std::uin
 weft::expected<void> deliver(workers& all, std::uint32_t from, std::uint32_t to, weft::frame f) {
   weft::incoming_message m(std::move(f));
   if (auto ok = m.check(); !ok) return ok;
-  return service(all, to).frame(all.at(to).to(from), m);
+  return service(all, to).frame(all.at(to).link_to(from), m);
 }
 
 /// All kinds of control messages about that pass; `message` exists between the workers.
@@ -99,7 +100,8 @@ class victim {
     }
     static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {
       CHECK(co_await eventually([&w] {
-        return w.to(1).now() == weft::link::state::up && w.to(2).now() == weft::link::state::up;
+        return w.link_to(1).now() == weft::link::state::up &&
+               w.link_to(2).now() == weft::link::state::up;
       }));
       co_await main_(*this, w);
       w.shutdown(weft::error(errc::cancelled, "the test is over"));
@@ -111,7 +113,7 @@ class victim {
   weft::expected<void> deliver(std::uint32_t from, weft::frame f, weft::error lacking = {}) {
     weft::incoming_message m(std::move(f), weft::default_limits, std::move(lacking));
     if (auto ok = m.check(); !ok) return ok;
-    return service().frame(life_->at(0).to(from), m);
+    return service().frame(life_->at(0).link_to(from), m);
   }
   autograd_service& service() { return life_->at(0).use<autograd_service>(); }
   void read_at_last() {
@@ -172,7 +174,7 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
       if (!result) CHECK(result.error() == errc::protocol_error);
     };
     const auto assault = [&](stage at, std::uint32_t initiator, std::size_t which) {
-      return weft::autograd::scope(
+      return weft::autograd::with_context(
           me, [&, at, initiator, which](context ctx) -> asio::awaitable<void> {
             auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
             weft::future<weft::error> pass;
@@ -217,7 +219,7 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
       for (const bytes_t& bad : damaged(release_of(id))) throw_at(1, bad, {});
       for (const bytes_t& bad : damaged(joined_of(id, {1, 2}))) throw_at(2, bad, {});
     }
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(a);
       for (const bytes_t& bad : damaged(release_of(ctx.id()))) throw_at(2, bad, {});
       for (const bytes_t& bad : damaged(joined_of(ctx.id(), {1, 2}))) throw_at(2, bad, {});
@@ -235,7 +237,7 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
 TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
   victim scene;
   scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(leaf(1, {2}));
       // Passes that begin and never end: worker 1 asks for the message that it was sent.
       for (std::uint32_t number = 1; number < 20000; number += 2) {
@@ -244,8 +246,8 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
       }
       CHECK(v.service().passes() == autograd_service::most_passes);
       {
-        const std::lock_guard lock(ctx.state()->mutex);
-        CHECK(ctx.state()->ended.intervals(1) <= 4096);
+        const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+        CHECK(weft::engine::state_of(ctx.state())->ended.intervals(1) <= 4096);
       }
       // Gradients that came too early are kept once, whatever else comes in their name.
       const auto held = std::make_shared<int>();
@@ -276,7 +278,7 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
       header.kind = weft::frame_kind::request;
       weft::incoming_message in(std::move(m).finish(header));
       REQUIRE(in.check());
-      REQUIRE(v.service().arrive(me.to(1), in));
+      REQUIRE(v.service().arrive(me.link_to(1), in));
       const auto& setup = in.record().get<weft::scope_setup>();
       if (setup.refused) {
         CHECK(setup.refused == errc::resource_exhausted);
@@ -289,7 +291,7 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
     CHECK(served == autograd_service::most_contexts);
     CHECK(refused == 100);
     CHECK(v.service().contexts() == autograd_service::most_contexts);
-    CHECK(me.to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).now() == weft::link::state::up);
   });
 }
 
@@ -303,7 +305,7 @@ TEST_CASE("autograd hostile: one peer's contexts leave others theirs") {
       header.kind = weft::frame_kind::request;
       weft::incoming_message in(std::move(m).finish(header));
       REQUIRE(in.check());
-      REQUIRE(v.service().arrive(me.to(from), in));
+      REQUIRE(v.service().arrive(me.link_to(from), in));
       return in.record().get<weft::scope_setup>().refused;
     };
     constexpr auto most = autograd_service::most_contexts;
@@ -352,7 +354,7 @@ TEST_CASE("autograd hostile: refusals reach a slow peer, and not without end who
     for (std::uint32_t n = 1; n <= 10 * room; ++n) CHECK(ask(n));
     CHECK(v.service().frames() == before + room);
     v.read_at_last();
-    CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+    CHECK(co_await eventually([&me] { return me.link_to(1).waiting() == 0; }));
     CHECK(ask(1000));
     CHECK(v.service().frames() == before + room + 1);
   });
@@ -361,7 +363,7 @@ TEST_CASE("autograd hostile: refusals reach a slow peer, and not without end who
 TEST_CASE("autograd hostile: who was lied to about a pass is told so, and not cut off") {
   victim scene;
   scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(leaf(1, {2}));
       const auto say = [&](std::uint32_t initiator, std::uint32_t number, control_body body) {
         return v.deliver(1, frame_of(encode({{ctx.id(), initiator, number}, std::move(body)})));
@@ -385,7 +387,7 @@ TEST_CASE("autograd hostile: who was lied to about a pass is told so, and not cu
       CHECK_FALSE(say(0, 99, ack_message{0, {1}}));
       CHECK_FALSE(say(2, 7, go_message{}));
       CHECK_FALSE(say(2, 7, done_message{}));
-      CHECK(me.to(1).now() == weft::link::state::up);
+      CHECK(me.link_to(1).now() == weft::link::state::up);
       co_return;
     });
   });
@@ -395,7 +397,7 @@ TEST_CASE("autograd hostile: a forged need does not part two others") {
   for (const auto how : {over::inproc, over::tcp}) {
     run_workers(3, how, with_io_threads(1), [](workers& all, worker& me) -> asio::awaitable<void> {
       const at::Tensor a = leaf(1, {2});
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor y = co_await me.peer(1).call<&twice>(a);
         // Worker 2 asks worker 1 for what it never sent, in a pass that worker 0 never began.
         const need_message need{0, graph_retention::release, {77}};
@@ -407,7 +409,7 @@ TEST_CASE("autograd hostile: a forged need does not part two others") {
         CHECK(same((co_await ctx.gradients()).find(a), at::full({2}, 2.0)));
       });
       CHECK(co_await all_forgotten(all));
-      for (const std::uint32_t r : {1u, 2u}) CHECK(me.to(r).now() == weft::link::state::up);
+      for (const std::uint32_t r : {1u, 2u}) CHECK(me.link_to(r).now() == weft::link::state::up);
     });
   }
 }
@@ -416,15 +418,15 @@ TEST_CASE("autograd service: gradients wait for the outcome of a pass that has r
   victim scene;
   scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(a);
       const auto say = [&](std::uint32_t number, control_body body,
                            const std::vector<at::Tensor>& tensors = {}) {
         CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 1, number}, std::move(body)}), tensors)));
       };
       const auto settled = [&] {
-        const std::lock_guard lock(ctx.state()->mutex);
-        return ctx.state()->settling();
+        const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+        return weft::engine::state_of(ctx.state())->settling();
       };
       const auto pass_up_to_done = [&](std::uint32_t number) {
         say(number, need_message{0, graph_retention::retain, {1}});
@@ -450,13 +452,14 @@ TEST_CASE("autograd service: gradients wait for the outcome of a pass that has r
       }
       // Not for ever, and not beyond the context.
       CHECK(co_await pass_up_to_done(3));
-      const auto soon = weft::make_ref<weft::scope>();
+      const auto soon = weft::make_intrusive<weft::call_scope>();
       soon->deadline = me.time().now() + 20ms;
       auto patient = me.spawn(thrown_by(ctx.gradients()));
-      CHECK(co_await weft::with_scope(me.context(), weft::ref<const weft::scope>(soon),
+      CHECK(co_await weft::with_scope(me.context(),
+                                      weft::intrusive_ptr<const weft::call_scope>(soon),
                                       thrown_by(ctx.gradients())) == errc::timed_out);
       CHECK_FALSE(patient.ready());
-      v.service().release(*ctx.state());
+      v.service().release(ctx.state());
       CHECK(co_await std::move(patient) == errc::autograd_context_gone);
     });
   });
@@ -465,7 +468,7 @@ TEST_CASE("autograd service: gradients wait for the outcome of a pass that has r
 TEST_CASE("autograd hostile: a need for what is not there is answered, so that nobody waits") {
   run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&twice>(a);
       // As if worker 1 had lost the context: its creator says so before the pass.
       CHECK(deliver(all, 0, 1, frame_of(release_of(ctx.id()))));
@@ -477,7 +480,7 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
       // Nor is it made anew by calls, which are refused.
       const auto refused = co_await thrown_by(me.peer(1).call<&twice>(a));
       CHECK(refused == errc::autograd_context_gone);
-      CHECK(refused.ran() == weft::execution::not_executed);
+      CHECK(refused.ran() == weft::call_progress::not_executed);
       CHECK(service(all, 1).contexts() == 0);
       // A message that was never recorded:
       const at::Tensor invented = at::ones({2});
@@ -488,7 +491,7 @@ TEST_CASE("autograd hostile: a need for what is not there is answered, so that n
       CHECK(unknown.detail().peer == "worker2");
       CHECK(unknown.message().find("has recorded no message 12345") != std::string::npos);
     });
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor invented = at::ones({2});
       record_receive(std::vector{invented}, {2, 1, ctx.id()});
       const auto e = co_await thrown_by(ctx.backward(invented.sum()));
@@ -507,12 +510,12 @@ TEST_CASE("autograd hostile: gradients that do not fit the message are a failure
         {}, {at::ones({3})}, {at::ones({2}, at::kDouble)}, {at::ones({2}), at::ones({2})}};
     for (const auto& tensors : bad) {
       door.close();
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor x = co_await me.peer(1).call<&fragile_twice>(a);
         auto pass = me.spawn(thrown_by(ctx.backward(x.sum(), {.limit = 20s})));
         // Worker 0 waits for the gradient of its own message 1, which worker 1 holds back.
         CHECK(co_await eventually([&] { return door.arrived() == 1; }));
-        const auto id = ctx.state()->last_pass;
+        const auto id = weft::engine::state_of(ctx.state())->last_pass;
         const auto taken = deliver(
             all, 1, 0, frame_of(encode({{ctx.id(), 0, id}, grad_message{1, 1, {1}}}), tensors));
         const bool shape = tensors.size() == 1;
@@ -539,13 +542,13 @@ TEST_CASE("autograd hostile: gradients that do not fit the message are a failure
 weft::error end_after(over how, const std::function<weft::frame(context_id)>& make) {
   workers all(3, how, with_io_threads(1));
   const auto ends = all.run([&](workers&, worker& me) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       static_cast<void>(co_await me.peer(1).call<&twice>(leaf(1, {2})));
-      weft::link& link = all.at(1).to(0);
+      weft::link& link = all.at(1).link_to(0);
       if (link.append(make(ctx.id()))) link.flush();
       // Either that closes the link, or it is as if nothing was sent.
       const bool lost =
-          co_await eventually([&] { return me.to(1).now() == weft::link::state::down; });
+          co_await eventually([&] { return me.link_to(1).now() == weft::link::state::down; });
       CHECK(lost);
       co_await me.peer(2).call<&nothing>(weft::within(5s));
     });
@@ -557,7 +560,7 @@ TEST_CASE("autograd hostile: only who owes a gradient can say that it did not fi
   victim scene;
   scene.run([](victim& v, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {2});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       auto call = me.peer(1).start<&twice>(a);  // message 1 to worker 1, never answered
       const at::Tensor y = at::ones({2});
       record_receive(std::vector{y}, {1, 5, ctx.id()});
@@ -613,12 +616,12 @@ weft::expected<void> arrive(workers& all, std::uint32_t from, std::uint32_t to,
   header.kind = kind;
   weft::incoming_message in(std::move(m).finish(header));
   if (auto ok = in.check(); !ok) return ok;
-  return service(all, to).arrive(all.at(to).to(from), in);
+  return service(all, to).arrive(all.at(to).link_to(from), in);
 }
 TEST_CASE("autograd context: a reply that crosses the release tells who joined below its call") {
   run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     context_id id = 0;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       id = ctx.id();
       co_return;
     });

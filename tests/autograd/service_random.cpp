@@ -252,7 +252,7 @@ asio::awaitable<sample> random_sample(std::mt19937& random, std::uint32_t world)
 /// Contexts that are open at once wait here for each other.
 struct meeting {
   std::size_t missing = 0;
-  weft::ref<weft::event> complete = weft::make_ref<weft::event>();
+  weft::intrusive_ptr<weft::event> complete = weft::make_intrusive<weft::event>();
   asio::awaitable<void> join() {
     if (--missing == 0) complete->set();
     co_await weft::event::async_wait(complete, asio::use_awaitable);
@@ -262,7 +262,7 @@ struct meeting {
 /// A context of its own over the graph; where its gradients lie goes into `places`.
 asio::awaitable<void> train_once(worker& me, const sample& s, std::vector<std::uint64_t>& places,
                                  meeting& before_release) {
-  co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+  co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
     const auto results = co_await evaluate(me, s.graph, 0, s.leaves, s.kind);
     const auto roots = s.roots_of(results);
     for (int i = 0; i < s.passes; ++i) {

@@ -41,14 +41,14 @@ TEST_CASE("autograd shortage: a call that does not fit fails, the others are tra
   little_memory_everywhere(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {4});
     const at::Tensor big = leaf(2, {large});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&twice>(a);
       const auto request = co_await thrown_by(me.peer(1).call<&keep>(big));
       CHECK(request == errc::resource_exhausted);
-      CHECK(request.ran() == weft::execution::not_executed);
+      CHECK(request.ran() == weft::call_progress::not_executed);
       const auto reply = co_await thrown_by(me.peer(1).call<&repeated>(a, large / 4));
       CHECK(reply == errc::resource_exhausted);
-      CHECK(reply.ran() == weft::execution::executed);
+      CHECK(reply.ran() == weft::call_progress::executed);
       const at::Tensor z = co_await me.peer(1).call<&twice>(y);
       co_await ctx.backward((y + z).sum());
       const auto gradients = co_await ctx.gradients();
@@ -56,7 +56,7 @@ TEST_CASE("autograd shortage: a call that does not fit fails, the others are tra
       CHECK_FALSE(gradients.find(big).defined());
     });
     CHECK(co_await all_forgotten(all));
-    CHECK(me.to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).now() == weft::link::state::up);
   });
 }
 
@@ -64,20 +64,20 @@ TEST_CASE("autograd shortage: who joined is heard of in messages that do not fit
   little_memory_everywhere(3, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {4});
     // The reply to worker 0 does not fit; then a request and so a failure of worker 1.
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto e = co_await thrown_by(me.peer(1).call<&told_elsewhere>(a, large / 4));
       CHECK(e == errc::resource_exhausted);
       CHECK(service(all, 2).contexts() == 1);
       co_await ctx.backward((a * a).sum());
     });
     CHECK(co_await all_forgotten(all));
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       const auto e = co_await thrown_by(me.peer(1).call<&repeated_elsewhere>(a, large / 4));
       CHECK(e == errc::remote_exception);
       CHECK(e.message().find("bytes of tensors announced") != std::string::npos);
     });
     CHECK(co_await all_forgotten(all));
-    for (const std::uint32_t r : {1u, 2u}) CHECK(me.to(r).now() == weft::link::state::up);
+    for (const std::uint32_t r : {1u, 2u}) CHECK(me.link_to(r).now() == weft::link::state::up);
   });
 }
 
@@ -86,7 +86,7 @@ TEST_CASE(
   little_memory_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(3, {100'000});
     const backward_options retained{.retention = graph_retention::retain};
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&sum_of_squares>(x);
       at::Tensor held = co_await me.peer(1).call<&filled>(200'000);
       for (int round = 0; round < 2; ++round) {
@@ -101,7 +101,7 @@ TEST_CASE(
       CHECK(same((co_await ctx.gradients()).find(x), x.detach() * 2));
     });
     CHECK(co_await all_forgotten(all));
-    CHECK(me.to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).now() == weft::link::state::up);
   });
 }
 

@@ -25,7 +25,7 @@ TEST_CASE("autograd slip: a tensor that another context recorded is refused") {
     const at::Tensor x = leaf(1, {3});
     at::Tensor state = x;
     for (int step = 0; step < 3; ++step) {  // a forgotten detach()
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         state = co_await me.peer(1).call<&twice>(state);
         const auto e = co_await thrown_by(ctx.backward(state.sum()));
         if (step == 0) {
@@ -65,7 +65,7 @@ TEST_CASE("autograd slip: so it is where another worker kept the tensor") {
     const at::Tensor x = leaf(1, {3});
     const auto cell = me.peer(1).make<forgetful>();
     for (int step = 0; step < 3; ++step) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor y = co_await cell.call<&forgetful::step>(x);
         const auto e = co_await thrown_by(ctx.backward(y.sum()));
         if (step == 0) {
@@ -88,12 +88,13 @@ TEST_CASE("autograd slip: two contexts that are open at once do not mix") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor x = leaf(1, {3});
     at::Tensor of_first;
-    auto first = me.spawn(weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      of_first = co_await me.peer(1).call<&twice>(x);
-      co_await ctx.backward(of_first.sum(), {.retention = graph_retention::retain});
-      CHECK(same((co_await ctx.gradients()).find(x), at::full({3}, 2.0)));
-    }));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    auto first =
+        me.spawn(weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+          of_first = co_await me.peer(1).call<&twice>(x);
+          co_await ctx.backward(of_first.sum(), {.retention = graph_retention::retain});
+          CHECK(same((co_await ctx.gradients()).find(x), at::full({3}, 2.0)));
+        }));
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       CHECK(co_await eventually([&] { return of_first.defined(); }));
       const at::Tensor y = co_await me.peer(1).call<&mul>(x, of_first);
       const auto e = co_await thrown_by(ctx.backward(y.sum()));
@@ -116,7 +117,7 @@ TEST_CASE("autograd slip: a call whose scope has ended says so") {
       CHECK(co_await eventually([&] { return ended; }));
       co_return co_await thrown_by(me.peer(1).call<&twice>(x));
     };
-    co_await weft::autograd::scope(me, [&](context) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
       late = me.spawn(body());
       co_return;
     });
@@ -124,7 +125,7 @@ TEST_CASE("autograd slip: a call whose scope has ended says so") {
     const auto e = co_await std::move(late);
     CAPTURE(e.message());
     CHECK(e == errc::autograd_context_gone);
-    CHECK(e.ran() == weft::execution::not_sent);
+    CHECK(e.ran() == weft::call_progress::not_sent);
     co_await me.peer(1).call<&nothing>();
     CHECK(co_await all_forgotten(all));
   });
@@ -136,7 +137,7 @@ TEST_CASE("autograd slip: a complex root needs a gradient, as in libtorch") {
   run_workers(1, [](workers&, worker& me) -> asio::awaitable<void> {
     const at::Tensor z = leaf(1, {1}, at::kComplexFloat);
     CHECK_FALSE(thrown_by_libtorch((z * z).sum()).empty());
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const auto e = co_await thrown_by(ctx.backward((z * z).sum()));
       CHECK(e == errc::invalid_argument);
       CHECK(says(e, "complex"));
@@ -159,14 +160,14 @@ TEST_CASE("autograd slip: outside of any context, what had a history refuses to 
       CHECK(y.requires_grad());
       const std::string said = thrown_by_libtorch((y * 2).sum());
       CAPTURE(said);
-      CHECK(said.find("autograd::scope") != std::string::npos);
+      CHECK(said.find("autograd::with_context") != std::string::npos);
       CHECK(said.find("detach") != std::string::npos);
       // And from inside a context that was opened too late.
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const auto e = co_await thrown_by(ctx.backward(y.sum()));
         CAPTURE(e.message());
         CHECK(e == errc::invalid_argument);
-        CHECK(says(e, "scope"));
+        CHECK(says(e, "with_context"));
         CHECK((co_await ctx.gradients()).empty());
       });
       y.detach().add_(1);

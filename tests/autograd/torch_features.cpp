@@ -14,7 +14,7 @@ namespace autograd_tests {
 TEST_CASE("autograd features: a tensor written in place after it was sent fails its pass alone") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       at::Tensor h = a.exp();  // whose backward needs it
       const at::Tensor y = co_await me.peer(1).call<&twice>(h);
       CHECK(same(y.detach(), (a.exp() * 2).detach()));
@@ -38,7 +38,7 @@ at::Tensor nan_in_backward(const at::Tensor& x) { return x.sqrt() * 0; }
 TEST_CASE("autograd features: anomaly mode names the node and the worker where the NaN came up") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = at::zeros({2}).set_requires_grad(true);
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&nan_in_backward>(a);
       weft::error e;
       {
@@ -75,7 +75,7 @@ TEST_CASE("autograd features: a node that queues a callback of libtorch's engine
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     asks_for_callback::called = 0;
     const at::Tensor a = leaf(1, {3});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&with_callback>(a);
       const auto e = co_await thrown_by(ctx.backward(y.sum()));
       CAPTURE(e.message());
@@ -107,7 +107,7 @@ TEST_CASE("autograd features: nothing is accumulated, so no hook behind that run
     a.sum().backward();
     CHECK(calls == 1);  // libtorch's own pass does
     a.mutable_grad() = at::Tensor();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await me.peer(1).call<&twice>(a);
       co_await ctx.backward(y.sum());
       CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));

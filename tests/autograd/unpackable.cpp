@@ -2,6 +2,7 @@
 // Tensors at which libtorch itself throws while their message is made: whoever sends them is told
 // so in libtorch's words, nothing of the message is left, and the next one goes.
 #include "service_functions.hpp"
+#include <weft/engine/context_state.hpp>
 #include <weft/rref/rref.hpp>
 
 #include <ATen/OpaqueTensorImpl.h>
@@ -21,7 +22,7 @@ namespace unpackable {
 
 using namespace autograd_tests;
 using weft::as_expected;
-using weft::execution;
+using weft::call_progress;
 
 /// Libtorch's allocator, but for one size that nothing else here has.
 class lacks_one_size final : public c10::Allocator {
@@ -134,7 +135,7 @@ void check_words(const weft::error& e, int what) {
   CHECK_FALSE(says(e, "frame #"));
   CHECK_FALSE(says(e, "Exception raised from"));
 }
-void check_told(const weft::error& e, int what, execution ran) {
+void check_told(const weft::error& e, int what, call_progress ran) {
   check_words(e, what);
   CHECK(e.ran() == ran);
 }
@@ -151,7 +152,7 @@ asio::awaitable<double> take_later(at::Tensor good, at::Tensor, rref<at::Tensor>
 double sum(const at::Tensor& t) { return t.sum().item<double>(); }
 at::Tensor give(int what) { return make(what); }
 asio::awaitable<at::Tensor> give_later(int what) { co_return make(what); }
-weft::light<at::Tensor> give_here(int what) { return make(what); }
+weft::immediate<at::Tensor> give_here(int what) { return make(what); }
 std::int64_t dimensions(at::Tensor& t) { return t.dim(); }
 at::Tensor twice_of_first(const at::Tensor& a, const at::Tensor&) { return a * 2; }
 std::vector<at::Tensor> twice_and(const at::Tensor& a, int what) { return {a * 2, make(what)}; }
@@ -173,7 +174,7 @@ TEST_CASE("autograd unpackable: the caller hears of an argument, nothing was sen
               co_await failure_of(p.call<&take_later>(good, bad, with, as_expected)),
               co_await thrown_by(p.call<&take>(good, bad, with)),
               co_await thrown_by(p.start<&take>(good, bad, with).get())}) {
-          check_told(e, what, execution::not_sent);
+          check_told(e, what, call_progress::not_sent);
           CHECK(e.detail().peer == "worker" + std::to_string(rank));
           CHECK(e.detail().function.find("unpackable::take") != std::string::npos);
         }
@@ -181,15 +182,15 @@ TEST_CASE("autograd unpackable: the caller hears of an argument, nothing was sen
           p.post<&take>(good, bad, with);
           FAIL("nothing was thrown");
         } catch (const weft::rpc_error& e) {
-          check_told(e.error(), what, execution::not_sent);
+          check_told(e.error(), what, call_progress::not_sent);
         }
         // Who uses a result that was never asked for hears the same.
         const auto unmade = co_await thrown_by(p.remote<&take>(good, bad, with).to_here());
         check_words(unmade, what);
-        CHECK(unmade.ran() <= execution::not_executed);  // the use, at an owner that is oneself
+        CHECK(unmade.ran() <= call_progress::not_executed);  // the use, at an owner that is oneself
         CHECK(says(unmade, "was not sent"));
 
-        CHECK(me.to(static_cast<std::uint32_t>(rank)).slots().waiting() == 0);
+        CHECK(calls_waiting(me, static_cast<std::uint32_t>(rank)) == 0);
         CHECK(all.rrefs(0).counters().pins == 0);  // the reference beside it is here alone
         CHECK(co_await p.call<&sum>(good) == 3);
         CHECK(received == 0);
@@ -211,14 +212,14 @@ TEST_CASE("autograd unpackable: the caller hears of a result, which its function
                               co_await failure_of(p.call<&give_later>(what, as_expected)),
                               co_await failure_of(p.call<&give_here>(what, as_expected)),
                               co_await thrown_by(p.start<&give>(what).get())}) {
-          check_told(e, what, execution::executed);
+          check_told(e, what, call_progress::executed);
           CHECK(e.detail().from == weft::origin::remote_runtime);
           CHECK(e.detail().function.find("unpackable::give") != std::string::npos);
         }
         // Where it was made it can stay, and be used.
         const auto kept = p.remote<&give>(what);
         CHECK(co_await kept.call<&dimensions>() == 1);
-        check_told(co_await thrown_by(kept.to_here()), what, execution::executed);
+        check_told(co_await thrown_by(kept.to_here()), what, call_progress::executed);
         CHECK(co_await kept.call<&dimensions>() == 1);
         CHECK(co_await p.call<&sum>(at::ones({3})) == 3);
       }
@@ -232,16 +233,16 @@ TEST_CASE("autograd unpackable: a context keeps nothing of a message that was no
     for (int what = 0; what < kinds; ++what) {
       CAPTURE(what);
       const at::Tensor a = leaf(1, {3});
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const auto recorded = [&] {
-          const std::lock_guard lock(ctx.state()->mutex);
-          return ctx.state()->sends.size();
+          const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+          return weft::engine::state_of(ctx.state())->sends.size();
         };
         const auto argument = co_await thrown_by(me.peer(1).call<&twice_of_first>(a, make(what)));
-        check_told(argument, what, execution::not_sent);
+        check_told(argument, what, call_progress::not_sent);
         CHECK(recorded() == 0);
         const auto result = co_await thrown_by(me.peer(1).call<&twice_and>(a, what));
-        check_told(result, what, execution::executed);
+        check_told(result, what, call_progress::executed);
         CHECK(recorded() == 1);  // that call was sent
         const at::Tensor y = co_await me.peer(1).call<&twice>(a);
         co_await ctx.backward(y.sum());

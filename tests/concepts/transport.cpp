@@ -10,17 +10,17 @@
 namespace {
 
 struct good_connection {
-  weft::written try_write(weft::cursor&) noexcept { return weft::written::closed; }
+  weft::write_status try_write(weft::outbox&) noexcept { return weft::write_status::closed; }
   asio::awaitable<void> writable() { co_return; }
   asio::awaitable<void> read(weft::frame_sink&) { co_return; }
   void close() noexcept {}
   asio::any_io_executor get_executor() { return {}; }
 };
 struct throwing_write : good_connection {
-  weft::written try_write(weft::cursor&) { return weft::written::closed; }
+  weft::write_status try_write(weft::outbox&) { return weft::write_status::closed; }
 };
 struct bool_write : good_connection {
-  bool try_write(weft::cursor&) noexcept { return false; }
+  bool try_write(weft::outbox&) noexcept { return false; }
 };
 struct blocking_wait : good_connection {
   void writable() {}

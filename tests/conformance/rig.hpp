@@ -111,7 +111,7 @@ class heap_memory : public blob_owner {
 };
 
 inline blob make_blob(std::size_t size) {
-  auto memory = make_ref<heap_memory>(size);
+  auto memory = make_intrusive<heap_memory>(size);
   std::byte* const data = memory->bytes.data();
   return {data, size, std::move(memory)};
 }
@@ -189,7 +189,7 @@ class end final : public frame_sink {
     std::vector<frame> finished;
     std::lock_guard hold(lock_);
     waiting_.push(std::move(f));
-    if (now_ != written::blocked) write(finished);
+    if (now_ != write_status::blocked) write(finished);
   }
   void send_bytes(const std::vector<std::byte>& bytes) {
     frame f;
@@ -206,7 +206,7 @@ class end final : public frame_sink {
     std::lock_guard hold(lock_);
     return waiting_.frames() + unsent_frames(connection_);
   }
-  [[nodiscard]] written now() {
+  [[nodiscard]] write_status now() {
     std::lock_guard hold(lock_);
     return now_;
   }
@@ -219,7 +219,7 @@ class end final : public frame_sink {
     }
     if (!last.valid() || get(last)) return;
     std::lock_guard hold(lock_);
-    now_ = written::closed;
+    now_ = write_status::closed;
   }
   [[nodiscard]] std::future<outcome<void>>& writing() { return writing_; }
   /// Reads until `count` frames are there, in all.
@@ -253,7 +253,7 @@ class end final : public frame_sink {
   void write(std::vector<frame>& finished) {
     now_ = connection_.try_write(waiting_);
     finished.swap(waiting_.finished());
-    if (now_ == written::blocked) writing_ = start(io_, finish_writing());
+    if (now_ == write_status::blocked) writing_ = start(io_, finish_writing());
   }
   asio::awaitable<void> finish_writing() {
     // bounded: by the `patience` of `await_written`
@@ -263,16 +263,16 @@ class end final : public frame_sink {
       std::lock_guard hold(lock_);
       now_ = connection_.try_write(waiting_);
       finished.swap(waiting_.finished());
-      if (now_ == written::everything) co_return;
-      if (now_ == written::closed) throw rpc_error(errc::closed, "closed between two waits");
+      if (now_ == write_status::everything) co_return;
+      if (now_ == write_status::closed) throw rpc_error(errc::closed, "closed between two waits");
     }
   }
 
   asio::io_context& io_;
   std::mutex lock_;
   typename T::connection_type connection_;
-  cursor waiting_;
-  written now_ = written::everything;
+  outbox waiting_;
+  write_status now_ = write_status::everything;
   std::future<outcome<void>> writing_;
   limits limits_;
 };

@@ -170,7 +170,7 @@ void blocked_writer() {
   std::uint64_t sent = 0;
   while (sent < more_than_any_buffer) client->send(copy(big, sent++));
   drain(r.client_io());
-  CHECK(client->now() == written::blocked);
+  CHECK(client->now() == write_status::blocked);
   for (int i = 0; i < 3; ++i) client->send(make_frame(sent++, 3, {77, 0, 1}));
   server->receive(sent);
   client->await_written();
@@ -189,11 +189,11 @@ void close_after_frames() {
   CHECK(failure_of(r.server_io(), server->read_for_ever()) == errc::peer_died);
   CHECK(server->received.size() == count);
   // Writing to the dead peer fails sooner or later, and never blocks for ever.
-  for (int i = 0; i < 1000 && server->now() != written::closed; ++i) {
+  for (int i = 0; i < 1000 && server->now() != write_status::closed; ++i) {
     server->send(make_frame(1, 1000, {1u << 20}));
     server->await_written();
   }
-  CHECK(server->now() == written::closed);
+  CHECK(server->now() == write_status::closed);
 }
 
 /// Who waits until nothing is unsent may close: what a connection took from the link, but has not
@@ -206,7 +206,7 @@ void accounts_for_unsent() {
   client->send(make_frame(0, 0, {more_than_any_buffer << 20}));
   drain(r.client_io());
   if (moves_bytes<typename T::connection_type>) {
-    CHECK(client->now() == written::blocked);
+    CHECK(client->now() == write_status::blocked);
     CHECK(client->unsent() == 1);
   }
   server->receive(1);
@@ -237,7 +237,7 @@ void close_wakes_waits() {
   CHECK(error_of(reading) == errc::closed);
   CHECK(error_of(client->writing()) == errc::closed);
   client->send(make_frame(1, 1));
-  CHECK(client->now() == written::closed);
+  CHECK(client->now() == write_status::closed);
   CHECK(failure_of(r.client_io(), client->read_for_ever()) == errc::closed);
   CHECK(failure_of(r.server_io(), server->read_for_ever()) == errc::peer_died);
 }

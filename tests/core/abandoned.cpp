@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // The waits of core, abandoned.
+#include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
-#include <weft/core/scope.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/core/time.hpp>
 
@@ -20,19 +20,19 @@ namespace abandoned {
 
 using namespace weft::testing;
 using weft::event;
-using weft::make_ref;
-using weft::ref;
+using weft::intrusive_ptr;
+using weft::make_intrusive;
 
-asio::awaitable<void> until(ref<event> e) {
+asio::awaitable<void> until(intrusive_ptr<event> e) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
 }
-asio::awaitable<int> one_after(ref<event> e) {
+asio::awaitable<int> one_after(intrusive_ptr<event> e) {
   co_await until(std::move(e));
   co_return 1;
 }
 
 asio::awaitable<void> gets_one(const weft::future<int>& f) {
-  const int result = co_await f.get();
+  const int result = co_await f.copy();
   CHECK(result == 1);
 }
 
@@ -41,7 +41,7 @@ struct for_event : local_wait {
   static constexpr bool from_any_thread = true;
   asio::awaitable<void> wait() { return until(gate); }
   void complete() { gate->set(); }
-  ref<event> gate = make_ref<event>();
+  intrusive_ptr<event> gate = make_intrusive<event>();
 };
 
 /// With its memory taken before.
@@ -52,7 +52,7 @@ struct for_event_kept : for_event {
 /// In another scope.
 struct for_event_scoped : for_event {
   asio::awaitable<void> wait() {
-    return weft::with_scope(context(), make_ref<weft::scope>(), until(gate));
+    return weft::with_scope(context(), make_intrusive<weft::call_scope>(), until(gate));
   }
 };
 
@@ -66,7 +66,7 @@ struct for_future : local_wait {
     }(weft::start_on(context().get_executor(), one_after(gate)));
   }
   void complete() { gate->set(); }
-  ref<event> gate = make_ref<event>();
+  intrusive_ptr<event> gate = make_intrusive<event>();
 };
 
 /// The same for results of any type.
@@ -85,7 +85,7 @@ struct for_shared_future : local_wait {
   static constexpr bool from_any_thread = true;
   asio::awaitable<void> wait() { return gets_one(result); }
   void complete() { gate->set(); }
-  ref<event> gate = make_ref<event>();
+  intrusive_ptr<event> gate = make_intrusive<event>();
   weft::future<int> result = weft::start_on(context().get_executor(), one_after(gate));
 };
 
@@ -112,7 +112,7 @@ struct for_work_elsewhere {
       weft::testing::settle(waiter);
     }
   }
-  ref<event> gate = make_ref<event>();
+  intrusive_ptr<event> gate = make_intrusive<event>();
   asio::io_context waiter{1};
   std::unique_ptr<asio::io_context> works = std::make_unique<asio::io_context>(1);
   weft::future<int> result = begin();
@@ -139,18 +139,18 @@ struct for_children : local_wait {
     });
   }
   void complete() { gate->set(); }
-  ref<event> gate = make_ref<event>();
+  intrusive_ptr<event> gate = make_intrusive<event>();
 };
 
 /// An entry of a timer list.
 struct for_time : local_wait {
   static constexpr bool again = true;
-  struct alarm final : weft::timed {
+  struct alarm final : weft::deadline_entry {
     alarm(weft::timer_list& l, weft::time_point when) : list(l) { list.add(*this, when); }
     ~alarm() override { list.remove(*this); }
     void expired() override { rang->set(); }
     weft::timer_list& list;
-    ref<event> rang = make_ref<event>();
+    intrusive_ptr<event> rang = make_intrusive<event>();
   };
   asio::awaitable<void> wait() {
     const alarm mine(*list, end);

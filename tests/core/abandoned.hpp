@@ -90,7 +90,7 @@ class local_wait {
 namespace detail {
 
 /// A deadline as a call has one: an entry of a list that cancels.
-struct limit final : timed {
+struct limit final : deadline_entry {
   explicit limit(std::unique_ptr<task>& t) : waits(t) {}
   void expired() override { waits->cancel(); }
   std::unique_ptr<task>& waits;

@@ -28,7 +28,7 @@ TEST_CASE("error: 24 bytes at most, and copies share the detail") {
 }
 
 TEST_CASE("error: the sentence names function, worker, cause and how far it got") {
-  const error e = error(errc::timed_out, "no reply by the deadline", execution::maybe_executed)
+  const error e = error(errc::timed_out, "no reply by the deadline", call_progress::maybe_executed)
                       .with([](error_detail& d) {
                         d.function = "app::f";
                         d.peer = "ps";
@@ -64,13 +64,13 @@ TEST_CASE("error: what the text already says is not said again") {
 }
 
 TEST_CASE("error: a cause that the text quotes is not said again") {
-  const error inner =
-      error(errc::remote_exception, "no such layer", execution::executed).with([](error_detail& d) {
-        d.function = "app::forward";
-        d.peer = "w2";
-        d.elapsed = std::chrono::milliseconds(3);
-      });
-  const error outer = error(errc::remote_exception, inner.message(), execution::executed)
+  const error inner = error(errc::remote_exception, "no such layer", call_progress::executed)
+                          .with([](error_detail& d) {
+                            d.function = "app::forward";
+                            d.peer = "w2";
+                            d.elapsed = std::chrono::milliseconds(3);
+                          });
+  const error outer = error(errc::remote_exception, inner.message(), call_progress::executed)
                           .with([&](error_detail& d) {
                             d.function = "app::step";
                             d.peer = "w1";
@@ -89,17 +89,15 @@ TEST_CASE("error: a cause that the text quotes is not said again") {
   CHECK(times(twice.message(), "no such layer") == 1);
   CHECK(times(twice.message(), "app::step") == 1);
   // What a reference keeps, and whoever uses it meets.
-  const error kept =
-      error(errc::remote_exception, "no such layer", execution::executed).with([](error_detail& d) {
-        d.peer = "w1";
-      });
-  const error met =
-      error(errc::remote_exception, kept.message(), execution::executed).with([&](error_detail& d) {
-        d.function = "app::forward";
-        d.peer = "w1";
-        d.cause_code = kept.code();
-        d.cause = kept.shared_detail();
-      });
+  const error kept = error(errc::remote_exception, "no such layer", call_progress::executed)
+                         .with([](error_detail& d) { d.peer = "w1"; });
+  const error met = error(errc::remote_exception, kept.message(), call_progress::executed)
+                        .with([&](error_detail& d) {
+                          d.function = "app::forward";
+                          d.peer = "w1";
+                          d.cause_code = kept.code();
+                          d.cause = kept.shared_detail();
+                        });
   CHECK(met.message() ==
         "call of 'app::forward' on worker 'w1': remote exception: no such layer [executed]");
   const error longer = outer.with([](error_detail& d) { d.text = "while stepping: " + d.text; });
@@ -107,20 +105,21 @@ TEST_CASE("error: a cause that the text quotes is not said again") {
 }
 
 TEST_CASE("error: with changes a copy and keeps everything else") {
-  const error a = error(errc::remote_exception, "boom", execution::executed, origin::remote_user)
-                      .with([](error_detail& d) {
-                        d.remote_type = "std::runtime_error";
-                        d.incarnation = 7;
-                        d.deadline = std::chrono::seconds(2);
-                        d.cause_code = make_error_code(errc::closed);
-                      });
+  const error a =
+      error(errc::remote_exception, "boom", call_progress::executed, origin::remote_user)
+          .with([](error_detail& d) {
+            d.remote_type = "std::runtime_error";
+            d.incarnation = 7;
+            d.deadline = std::chrono::seconds(2);
+            d.cause_code = make_error_code(errc::closed);
+          });
   const error b = a.with([](error_detail& d) { d.peer = "p"; });
   CHECK(a.detail().peer.empty());
   CHECK(b.detail().peer == "p");
   CHECK(b.code() == a.code());
   CHECK(b.detail().text == "boom");
   CHECK(b.detail().from == origin::remote_user);
-  CHECK(b.ran() == execution::executed);
+  CHECK(b.ran() == call_progress::executed);
   CHECK(b.detail().remote_type == "std::runtime_error");
   CHECK(b.detail().incarnation == 7);
   CHECK(b.detail().deadline == std::chrono::seconds(2));

@@ -16,18 +16,18 @@
 namespace core_event {
 
 using weft::event;
-using weft::make_ref;
-using weft::ref;
+using weft::intrusive_ptr;
+using weft::make_intrusive;
 using weft::testing::settle;
 using weft::testing::task;
 
-asio::awaitable<void> wait_for(ref<event> e) {
+asio::awaitable<void> wait_for(intrusive_ptr<event> e) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
 }
 
 TEST_CASE("event: a wait before and a wait after it is set both end") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   task before(io, wait_for(e));
   settle(io);
   CHECK_FALSE(before.ended());
@@ -45,7 +45,7 @@ TEST_CASE("event: a wait before and a wait after it is set both end") {
 
 TEST_CASE("event: wakes all waiters, once") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::vector<std::unique_ptr<task>> tasks;
   for (int i = 0; i < 10; ++i) tasks.push_back(std::make_unique<task>(io, wait_for(e)));
   settle(io);
@@ -57,7 +57,7 @@ TEST_CASE("event: wakes all waiters, once") {
 
 TEST_CASE("event: a cancelled wait ends with operation_aborted, the others go on") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   task first(io, wait_for(e));
   task second(io, wait_for(e));
   settle(io);
@@ -73,7 +73,7 @@ TEST_CASE("event: a cancelled wait ends with operation_aborted, the others go on
 
 TEST_CASE("event: cancelling twice never ends a later wait") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   asio::cancellation_signal stop;
   int ended = 0;
   event::async_wait(e, asio::bind_cancellation_slot(
@@ -97,7 +97,7 @@ TEST_CASE("event: cancelling twice never ends a later wait") {
 TEST_CASE("event: cancelled and set at once, a wait ends once") {
   asio::io_context io;
   for (const bool cancel_first : {true, false}) {
-    const auto e = make_ref<event>();
+    const auto e = make_intrusive<event>();
     task t(io, wait_for(e));
     settle(io);
     if (cancel_first) t.cancel();
@@ -111,14 +111,14 @@ TEST_CASE("event: cancelled and set at once, a wait ends once") {
 
 TEST_CASE("event: unset with waiters, it goes down with their io_context") {
   const auto alive = std::make_shared<int>(0);
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   {
     asio::io_context io;
-    auto wait = [](ref<event> what, std::shared_ptr<int>) -> asio::awaitable<void> {
+    auto wait = [](intrusive_ptr<event> what, std::shared_ptr<int>) -> asio::awaitable<void> {
       co_await wait_for(std::move(what));
     };
     // One waits on an event that only it holds, one on an event that lives longer.
-    asio::co_spawn(io, wait(make_ref<event>(), alive), [](std::exception_ptr) {});
+    asio::co_spawn(io, wait(make_intrusive<event>(), alive), [](std::exception_ptr) {});
     asio::co_spawn(io, wait(e, alive), [](std::exception_ptr) {});
     event::async_wait(e, asio::bind_executor(io, [alive](asio::error_code) {}));
     settle(io);
@@ -131,10 +131,10 @@ TEST_CASE("event: unset with waiters, it goes down with their io_context") {
 TEST_CASE("event: set from another thread while coroutines come and go") {
   for (int round = 0; round < 200; ++round) {
     asio::io_context io;
-    const auto e = make_ref<event>();
+    const auto e = make_intrusive<event>();
     const auto work = asio::make_work_guard(io);
     std::atomic<int> ended{0};
-    auto one = [](ref<event> what, std::atomic<int>& count,
+    auto one = [](intrusive_ptr<event> what, std::atomic<int>& count,
                   asio::io_context& c) -> asio::awaitable<void> {
       co_await wait_for(std::move(what));
       if (++count == 4) c.stop();
@@ -150,10 +150,11 @@ TEST_CASE("event: set from another thread while coroutines come and go") {
 TEST_CASE(
     "event: waiters are cancelled in any order, the rest woken in the order of their coming") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   constexpr int count = 1000;
   std::vector<int> woken;
-  auto wait = [](ref<event> what, std::vector<int>& log, int number) -> asio::awaitable<void> {
+  auto wait = [](intrusive_ptr<event> what, std::vector<int>& log,
+                 int number) -> asio::awaitable<void> {
     co_await wait_for(std::move(what));
     log.push_back(number);
   };

@@ -15,22 +15,22 @@ namespace core_future {
 
 using weft::event;
 using weft::future;
-using weft::make_ref;
-using weft::ref;
+using weft::intrusive_ptr;
+using weft::make_intrusive;
 using weft::start_on;
 using weft::testing::settle;
 using weft::testing::task;
 
-asio::awaitable<int> after(ref<event> e, int value) {
+asio::awaitable<int> after(intrusive_ptr<event> e, int value) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
   co_return value;
 }
-asio::awaitable<void> fail_after(ref<event> e) {
+asio::awaitable<void> fail_after(intrusive_ptr<event> e) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
   throw std::runtime_error("the work failed");
 }
 /// Says how it ended.
-asio::awaitable<int> watched(ref<event> e, std::string& ending) {
+asio::awaitable<int> watched(intrusive_ptr<event> e, std::string& ending) {
   try {
     co_await event::async_wait(std::move(e), asio::use_awaitable);
     ending = "done";
@@ -122,15 +122,15 @@ TEST_CASE("future: what throws behind a ready wait leaves the others where they 
 
 TEST_CASE("future: move-await takes the result, get copies it as often as wanted") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   auto a = start_on(io.get_executor(), after(e, 5));
   auto b = start_on(io.get_executor(), after(e, 6));
   int first = 0;
   int second = 0;
   int third = 0;
   auto use = [&](future<int>& x, future<int>& y) -> asio::awaitable<void> {
-    first = co_await x.get();
-    second = co_await x.get();
+    first = co_await x.copy();
+    second = co_await x.copy();
     third = co_await std::move(y);
   };
   task t(io, use(a, b));
@@ -148,10 +148,10 @@ TEST_CASE("future: move-await takes the result, get copies it as often as wanted
 
 TEST_CASE("future: several coroutines get one result") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   auto f = start_on(io.get_executor(), after(e, 3));
   int sum = 0;
-  auto use = [&](future<int>& x) -> asio::awaitable<void> { sum += co_await x.get(); };
+  auto use = [&](future<int>& x) -> asio::awaitable<void> { sum += co_await x.copy(); };
   task a(io, use(f));
   task b(io, use(f));
   settle(io);
@@ -162,10 +162,10 @@ TEST_CASE("future: several coroutines get one result") {
 
 TEST_CASE("future: what the work throws is thrown to every awaiter") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   auto f = start_on(io.get_executor(), fail_after(e));
   auto g = start_on(io.get_executor(), fail_after(e));
-  auto get = [](future<void>& x) -> asio::awaitable<void> { co_await x.get(); };
+  auto get = [](future<void>& x) -> asio::awaitable<void> { co_await x.copy(); };
   auto take = [](future<void> x) -> asio::awaitable<void> { co_await std::move(x); };
   task a(io, get(f));
   task b(io, get(f));
@@ -183,7 +183,7 @@ TEST_CASE("future: a result without a default constructor comes by get") {
   auto f = start_on(io.get_executor(), make_no_default());
   int value = 0;
   auto use = [&](future<no_default>& x) -> asio::awaitable<void> {
-    value = (co_await x.get()).value;
+    value = (co_await x.copy()).value;
   };
   task t(io, use(f));
   settle(io);
@@ -209,7 +209,7 @@ TEST_CASE("future: a result that is neither default constructible nor copyable i
 
 TEST_CASE("future: dropping the wait that moves a result out cancels the work") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::string ending;
   {
     const auto waits = std::move(start_on(io.get_executor(), watched(e, ending))).get();
@@ -221,7 +221,7 @@ TEST_CASE("future: dropping the wait that moves a result out cancels the work") 
 
 TEST_CASE("future: dropping an unfinished one cancels the work") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::string ending;
   {
     const auto f = start_on(io.get_executor(), watched(e, ending));
@@ -233,7 +233,7 @@ TEST_CASE("future: dropping an unfinished one cancels the work") {
 
 TEST_CASE("future: assigning over an unfinished one cancels its work") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::string old_ending;
   std::string new_ending;
   auto f = start_on(io.get_executor(), watched(e, old_ending));
@@ -249,7 +249,7 @@ TEST_CASE("future: assigning over an unfinished one cancels its work") {
 
 TEST_CASE("future: detached work runs to its end") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::string ending;
   {
     auto f = start_on(io.get_executor(), watched(e, ending));
@@ -265,11 +265,11 @@ TEST_CASE("future: detached work runs to its end") {
 
 TEST_CASE("future: cancelling a get leaves the work alone, cancelling a move-await does not") {
   asio::io_context io;
-  const auto e = make_ref<event>();
+  const auto e = make_intrusive<event>();
   std::string kept_ending;
   std::string taken_ending;
   auto kept = start_on(io.get_executor(), watched(e, kept_ending));
-  auto get = [](future<int>& x) -> asio::awaitable<void> { static_cast<void>(co_await x.get()); };
+  auto get = [](future<int>& x) -> asio::awaitable<void> { static_cast<void>(co_await x.copy()); };
   auto take = [](future<int> x) -> asio::awaitable<void> {
     static_cast<void>(co_await std::move(x));
   };
@@ -292,7 +292,7 @@ TEST_CASE("future: cancelling a get leaves the work alone, cancelling a move-awa
 
 TEST_CASE("future: an empty one throws invalid_argument") {
   asio::io_context io;
-  auto get = [](future<int> x) -> asio::awaitable<void> { static_cast<void>(co_await x.get()); };
+  auto get = [](future<int> x) -> asio::awaitable<void> { static_cast<void>(co_await x.copy()); };
   auto take = [](future<int> x) -> asio::awaitable<void> {
     static_cast<void>(co_await std::move(x));
   };
@@ -319,8 +319,8 @@ TEST_CASE("future: a waiter goes down with its io_context") {
   auto alive = std::make_shared<int>(0);
   {
     asio::io_context io;
-    const auto e = make_ref<event>();
-    auto use = [](ref<event> what, std::shared_ptr<int> held) -> asio::awaitable<void> {
+    const auto e = make_intrusive<event>();
+    auto use = [](intrusive_ptr<event> what, std::shared_ptr<int> held) -> asio::awaitable<void> {
       static_cast<void>(held);
       auto f = start_on(co_await asio::this_coro::executor, after(what, 1));
       co_await asio::post(asio::use_awaitable);
@@ -343,7 +343,7 @@ TEST_CASE("future: work that is stopped before it began fails, whoever waits hea
   asio::post(io, [&f] { f.request_stop(); });
   f = start_on(io.get_executor(), work(begun));  // begins in the same turn, behind that
   auto use = [](const future<int>& x) -> asio::awaitable<void> {
-    static_cast<void>(co_await x.get());
+    static_cast<void>(co_await x.copy());
   };
   task t(io, use(f));
   settle(io);
@@ -359,9 +359,9 @@ TEST_CASE("future: work that goes with its io_context fails elsewhere") {
   future<int> not_begun;
   {
     asio::io_context other;
-    waits = start_on(other.get_executor(), after(make_ref<event>(), 1));
+    waits = start_on(other.get_executor(), after(make_intrusive<event>(), 1));
     settle(other);
-    not_begun = start_on(other.get_executor(), after(make_ref<event>(), 1));
+    not_begun = start_on(other.get_executor(), after(make_intrusive<event>(), 1));
   }
   auto use = [](future<int> x) -> asio::awaitable<void> {
     static_cast<void>(co_await std::move(x));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/core/detail/numbers_seen.hpp>
+#include <weft/core/detail/sequence_set.hpp>
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 
 TEST_CASE("numbers seen: in any order, twice, and from where the sequence begins") {
-  weft::detail::numbers_seen<std::uint32_t> seen(1);
+  weft::detail::sequence_set<std::uint32_t> seen(1);
   CHECK(seen.contains(0));
   CHECK_FALSE(seen.contains(1));
   for (const std::uint32_t n : {3u, 2u, 5u, 3u}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/core/scope.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/core/task_group.hpp>
 
 #include <asio/post.hpp>
@@ -15,15 +15,16 @@
 namespace core_task_group {
 
 using weft::event;
-using weft::make_ref;
-using weft::ref;
+using weft::intrusive_ptr;
+using weft::make_intrusive;
 using weft::task_group;
 using weft::with_task_group;
 using weft::testing::settle;
 using weft::testing::task;
 
 /// Waits, and writes down how it ended.
-asio::awaitable<void> child(ref<event> e, std::vector<std::string>& log, std::string name) {
+asio::awaitable<void> child(intrusive_ptr<event> e, std::vector<std::string>& log,
+                            std::string name) {
   try {
     co_await event::async_wait(std::move(e), asio::use_awaitable);
   } catch (const std::system_error&) {
@@ -32,12 +33,12 @@ asio::awaitable<void> child(ref<event> e, std::vector<std::string>& log, std::st
   }
   log.push_back(name + " done");
 }
-asio::awaitable<void> failing(ref<event> e, std::string text) {
+asio::awaitable<void> failing(intrusive_ptr<event> e, std::string text) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
   throw weft::rpc_error(weft::errc::peer_died, text);
 }
 /// Cannot be cancelled.
-asio::awaitable<void> stubborn(ref<event> e, std::vector<std::string>& log) {
+asio::awaitable<void> stubborn(intrusive_ptr<event> e, std::vector<std::string>& log) {
   co_await asio::this_coro::throw_if_cancelled(false);
   for (int cancelled = 0; cancelled < 10 && !e->is_set(); ++cancelled) {
     asio::error_code ec;
@@ -48,8 +49,8 @@ asio::awaitable<void> stubborn(ref<event> e, std::vector<std::string>& log) {
 
 TEST_CASE("task group: ends when all children have ended") {
   asio::io_context io;
-  const auto a = make_ref<event>();
-  const auto b = make_ref<event>();
+  const auto a = make_intrusive<event>();
+  const auto b = make_intrusive<event>();
   std::vector<std::string> log;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(child(a, log, "a"));
@@ -70,8 +71,8 @@ TEST_CASE("task group: ends when all children have ended") {
 
 TEST_CASE("task group: the first error ends the others and is thrown") {
   asio::io_context io;
-  const auto never = make_ref<event>();
-  const auto now = make_ref<event>();
+  const auto never = make_intrusive<event>();
+  const auto now = make_intrusive<event>();
   std::vector<std::string> log;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(child(never, log, "a"));
@@ -90,7 +91,7 @@ TEST_CASE("task group: the first error ends the others and is thrown") {
 
 TEST_CASE("task group: further errors stand in the text of the first") {
   asio::io_context io;
-  const auto now = make_ref<event>();
+  const auto now = make_intrusive<event>();
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     for (const char* name : {"one", "two", "three"}) g.spawn(failing(now, name));
     co_return;
@@ -104,8 +105,8 @@ TEST_CASE("task group: further errors stand in the text of the first") {
 
 TEST_CASE("task group: an error waits for children that cannot be cancelled") {
   asio::io_context io;
-  const auto now = make_ref<event>();
-  const auto later = make_ref<event>();
+  const auto now = make_intrusive<event>();
+  const auto later = make_intrusive<event>();
   std::vector<std::string> log;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(stubborn(later, log));
@@ -126,7 +127,7 @@ TEST_CASE("task group: an error waits for children that cannot be cancelled") {
 
 TEST_CASE("task group: the body's error cancels the children and is thrown when they have ended") {
   asio::io_context io;
-  const auto never = make_ref<event>();
+  const auto never = make_intrusive<event>();
   std::vector<std::string> log;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(child(never, log, "a"));
@@ -142,13 +143,13 @@ TEST_CASE("task group: the body's error cancels the children and is thrown when 
 
 TEST_CASE("task group: cancelling the parent cancels the children and waits for them") {
   asio::io_context io;
-  const auto never = make_ref<event>();
-  const auto later = make_ref<event>();
+  const auto never = make_intrusive<event>();
+  const auto later = make_intrusive<event>();
   std::vector<std::string> log;
   for (const bool in_body : {false, true}) {
     CAPTURE(in_body);
     log.clear();
-    const auto end = make_ref<event>();
+    const auto end = make_intrusive<event>();
     auto body = [&](task_group& g) -> asio::awaitable<void> {
       g.spawn(child(never, log, "a"));
       g.spawn(stubborn(end, log));
@@ -169,8 +170,8 @@ TEST_CASE("task group: cancelling the parent cancels the children and waits for 
 
 TEST_CASE("task group: nothing is started after an error") {
   asio::io_context io;
-  const auto now = make_ref<event>();
-  const auto body_goes_on = make_ref<event>();
+  const auto now = make_intrusive<event>();
+  const auto body_goes_on = make_intrusive<event>();
   std::vector<std::string> log;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(failing(now, "x"));
@@ -213,17 +214,18 @@ TEST_CASE("task group: one without children ends at once") {
 
 TEST_CASE("task group: nothing is kept of children that have ended") {
   asio::io_context io;
-  const auto end = make_ref<event>();
-  auto brief = [](ref<event> wait) -> asio::awaitable<void> {
+  const auto end = make_intrusive<event>();
+  auto brief = [](intrusive_ptr<event> wait) -> asio::awaitable<void> {
     if (wait) co_await event::async_wait(std::move(wait), asio::use_awaitable);
   };
   // What is kept of a child holds its executor, and that the scope.
-  const auto scope = make_ref<weft::scope>();
+  const auto scope = make_intrusive<weft::call_scope>();
   std::vector<std::uint32_t> kept;
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     for (int round = 0; round < 3; ++round) {
       for (int i = 0; i < 100; ++i) {
-        const auto gate = i % 2 == 0 ? make_ref<event>() : nullptr;  // every other ends at once
+        const auto gate =
+            i % 2 == 0 ? make_intrusive<event>() : nullptr;  // every other ends at once
         g.spawn(brief(gate));
         if (gate) gate->set();
       }
@@ -232,7 +234,7 @@ TEST_CASE("task group: nothing is kept of children that have ended") {
     }
     co_await event::async_wait(end, asio::use_awaitable);
   };
-  task t(weft::scoped(io, ref<const weft::scope>(scope)), with_task_group(body));
+  task t(weft::scoped(io, intrusive_ptr<const weft::call_scope>(scope)), with_task_group(body));
   settle(io);
   REQUIRE(kept.size() == 3);
   CHECK(kept[1] == kept[0]);
@@ -249,7 +251,7 @@ TEST_CASE("task group: a child that stops the group at once is cancelled, too") 
   std::vector<std::string> log;
   auto stops = [&](task_group& g) -> asio::awaitable<void> {
     g.cancel();
-    co_await child(make_ref<event>(), log, "a");
+    co_await child(make_intrusive<event>(), log, "a");
   };
   auto body = [&](task_group& g) -> asio::awaitable<void> {
     g.spawn(stops(g));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/detail/pairing_heap.hpp>
+#include <weft/core/real_clock.hpp>
 #include <weft/core/time.hpp>
 
 #include <asio/post.hpp>
@@ -25,7 +26,7 @@ using namespace std::chrono_literals;
 using weft::timer_list;
 using weft::testing::manual_clock;
 
-struct entry final : weft::timed {
+struct entry final : weft::deadline_entry {
   explicit entry(std::function<void()> what) : action(std::move(what)) {}
   void expired() override { action(); }
   std::function<void()> action;

@@ -79,7 +79,7 @@ TEST_CASE("examples: the README shows each part of the tour as it is, in ten lin
     CHECK(readme.find("```cpp\n" + p.code + "```") != std::string::npos);
   }
   for (const char* shown : {"start", "post", "remote", "within", "as_expected", "with_task_group",
-                            "event", "light", "named", "expose", "optim"}) {
+                            "event", "immediate", "named", "expose", "optim"}) {
     CAPTURE(shown);
     CHECK(titles.find(shown) != std::string::npos);
   }

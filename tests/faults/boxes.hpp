@@ -26,7 +26,7 @@ struct box {
 
   int size() { return static_cast<int>(text.size()); }
   asio::awaitable<int> size_later() { co_return static_cast<int>(text.size()); }
-  light<int> size_here() { return static_cast<int>(text.size()); }
+  immediate<int> size_here() { return static_cast<int>(text.size()); }
   std::string spell() { return text; }
   shelf keep(std::vector<rref<box>> others) { return {std::move(others)}; }
 };
@@ -66,10 +66,10 @@ inline asio::awaitable<int> shelf::sizes() {
   for (std::uint32_t r = 0; r < all.size(); ++r) {
     CHECK(rrefs(all, r).counters().refused == 0);
     if (r == me.rank()) continue;
-    INFO(me.to(r).reason().message());
-    CHECK(me.to(r).now() == link::state::up);
-    CHECK(me.to(r).slots().waiting() == 0);
-    well = well && me.to(r).now() == link::state::up;
+    INFO(me.link_to(r).reason().message());
+    CHECK(me.link_to(r).now() == link::state::up);
+    CHECK(calls_waiting(me, r) == 0);
+    well = well && me.link_to(r).now() == link::state::up;
   }
   co_return well;
 }

@@ -10,9 +10,12 @@
 // (`spared`).
 #include "points.hpp"
 #include <weft/autograd/context.hpp>
+#include <weft/engine/autograd_service.hpp>
+#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services.hpp>
+#include <weft/engine/tensor_table.hpp>
 #include <weft/optim/distributed.hpp>
 #include <weft/rref/peer.hpp>
-#include <weft/services.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
@@ -100,13 +103,11 @@ struct entry {
 /// The service as it is; what links give it can be given while memory lacks.
 class poor_service final : public autograd_service {
  public:
-  using implementation = poor_service;
-  explicit poor_service(worker& me) : me_(me), all_(me) {}
+  explicit poor_service(weft::engine::worker& me) : me_(me), all_(me) {}
 
-  [[nodiscard]] weft::ref<context_state> open() override { return all_.open(); }
-  void release(context_state& state) override { all_.release(state); }
-  [[nodiscard]] asio::awaitable<void> backward(weft::ref<context_state> state,
-                                               std::vector<at::Tensor> roots,
+  [[nodiscard]] context_ptr open() override { return all_.open(); }
+  void release(const context_ptr& state) override { all_.release(state); }
+  [[nodiscard]] asio::awaitable<void> backward(context_ptr state, std::vector<at::Tensor> roots,
                                                std::vector<at::Tensor> gradients,
                                                weft::autograd::graph_retention retention,
                                                std::optional<weft::duration> limit) override {
@@ -114,8 +115,15 @@ class poor_service final : public autograd_service {
                          limit);
   }
   [[nodiscard]] asio::awaitable<weft::autograd::gradient_map>
-  gradients(weft::ref<context_state> state) override {
+  gradients(context_ptr state) override {
     return all_.gradients(std::move(state));
+  }
+  [[nodiscard]] weft::error ended(const context_ptr& state) const override {
+    return all_.ended(state);
+  }
+  [[nodiscard]] std::optional<weft::autograd::gradient_map>
+  gradients_now(const context_ptr& state) const override {
+    return all_.gradients_now(state);
   }
   [[nodiscard]] std::size_t contexts() const override { return all_.contexts(); }
   [[nodiscard]] std::size_t passes() const override { return all_.passes(); }
@@ -124,7 +132,9 @@ class poor_service final : public autograd_service {
   void attach(weft::link& to, const weft::frame_header& h, weft::message& m) override {
     all_.attach(to, h, m);
   }
-  void dropped(weft::link& to, weft::parts& record) override { all_.dropped(to, record); }
+  void dropped(weft::link& to, weft::message_extensions& record) override {
+    all_.dropped(to, record);
+  }
   weft::expected<void> arrive(weft::link& from, weft::incoming_message& m) override {
     const entry::here now(me_);
     return all_.arrive(from, m);
@@ -141,7 +151,7 @@ class poor_service final : public autograd_service {
 
  private:
   worker& me_;
-  weft::detail::live_autograd_service<> all_;
+  weft::engine::autograd_service all_;
 };
 
 using poor_cluster = cluster_with<weft::rref_service, poor_service>;
@@ -177,7 +187,7 @@ std::string not_told(const std::exception_ptr& thrown) {
 
 /// Nothing is left of any pass, call or tensor; every link lives.
 asio::awaitable<bool> all_is_well(poor_cluster& all, worker& me) {
-  const auto live = [](worker& w) -> auto& { return static_cast<weft::detail::live_worker<>&>(w); };
+  const auto live = [](worker& w) -> auto& { return static_cast<weft::engine::worker&>(w); };
   const bool idle = co_await eventually([&] {
     for (std::uint32_t r = 0; r < all.size(); ++r) {
       auto& s = all.at(r).use<autograd_service>();
@@ -191,10 +201,10 @@ asio::awaitable<bool> all_is_well(poor_cluster& all, worker& me) {
          live(all.at(r)).memory()->used(), " bytes");
     CHECK(idle);
   }
-  INFO(me.to(1).reason().message());
-  CHECK(me.to(1).now() == weft::link::state::up);
-  CHECK(me.to(1).slots().waiting() == 0);
-  co_return idle&& me.to(1).now() == weft::link::state::up;
+  INFO(me.link_to(1).reason().message());
+  CHECK(me.link_to(1).now() == weft::link::state::up);
+  CHECK(calls_waiting(me, 1) == 0);
+  co_return idle&& me.link_to(1).now() == weft::link::state::up;
 }
 
 using optimizer = weft::optim::distributed<torch::optim::SGD>;
@@ -270,7 +280,7 @@ class scene {
     outcome now;
     const at::Tensor x = leaf();
     std::exception_ptr thrown;
-    co_await weft::autograd::scope(me_, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me_, [&](context ctx) -> asio::awaitable<void> {
       at::Tensor y;
       const auto call = [&](bool poor) -> asio::awaitable<std::exception_ptr> {
         co_return co_await lacking(
@@ -290,8 +300,8 @@ class scene {
         thrown = co_await pass(true);
         CHECK(co_await eventually([&] { return passes() == 0; }));
         {
-          const std::lock_guard lock(ctx.state()->mutex);
-          CHECK(ctx.state()->waiters.empty());
+          const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+          CHECK(weft::engine::state_of(ctx.state())->waiters.empty());
         }
         if (thrown) {
           CHECK((co_await ctx.gradients()).empty());
@@ -411,7 +421,7 @@ void run_poor(over how, unsigned io_threads) {
   static_cast<void>(spared());  // looks names up
   thread_memory::spare(&spared);
   weft::options o = with_io_threads(io_threads);
-  o.pool_threads = 1;
+  o.compute_threads = 1;
   poor_cluster all(2, how, o);
   const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/engine/rref_service.hpp>
+
 #include <rpc/cluster_bodies.hpp>
 #include <rref/pure.hpp>
 

@@ -20,14 +20,14 @@ using weft::worker;
 
 // Workers are threads of this process, so that a thread's memory can be named by its address.
 std::uint64_t address_here() { return reinterpret_cast<std::uintptr_t>(&thread_memory::here()); }
-weft::light<std::uint64_t> of_reader() { return address_here(); }
+weft::immediate<std::uint64_t> of_reader() { return address_here(); }
 asio::awaitable<std::uint64_t> of_worker() { co_return address_here(); }
 thread_memory& at(std::uint64_t address) {
   return *reinterpret_cast<thread_memory*>(static_cast<std::uintptr_t>(address));
 }
 
 std::string plain(std::string s) { return s; }
-weft::light<std::string> here(std::string s) { return s; }
+weft::immediate<std::string> here(std::string s) { return s; }
 asio::awaitable<std::string> later(std::string s) { co_return s; }
 asio::awaitable<int> look(rref<box> r) { return r.call<&box::size>(); }
 
@@ -154,7 +154,7 @@ asio::awaitable<std::string> of_no_memory_later() {
   throw std::bad_alloc();
   co_return "";
 }
-weft::light<std::string> of_no_memory_here() { throw std::bad_alloc(); }
+weft::immediate<std::string> of_no_memory_here() { throw std::bad_alloc(); }
 
 TEST_CASE("shortage: a function that throws bad_alloc gives resource_exhausted, and it ran") {
   run_pure(2, over::tcp, 1, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
@@ -166,7 +166,7 @@ TEST_CASE("shortage: a function that throws bad_alloc gives resource_exhausted, 
         REQUIRE_FALSE(got);
         INFO(got.error().message());
         CHECK(got.error() == errc::resource_exhausted);
-        CHECK(got.error().ran() == weft::execution::executed);
+        CHECK(got.error().ran() == weft::call_progress::executed);
         CHECK(got.error().detail().from == weft::origin::remote_user);
       }
     }

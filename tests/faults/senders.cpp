@@ -74,8 +74,8 @@ asio::awaitable<void> all_points(worker& me, way how, long further) {
       CHECK(not_a_shortage(thrown) == "");
     }
     CHECK(co_await me.peer(1).call<&add>(20, 22) == 42);
-    CHECK(me.to(1).slots().waiting() == 0);
-    CHECK(me.to(1).now() == weft::link::state::up);
+    CHECK(calls_waiting(me, 1) == 0);
+    CHECK(me.link_to(1).now() == weft::link::state::up);
   }
   CHECK_FALSE(struck);  // every point was met
   CHECK(failed > 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Who waits is woken though there is no memory at all.
 #include "shortage.hpp"
+#include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
-#include <weft/core/scope.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/optim/write_turns.hpp>
 #include <weft/transport/detail/parking.hpp>
@@ -19,26 +19,26 @@
 namespace poor_wakes {
 
 using weft::event;
-using weft::ref;
+using weft::intrusive_ptr;
 using weft::testing::all_of_them;
 using weft::testing::shortage;
 
-asio::awaitable<void> note_when_set(ref<event> e, int n, std::vector<int>& woken) {
+asio::awaitable<void> note_when_set(intrusive_ptr<event> e, int n, std::vector<int>& woken) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
   woken.push_back(n);
 }
 
 TEST_CASE("shortage: an event wakes all who wait, in their order, without memory") {
   asio::io_context io;
-  const auto e = weft::make_ref<event>();
+  const auto e = weft::make_intrusive<event>();
   std::vector<int> woken;
   woken.reserve(4);
   for (int n = 0; n < 4; ++n) {
     if (n % 2 == 0) {
       asio::co_spawn(io, note_when_set(e, n, woken), asio::detached);
     } else {
-      asio::co_spawn(weft::scoped(io, weft::make_ref<weft::scope>()), note_when_set(e, n, woken),
-                     asio::detached);
+      asio::co_spawn(weft::scoped(io, weft::make_intrusive<weft::call_scope>()),
+                     note_when_set(e, n, woken), asio::detached);
     }
   }
   io.poll();
@@ -53,7 +53,7 @@ TEST_CASE("shortage: an event wakes all who wait, in their order, without memory
 
 TEST_CASE("shortage: what was woken and never ran goes with its io_context") {
   std::vector<int> woken;
-  const auto e = weft::make_ref<event>();
+  const auto e = weft::make_intrusive<event>();
   {
     asio::io_context io;
     asio::co_spawn(io, note_when_set(e, 1, woken), asio::detached);
@@ -64,14 +64,14 @@ TEST_CASE("shortage: what was woken and never ran goes with its io_context") {
   CHECK(e->use_count() == 1);  // its coroutine held another
 }
 
-asio::awaitable<void> park(ref<weft::detail::parking> place, int& passed) {
+asio::awaitable<void> park(intrusive_ptr<weft::detail::parking> place, int& passed) {
   co_await place->wait();
   ++passed;
 }
 
 TEST_CASE("shortage: a parked coroutine is woken without memory") {
   asio::io_context io;
-  const auto place = weft::make_ref<weft::detail::parking>(io);
+  const auto place = weft::make_intrusive<weft::detail::parking>(io);
   int passed = 0;
   asio::co_spawn(io, park(place, passed), asio::detached);
   io.poll();
@@ -85,15 +85,15 @@ TEST_CASE("shortage: a parked coroutine is woken without memory") {
   CHECK(passed == 1);
 }
 
-asio::awaitable<void> wait_for(ref<event> e) {
+asio::awaitable<void> wait_for(intrusive_ptr<event> e) {
   co_await event::async_wait(std::move(e), asio::use_awaitable);
 }
 
 TEST_CASE("shortage: a task group's last child ends it without memory") {
   asio::io_context io;
-  const auto e = weft::make_ref<event>();
+  const auto e = weft::make_intrusive<event>();
   bool joined = false;
-  const auto body = [](ref<event> wanted, bool& out) -> asio::awaitable<void> {
+  const auto body = [](intrusive_ptr<event> wanted, bool& out) -> asio::awaitable<void> {
     co_await weft::with_task_group([&wanted](weft::task_group& group) -> asio::awaitable<void> {
       group.spawn(wait_for(wanted));
       group.spawn(wait_for(wanted));

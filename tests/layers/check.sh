@@ -1,24 +1,40 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Reads the headers under $1 and prints, as file:line: what, every
-#  - include of a higher folder (floors, lowest first: see below), or of libtorch below its floor;
+#  - include of a higher folder (floors, lowest first: see below), or of one beside it, or of
+#    libtorch below its floor; and of engine/ by a file above the folders, but for those that are
+#    there to have it;
 #  - real clock, random device, iteration over an unordered container, or order by pointer value in
-#    rpc/, rref/ and autograd/, which a simulator runs with virtual time and one seed;
+#    rpc/, rref/, autograd/ and engine/, which a simulator runs with virtual time and one seed (but
+#    for what is about processes and machines: see below);
 #  - include of the whole of libtorch's front end outside optim/;
+#  - template that is one only to be compiled late, and name of what such templates were;
+#  - public header with another order than SPDX line, purpose, `#pragma once`, includes;
 #  - line over 100 columns, and header over 500 lines.
 # Fails if there is any. Comments are not read.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 cd "$1"
-floors=(core wire memory transport rpc rref autograd optim)
+floors=(core wire memory transport rpc rref autograd "optim engine")
 declare -A floor=()
-for i in "${!floors[@]}"; do floor[${floors[i]}]=$i; done
+for i in "${!floors[@]}"; do
+  for folder in ${floors[i]}; do floor[$folder]=$i; done
+done
+# Above all folders, these have the engine.
+with_engine='^(run|src|sim)\.hpp$'
+# Of engine/ (and engine/impl/), what starts processes and asks the machine, which no simulator runs.
+of_machines='^(launch|rendezvous|meeting_file|registration|runtime|run|placement|in_time|usable_cores|timer_alarm|descriptor|culprit)'
 
 broken=0
 say() { echo "$1: $2"; broken=1; }
 
 # The text of a file without comments, with its line numbers kept.
-code() { sed -e 's://.*$::' "$1" | perl -0pe 's{/\*.*?\*/}{(my $s = $&) =~ s/[^\n]//g; $s}gse'; }
+declare -A codes=()
+code() {
+  [[ -n ${codes[$1]+known} ]] ||
+    codes[$1]=$(sed -e 's://.*$::' "$1" | perl -0pe 's{/\*.*?\*/}{(my $s = $&) =~ s/[^\n]//g; $s}gse')
+  printf '%s\n' "${codes[$1]}"
+}
 
 # Says $3 for each line of file $1 whose code matches the Perl regular expression $2.
 forbid() {
@@ -26,23 +42,64 @@ forbid() {
   while IFS=: read -r line _; do say "$1:$line" "$3"; done < <(code "$1" | grep -nP "$2" || true)
 }
 
+# Says $3 for each place in file $1 where its code, over lines, matches $2: in the line of \K.
+forbid_over_lines() {
+  local line
+  while read -r line; do say "$1:$line" "$3"; done < <(code "$1" | perl -0ne "
+    while (/$2/g) { print 1 + (substr(\$_, 0, \$-[0]) =~ tr/\n//), qq{\n} }")
+}
+
+# Says in which line file $1 departs from the order of a public header's first lines.
+check_head() {
+  local at
+  at=$(awk '
+    done { next }
+    NR == 1 { if (!/^\/\/ SPDX-License-Identifier: /) { print NR; done = 1 } next }
+    NR == 2 { if (!/^\/\/ /) { print NR; done = 1 } next }
+    !once && /^#pragma once$/ { once = NR; next }
+    !once && !/^\/\// && !/^$/ { print NR; done = 1; next }
+    once && /^$/ { next }
+    once { if (/^\/\//) print NR; done = 1 }
+    END { if (!done && !once) print NR }' "$1")
+  [[ -z $at ]] ||
+    say "$1:$at" "a header begins with its SPDX line, its purpose, #pragma once and its includes"
+}
+
 mapfile -t headers < <(find . -name '*.hpp' | sed 's:^\./::' | sort)
 for header in "${headers[@]}"; do
+  code "$header" >/dev/null # here, as what a subshell keeps is lost
   folder=${header%%/*}
   long=$(grep -nP '^.{101,}' "$header" | head -n 1 | cut -d: -f1 || true)
   [[ -z $long ]] || say "$header:$long" "over 100 columns"
   (($(wc -l <"$header") <= 500)) || say "$header:500" "over 500 lines"
-  [[ $folder != "$header" ]] || continue # weft.hpp and its like stand above all floors
+  [[ $header == */impl/* || $header == */detail/* || $folder == engine ]] || check_head "$header"
+  forbid_over_lines "$header" 'template\s*<\s*(?:class|typename)(?:\s+\w+)?\s*=\s*void\s*>' \
+    "a template that is one only to be compiled late"
+  forbid_over_lines "$header" \
+    'template\s*<\s*(?:class|typename)\s*>\s*(?!(?:class|struct|union|using|concept|friend|requires|template)\b|(?:(?:inline|static|extern)\s+)*const(?:expr|init)?\b[^;{(]*[=;])[^;{=]*\(' \
+    "a function that is a template only to be compiled late"
+  forbid "$header" '\blive_\w' "a name of the templates that were compiled late"
+  forbid "$header" '\buse_tensors\b' "a name of the templates that were compiled late"
+  if [[ $folder == "$header" ]]; then # weft.hpp and its like stand above all floors
+    [[ $header =~ $with_engine ]] ||
+      forbid "$header" '#\s*include\s*[<"]weft/engine/' "only run.hpp, src.hpp and sim.hpp have the engine"
+    continue
+  fi
   if [[ -z ${floor[$folder]+known} ]]; then
     say "$header:1" "folder $folder has no floor in tests/layers/check.sh"
     continue
   fi
   while IFS=: read -r line included; do
     other=$(sed -E 's:.*[<"](weft/)?([a-z_0-9]+)/.*:\2:' <<<"$included")
-    if [[ -n ${floor[$other]+known} ]] && ((floor[$other] > floor[$folder])); then
+    if [[ -z ${floor[$other]+known} || $other == "$folder" ]]; then
+      continue
+    elif ((floor[$other] > floor[$folder])); then
       say "$header:$line" "$folder includes the higher folder $other"
+    elif ((floor[$other] == floor[$folder])); then
+      say "$header:$line" "$folder includes $other, which stands beside it"
     fi
   done < <(code "$header" | grep -nP '#\s*include\s*[<"]weft/[a-z_0-9]+/' || true)
+  forbid "$header" '#\s*include\s*[<"]weft/(weft|run|src|sim)\.hpp' "includes what stands above all folders"
   [[ $folder == optim ]] ||
     forbid "$header" '#\s*include\s*<torch/(torch|all|nn|optim|types)\.h>' \
       "the whole front end of libtorch outside optim"
@@ -54,7 +111,8 @@ for header in "${headers[@]}"; do
     [[ ${header##*/} == tensor* ]] ||
       forbid "$header" '#\s*include\s*<(ATen|torch|c10)/' "wire includes libtorch outside tensor*"
     ;;
-  rpc | rref | autograd)
+  rpc | rref | autograd | engine)
+    [[ $folder == engine && ${header##*/} =~ $of_machines ]] && continue
     forbid "$header" '\b(steady|system|high_resolution|utc|file)_clock\b' "a real clock; use weft's clock"
     forbid "$header" '\b(clock_gettime|gettimeofday|__rdtsc)\b|\bstd::(time|clock)\s*\(' "a real clock; use weft's clock"
     forbid "$header" '\b(asio::(basic_waitable_|steady_|system_|high_resolution_)timer|sleep_for|sleep_until)\b' \
@@ -63,14 +121,14 @@ for header in "${headers[@]}"; do
       "real randomness; use weft's random source"
     forbid "$header" '\bstd::(multi)?(map|set)\s*<[^,<>]*\*' "an order by pointer value"
     forbid "$header" '\bstd::(less|greater|hash)\s*<[^<>]*\*\s*>' "an order by pointer value"
-    forbid "$header" '\buintptr_t\b' "a pointer as a number"
+    forbid "$header" '\buintptr_t\b(?!>\([^;]*?\)\s*%\s*\d)' "a pointer as a number" # alignment may be asked
     ;;
   esac
 done
 
-# Iterations over unordered containers: the names of such containers in all three folders, wherever
+# Iterations over unordered containers: the names of such containers in all four folders, wherever
 # they are declared, must not be ranged over, nor asked for begin().
-mapfile -t protocol < <(printf '%s\n' "${headers[@]}" | grep -E '^(rpc|rref|autograd)/' || true)
+mapfile -t protocol < <(printf '%s\n' "${headers[@]}" | grep -E '^(rpc|rref|autograd|engine)/' || true)
 if ((${#protocol[@]})); then
   names=$(for header in "${protocol[@]}"; do code "$header"; done | perl -0ne '
     while (/\bunordered_(?:multi)?(?:map|set)\s*<[^;{}]*>\s+(\w+)\s*(?:;|=|\{)/g) { print "$1\n" }

@@ -1,4 +1,4 @@
-// expect: weft: awaiting a future moves its result out: .*co_await std::move\(f\).*co_await f.get\(\)
+// expect: weft: awaiting a future moves its result out: .*co_await std::move\(f\).*co_await f.copy\(\)
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/future.hpp>
 

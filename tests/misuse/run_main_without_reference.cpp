@@ -1,6 +1,6 @@
 // expect: weft: main_ must be callable as asio::awaitable<void> main_\(weft::worker& me\)
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 asio::awaitable<void> main_(weft::worker me);
 

@@ -9,6 +9,6 @@ struct pipe_of_mine {
 };
 
 using connection = weft::framed<pipe_of_mine>;
-bool write(connection& c, weft::cursor& batch) {
-  return c.try_write(batch) == weft::written::everything;
+bool write(connection& c, weft::outbox& batch) {
+  return c.try_write(batch) == weft::write_status::everything;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The waits of optimizers, abandoned: of `create` for a parameter that is being made, of a step for
 // its turn, for its computation, and for the outcome of a pass.
-#include <weft/core/scope.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/optim/distributed.hpp>
 
 #include <ATen/ATen.h>
@@ -53,7 +53,7 @@ at::Tensor late_weight() {
   ++way.left;
   return way.weight;
 }
-weft::light<at::Tensor> the_weight() { return the_passage.load()->weight; }
+weft::immediate<at::Tensor> the_weight() { return the_passage.load()->weight; }
 at::Tensor weighed(const at::Tensor& x) { return x * the_passage.load()->weight; }
 
 constexpr std::array<std::pair<over, unsigned>, 2> two_ways = {{{over::inproc, 0}, {over::tcp, 1}}};
@@ -61,7 +61,7 @@ constexpr std::array<std::pair<over, unsigned>, 2> two_ways = {{{over::inproc, 0
 template <class Scene>
 void check_idle(Scene& scene) {
   until("no call to itself waits",
-        [&] { return on(scene.me(), [&] { return scene.me().to(1).slots().waiting() == 0; }); });
+        [&] { return on(scene.me(), [&] { return calls_waiting(scene.me(), 1) == 0; }); });
   until("no reference is left", [&] {
     for (std::uint32_t r = 0; r < scene.all().size(); ++r) {
       if (!scene.all().at(r).template use<weft::rref_service>().idle()) return false;
@@ -76,7 +76,7 @@ class for_parameter final : public live_scene<weft::rref_service, autograd_servi
  public:
   static constexpr auto ways = two_ways;
   static constexpr bool of_a_link = At == there;
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::maybe_executed};
   for_parameter(over how, unsigned io_threads) : live_scene(how, two_at_once(io_threads)) {
     the_passage = &way_;
   }
@@ -86,7 +86,7 @@ class for_parameter final : public live_scene<weft::rref_service, autograd_servi
     until("it is being made", [this] { return way_.door.arrived() == 1; });
   }
   asio::awaitable<void> wait(duration limit) {
-    const auto within = weft::make_ref<weft::scope>();
+    const auto within = weft::make_intrusive<weft::call_scope>();
     within->deadline = me().time().now() + limit;
     co_await weft::with_scope(me().context(), within, make());
   }
@@ -121,7 +121,7 @@ class with_optimizer : public with_context {
   static constexpr auto ways = two_ways;
   static constexpr bool of_a_link = At == there;
   static constexpr weft::errc lost = errc::rref_owner_died;
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::maybe_executed};
   with_optimizer(over how, unsigned io_threads) : with_context(1, how, io_threads) {}
   void prepare() {
     optimizer_ = result_on(me(), make());
@@ -133,7 +133,7 @@ class with_optimizer : public with_context {
   }
   /// A step in a context of its own.
   asio::awaitable<void> again() {
-    co_await weft::autograd::scope(me(), [this](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me(), [this](context ctx) -> asio::awaitable<void> {
       static_cast<void>(co_await record(ctx));
       co_await optimizer_.step(ctx);
     });
@@ -181,7 +181,7 @@ class behind_another : public with_optimizer<At> {
   void prepare() {
     with_optimizer<At>::prepare();
     const std::vector<const void*> memory{this->way_.weight.storage().unsafeGetStorageImpl()};
-    turn_ = weft::make_ref<write_turn>(memory);
+    turn_ = weft::make_intrusive<write_turn>(memory);
     before_ = there_now().stats().served;
   }
 
@@ -190,13 +190,13 @@ class behind_another : public with_optimizer<At> {
   /// which has a deadline, has begun.
   [[nodiscard]] bool waits_for_turn() {
     return there_now().stats().served > before_ + 1 &&
-           on(there_now(), [this] { return !there_now().deadlines().empty(); });
+           on(there_now(), [this] { return !engine_worker(there_now()).deadlines().empty(); });
   }
   void give_turn() { turn_ = nullptr; }
   [[nodiscard]] worker& there_now() { return this->all().at(At); }
 
  private:
-  weft::ref<write_turn> turn_;
+  weft::intrusive_ptr<write_turn> turn_;
   std::uint64_t before_ = 0;
 };
 
@@ -214,8 +214,9 @@ class for_turn final : public behind_another<At> {
   /// It has come to the optimizer, or its time was over there; here it is to go on on the thread
   /// that is held.
   [[nodiscard]] bool arrives() {
-    return At == 1 || this->way_.left > 0 ||
-           on(this->there_now(), [this] { return this->there_now().deadlines().empty(); });
+    return At == 1 || this->way_.left > 0 || on(this->there_now(), [this] {
+             return engine_worker(this->there_now()).deadlines().empty();
+           });
   }
 };
 
@@ -253,8 +254,8 @@ class for_settled final : public with_outcome {
  public:
   static constexpr auto ways = two_ways;
   /// What is lost is met by a function: the one that waits at worker 1.
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::executed,
-                                      execution::executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::executed,
+                                      call_progress::executed};
   using with_outcome::with_outcome;
   void prepare() {
     const std::vector<at::Tensor> weights{way_.weight};
@@ -262,7 +263,7 @@ class for_settled final : public with_outcome {
     with_outcome::prepare();
   }
   asio::awaitable<void> again() {
-    co_await weft::autograd::scope(me(), [this](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me(), [this](context ctx) -> asio::awaitable<void> {
       co_await ctx.backward(way_.weight.sum());
       co_await optimizer_.step(ctx);
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Distributed optimizers that do what one process would do.
 #include "layers.hpp"
+#include <weft/engine/context_state.hpp>
 #include <weft/optim/distributed.hpp>
 
 #include <torch/optim/adagrad.h>
@@ -47,7 +48,7 @@ void check_against_one_process(const Options& options) {
     CHECK(optimizer.size() == 3);
 
     for (int i = 0; i < steps; ++i) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor hidden = co_await first.template call<&layer::forward>(x);
         const at::Tensor out = co_await second.template call<&layer::forward>(hidden);
         co_await ctx.backward(loss_of(out, own));
@@ -116,7 +117,7 @@ TEST_CASE("optim: parameters without gradient are left as they are") {
         me, {used_weight, frozen_weight, me.share(unused)},
         torch::optim::SGDOptions(0.5).momentum(0.5).weight_decay(1));
     for (int i = 0; i < 2; ++i) {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor hidden = co_await used.call<&layer::forward>(input());
         const at::Tensor out = co_await frozen.call<&layer::forward>(hidden);
         co_await ctx.backward(out.sum());
@@ -136,11 +137,11 @@ TEST_CASE(
     const auto weight = remote.remote<&layer::weight>();
     auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
         me, {weight}, torch::optim::SGDOptions(1.0));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       co_await optimizer.step(ctx);
       CHECK(at::equal(co_await weight.to_here(), start_of(1)));
     });
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       for (int pass = 0; pass < 2; ++pass) {
         const at::Tensor out = co_await remote.call<&layer::forward>(at::ones({1, 3}));
         co_await ctx.backward(out.sum());
@@ -152,7 +153,7 @@ TEST_CASE(
 }
 
 /// A pass of `state` at worker 0, begun by worker 1, that has run here: only its `end` is missing.
-std::shared_ptr<local_pass> pass_that_ran(weft::autograd::detail::context_state& state,
+std::shared_ptr<local_pass> pass_that_ran(weft::engine::context_state& state,
                                           const at::Tensor& weight) {
   const std::vector<at::Tensor> sent{weight * 2};
   const std::lock_guard lock(state.mutex);
@@ -174,8 +175,8 @@ TEST_CASE("optim: a step waits for a pass that ran at the owner until it is know
     const at::Tensor weight = start_of(0);
     const auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
         me, std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(1.0));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
-      weft::autograd::detail::context_state& state = *ctx.state();
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      weft::engine::context_state& state = *weft::engine::state_of(ctx.state());
       const auto pass = pass_that_ran(state, weight);
       auto stepping = me.spawn(optimizer.step(ctx));
       CHECK(co_await eventually([&] {
@@ -184,7 +185,7 @@ TEST_CASE("optim: a step waits for a pass that ran at the owner until it is know
       }));
       CHECK_FALSE(stepping.ready());
       CHECK(at::equal(weight, start_of(0)));
-      weft::ref<weft::event> over;
+      weft::intrusive_ptr<weft::event> over;
       {
         const std::lock_guard lock(state.mutex);
         REQUIRE(pass->arrive(1, end_message{}).size() == 1);
@@ -205,7 +206,7 @@ TEST_CASE("optim: over every transport") {
     const auto weight = remote.remote<&layer::weight>();
     auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
         me, {weight}, torch::optim::SGDOptions(1.0));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await remote.call<&layer::forward>(at::ones({1, 3}));
       co_await ctx.backward(out.sum());
       co_await optimizer.step(ctx);

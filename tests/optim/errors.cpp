@@ -78,7 +78,7 @@ TEST_CASE("optim: errors of a step from all workers are one error, and the other
     auto optimizer =
         co_await stubborns::create(me, weights, stubborn_options({first_of(1), first_of(3)}));
     weft::error e;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       at::Tensor out = input();
       for (auto& l : layers) out = co_await l.call<&layer::forward>(out);
       co_await ctx.backward(out.sum());
@@ -87,7 +87,7 @@ TEST_CASE("optim: errors of a step from all workers are one error, and the other
     INFO(e.message());
     CHECK(e == weft::errc::remote_exception);
     CHECK(e.detail().peer == "worker1");
-    CHECK(e.ran() == weft::execution::executed);
+    CHECK(e.ran() == weft::call_progress::executed);
     CHECK(says(e, "worker 'worker1': remote exception: it will not (and 1 more failed"));
     CHECK(says(e, "worker 'worker3': remote exception: it will not"));
     CHECK_FALSE(says(e, "worker2"));
@@ -103,7 +103,7 @@ TEST_CASE("optim: a step in a released context is refused") {
     auto optimizer =
         co_await adam::create(me, {l.remote<&layer::weight>()}, torch::optim::AdamOptions(0.1));
     std::optional<context> kept;
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       kept = ctx;
       co_return;
     });
@@ -119,10 +119,11 @@ TEST_CASE("optim: a step belongs to the context it is given, wherever it is awai
     const auto weight = l.remote<&layer::weight>();
     auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
         me, {weight}, torch::optim::SGDOptions(1.0));
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await l.call<&layer::forward>(at::ones({1, 3}));
       co_await ctx.backward(out.sum());
-      co_await weft::with_scope(me.context(), weft::make_ref<weft::scope>(), optimizer.step(ctx));
+      co_await weft::with_scope(me.context(), weft::make_intrusive<weft::call_scope>(),
+                                optimizer.step(ctx));
     });
     CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1));
   });
@@ -140,7 +141,7 @@ TEST_CASE("optim: whatever an optimizer throws is the step's error, and the next
         const auto weight = l.remote<&layer::weight>();
         auto optimizer = co_await stubborns::create(me, {weight}, stubborn_options{});
         const auto step = [&]() -> asio::awaitable<weft::error> {
-          co_return co_await weft::autograd::scope(
+          co_return co_await weft::autograd::with_context(
               me, [&](context ctx) -> asio::awaitable<weft::error> {
                 const at::Tensor out = co_await l.call<&layer::forward>(input());
                 co_await ctx.backward(out.sum());
@@ -166,15 +167,15 @@ TEST_CASE("optim: whatever an optimizer throws is the step's error, and the next
 }
 
 TEST_CASE("optim: how far a step got is what all owners together did") {
-  using weft::execution;
+  using weft::call_progress;
   using weft::optim::detail::ran_together;
-  const auto failed = [](std::vector<execution> each) {
+  const auto failed = [](std::vector<call_progress> each) {
     std::vector<weft::error> out;
-    for (const execution e : each) out.emplace_back(weft::errc::timed_out, "late", e);
+    for (const call_progress e : each) out.emplace_back(weft::errc::timed_out, "late", e);
     return out;
   };
-  constexpr auto not_sent = execution::not_sent, not_executed = execution::not_executed,
-                 maybe = execution::maybe_executed, executed = execution::executed;
+  constexpr auto not_sent = call_progress::not_sent, not_executed = call_progress::not_executed,
+                 maybe = call_progress::maybe_executed, executed = call_progress::executed;
   CHECK(ran_together(failed({not_sent}), 1) == not_sent);
   CHECK(ran_together(failed({not_sent, not_sent}), 2) == not_sent);
   CHECK(ran_together(failed({not_sent}), 2) == maybe);  // the other has stepped
@@ -190,14 +191,14 @@ TEST_CASE("optim: a step without any time left is refused, and nothing is done")
     auto l = me.peer(1).make<layer>(1);
     const auto weight = l.remote<&layer::weight>();
     auto optimizer = co_await stubborns::create(me, {weight}, stubborn_options{});
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await l.call<&layer::forward>(input());
       co_await ctx.backward(out.sum());
       for (const weft::within none :
            {weft::within(weft::duration::min()), weft::within(weft::duration())}) {
         const weft::error e = co_await thrown_by(optimizer.step(ctx, none));
         CHECK(e == weft::errc::timed_out);
-        CHECK(e.ran() == weft::execution::not_sent);
+        CHECK(e.ran() == weft::call_progress::not_sent);
       }
     });
     CHECK(at::equal(co_await weight.to_here(), start_of(1)));
@@ -210,7 +211,7 @@ TEST_CASE("optim: a step that takes too long") {
     auto optimizer =
         co_await stubborns::create(me, {l.remote<&layer::weight>()}, stubborn_options{});
     stubborn::door().close();
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await l.call<&layer::forward>(input());
       co_await ctx.backward(out.sum());
       const weft::error e =

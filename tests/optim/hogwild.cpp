@@ -19,7 +19,7 @@ using sgd = weft::optim::distributed<torch::optim::SGD>;
 /// Trains with an optimizer of its own, or with the one that it is given.
 asio::awaitable<void> train_with(worker& me, weft::rref<layer> shared, sgd optimizer, int steps) {
   for (int i = 0; i < steps; ++i) {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await shared.call<&layer::forward>(at::ones({1, 3}));
       co_await ctx.backward(out.sum());
       co_await optimizer.step(ctx);
@@ -77,7 +77,7 @@ TEST_CASE("optim: steps of one object wait for each other") {
     stubborn::door().close();
     const auto served = [&all] { return all.at(1).stats().served; };
     const auto step = [&]() -> asio::awaitable<void> {
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const at::Tensor out = co_await l.call<&layer::forward>(input());
         co_await ctx.backward(out.sum());
         co_await optimizer.step(ctx);
@@ -104,7 +104,7 @@ asio::awaitable<int> together(workers& all, worker& me, weft::rref<layer> l,
                               std::vector<weft::optim::distributed<stubborn>> optimizers) {
   stubborn::door().close();
   const auto step = [&](std::size_t i) -> asio::awaitable<void> {
-    co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await l.call<&layer::forward>(input());
       co_await ctx.backward(out.sum());
       co_await optimizers[i].step(ctx);
@@ -168,7 +168,7 @@ TEST_CASE("optim: a step given up while it waits lets the others go on") {
         co_await weft::optim::distributed<stubborn>::create(me, {weight}, stubborn_options());
     stubborn::door().close();
     const auto step = [&](weft::within limit) -> asio::awaitable<weft::error> {
-      co_return co_await weft::autograd::scope(
+      co_return co_await weft::autograd::with_context(
           me, [&](context ctx) -> asio::awaitable<weft::error> {
             const at::Tensor out = co_await l.call<&layer::forward>(input());
             co_await ctx.backward(out.sum());
@@ -215,7 +215,7 @@ TEST_CASE("optim: a parameter that became another one is refused by a sentence")
       } else {
         co_await l.call<&layer::grow>();
       }
-      co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<void> {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
         const weft::error e = co_await thrown_by(optimizer.step(ctx));
         INFO(e.message());
         CHECK(e);
@@ -243,12 +243,14 @@ TEST_CASE("optim: the user's grad and the parameter's version stay") {
 /// Forward through l twice, so that its weight is saved; `between` runs; then backward.
 asio::awaitable<weft::error> backward_after(worker& me, weft::rref<layer> l,
                                             asio::awaitable<void> between) {
-  co_return co_await weft::autograd::scope(me, [&](context ctx) -> asio::awaitable<weft::error> {
-    at::Tensor out = co_await l.call<&layer::forward>(input());
-    out = co_await l.call<&layer::forward>(out);
-    co_await weft::with_scope(me.context(), weft::make_ref<weft::scope>(), std::move(between));
-    co_return co_await thrown_by(ctx.backward(out.sum()));
-  });
+  co_return co_await weft::autograd::with_context(
+      me, [&](context ctx) -> asio::awaitable<weft::error> {
+        at::Tensor out = co_await l.call<&layer::forward>(input());
+        out = co_await l.call<&layer::forward>(out);
+        co_await weft::with_scope(me.context(), weft::make_intrusive<weft::call_scope>(),
+                                  std::move(between));
+        co_return co_await thrown_by(ctx.backward(out.sum()));
+      });
 }
 
 TEST_CASE("optim: a step between another context's forward and backward does not disturb it") {

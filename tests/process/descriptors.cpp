@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a run asks of the limit of open files.
-#include <weft/rpc/detail/descriptor_limit.hpp>
+#include <weft/engine/descriptor_limit.hpp>
 
 #include <doctest/doctest.h>
 
@@ -50,12 +50,12 @@ std::size_t can_open(std::size_t most) {
 
 TEST_CASE("descriptors: beside what is needed some are spare, or the run does not begin") {
   constexpr std::size_t need = 20;
-  const std::size_t before = weft::detail::open_descriptors();
+  const std::size_t before = weft::engine::open_descriptors();
   std::size_t opened = 0;
   std::size_t limit = 0;
   {
     const soft_limit tight(before + 5);
-    weft::detail::need_descriptors(need, "a test");
+    weft::engine::need_descriptors(need, "a test");
     opened = can_open(need + 100);
     limit = soft_limit::now();
   }
@@ -64,7 +64,7 @@ TEST_CASE("descriptors: beside what is needed some are spare, or the run does no
 }
 
 TEST_CASE("descriptors: numbers of workers and threads do not overflow") {
-  using weft::detail::descriptors_of_worker;
+  using weft::engine::descriptors_of_worker;
   constexpr std::size_t most = 0xffff'ffff;
   CHECK(descriptors_of_worker(0, 0xffff'ffff, 1) > 2 * most);
   CHECK(descriptors_of_worker(1, 0xffff'ffff, 1) > most);

@@ -130,20 +130,20 @@ bool tells_its_caller(cell& c, const std::string& told) {
   if (c.stage == "idle" || c.stage == "returned" || c.stage == "leaving") {
     return told.empty();  // nobody waits for an answer
   }
-  using weft::execution;
+  using weft::call_progress;
   // A step is a call on what the victim owned.
   const auto lost = c.stage == "step" ? weft::errc::rref_owner_died : weft::errc::peer_died;
-  const auto as = [&](execution ran) {
+  const auto as = [&](call_progress ran) {
     return std::to_string(static_cast<int>(lost)) + " " + std::to_string(static_cast<int>(ran)) +
            " 'worker" + std::to_string(c.victim) + "'";
   };
-  if (c.stage == "rendezvous") return told.empty() || told == as(execution::not_sent);
-  if (told == as(execution::maybe_executed)) {
+  if (c.stage == "rendezvous") return told.empty() || told == as(call_progress::not_sent);
+  if (told == as(call_progress::maybe_executed)) {
     ++c.begun;
     return true;
   }
   // One of many, of which the last may not have left; but a call that has begun is begun.
-  return c.stage != "coroutine" && c.stage != "plain" && told == as(execution::not_sent);
+  return c.stage != "coroutine" && c.stage != "plain" && told == as(call_progress::not_sent);
 }
 
 void play(cell& c) {

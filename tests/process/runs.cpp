@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // `run` called more than once by a program, and with more workers than a host may have.
-#include <weft/rpc/launch.hpp>
+#include <weft/engine/impl/launch.hpp>
 #include <weft/rpc/options.hpp>
 
 #include <doctest/doctest.h>
@@ -123,7 +123,7 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
                                    {":no_link_memory", "bounds.link_tensor_bytes is 0"},
                                    {":no_memory", "bounds.worker_tensor_bytes is 0"},
                                    {":no_stall_limit", "stall_limit leaves no time"},
-                                   {":no_pool_idle", "pool_idle leaves no time"},
+                                   {":no_pool_idle", "buffer_cache_idle leaves no time"},
                                    {":no_call", "call_deadline leaves no time"},
                                    {":no_rendezvous", "rendezvous_deadline leaves no time"},
                                    {":no_handshake", "handshake_deadline leaves no time"}}) {

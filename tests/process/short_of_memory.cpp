@@ -25,7 +25,7 @@ using weft::testing::child;
 TEST_CASE("process memory: a message for which the process gets no memory fails alone") {
   const std::string refusal =
       "refused: " + std::to_string(static_cast<int>(weft::errc::resource_exhausted)) + " " +
-      std::to_string(static_cast<int>(weft::execution::not_executed)) + " ";
+      std::to_string(static_cast<int>(weft::call_progress::not_executed)) + " ";
   for (const char* over : {"tcp", "unix"}) {
     for (const char* io_threads : {"0", "1", "2"}) {
       child run({WEFT_TEST_PROGRAMS "/short_of_memory", over, io_threads});

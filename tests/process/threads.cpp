@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Into how many threads libtorch may split an operation, wherever a worker runs code.
-#include <weft/rpc/detail/usable_cores.hpp>
+#include <weft/engine/usable_cores.hpp>
 
 #include <doctest/doctest.h>
 
@@ -37,7 +37,7 @@ void check_all_see(unsigned wanted, const child& run) {
 }
 
 TEST_CASE("threads: every thread of a worker splits operations by its share of the cores") {
-  const unsigned cores = weft::detail::usable_cores();
+  const unsigned cores = weft::engine::usable_cores();
   // Both workers have cores / 2 pool threads, so each of these has one core.
   const unsigned share = std::max(1u, std::max(1u, cores / 2) / std::max(1u, cores / 2));
   for (const auto& kind : std::vector<std::string>{"processes", "threads"}) {
@@ -89,15 +89,15 @@ TEST_CASE("threads: what OMP_NUM_THREADS can say") {
   for (const auto& [text, number] : texts) {
     CAPTURE(text);
     ::setenv("OMP_NUM_THREADS", text, 1);
-    CHECK(weft::detail::openmp_threads_wanted().value_or(0) == number);
-    if (number != 0) CHECK(weft::detail::intra_op_threads(0, 1, 1) == number);
-    CHECK(weft::detail::intra_op_threads(7, 1, 1) == 7);
+    CHECK(weft::engine::openmp_threads_wanted().value_or(0) == number);
+    if (number != 0) CHECK(weft::engine::intra_op_threads(0, 1, 1) == number);
+    CHECK(weft::engine::intra_op_threads(7, 1, 1) == 7);
   }
   ::unsetenv("OMP_NUM_THREADS");
-  const unsigned cores = weft::detail::usable_cores();
-  CHECK(weft::detail::intra_op_threads(0, 1, 1) == cores);
-  CHECK(weft::detail::intra_op_threads(0, 1, cores) == 1);
-  CHECK(weft::detail::intra_op_threads(0, 100 * cores, 1) == 1);
+  const unsigned cores = weft::engine::usable_cores();
+  CHECK(weft::engine::intra_op_threads(0, 1, 1) == cores);
+  CHECK(weft::engine::intra_op_threads(0, 1, cores) == 1);
+  CHECK(weft::engine::intra_op_threads(0, 100 * cores, 1) == 1);
   if (before) ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
 }
 

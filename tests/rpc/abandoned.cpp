@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // The waits of calls, abandoned: for a reply, for the window's room, for a connection.
 #include <weft/core/future.hpp>
-#include <weft/rpc/window.hpp>
+#include <weft/engine/window.hpp>
 
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <rpc/engine_link.hpp>
 #include <rpc/live_abandoned.hpp>
 #include <rpc/raw_peer.hpp>
 
@@ -14,11 +15,11 @@ namespace abandoned_calls {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::duration;
 using weft::event;
-using weft::execution;
+using weft::intrusive_ptr;
 using weft::options;
-using weft::ref;
 using weft::within;
 using weft::worker;
 
@@ -26,7 +27,7 @@ int twice(int n) { return 2 * n; }
 
 /// What the functions of one way wait for.
 struct door {
-  ref<event> opened = weft::make_ref<event>();
+  intrusive_ptr<event> opened = weft::make_intrusive<event>();
   std::atomic<int> begun{0};
   std::atomic<int> left{0};
 
@@ -91,14 +92,14 @@ class with_door : public live_scene<> {
 
 /// How worker 1 calls; and what it may say at most of a call that it gave up before it was sent.
 struct by_call {
-  static constexpr execution unsent = execution::not_sent;
+  static constexpr call_progress unsent = call_progress::not_sent;
   template <auto F>
   static asio::awaitable<void> of(weft::peer to, duration limit) {
     check_42(co_await to.call<F>(21, within(limit)));
   }
 };
 struct by_start {
-  static constexpr execution unsent = execution::maybe_executed;
+  static constexpr call_progress unsent = call_progress::maybe_executed;
   template <auto F>
   static asio::awaitable<void> of(weft::peer to, duration limit) {
     return taken(to.start<F>(21, within(limit)));
@@ -111,7 +112,7 @@ struct by_start {
 /// Waits for the reply of a function that runs.
 template <auto F, class By = by_call>
 struct for_reply : with_door {
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::maybe_executed};
   for_reply(over how, unsigned io_threads) : with_door(how, with_io_threads(io_threads)) {}
   void prepare() {}
   asio::awaitable<void> wait(duration limit) { return By::template of<F>(other(), limit); }
@@ -138,7 +139,7 @@ struct for_started_elsewhere : for_future_elsewhere {
 
 /// Waits for a reply of this worker itself: both ends are on one thread.
 struct for_own_reply : with_door {
-  static constexpr got_as_far_as went{execution::maybe_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::maybe_executed, call_progress::maybe_executed};
   static constexpr bool of_a_link = false;
   for_own_reply(over how, unsigned io_threads) : with_door(how, with_io_threads(io_threads)) {}
   void prepare() {}
@@ -153,8 +154,9 @@ struct for_own_reply : with_door {
     check_42(co_await self.call<&pass_later>(21));
   }
   void check_nothing_left() {
-    until("no call to itself waits",
-          [this] { return on(me(), [this] { return me().to(1).slots().waiting() == 0; }); });
+    until("no call to itself waits", [this] {
+      return on(me(), [this] { return engine_link(me(), 1).pending().waiting() == 0; });
+    });
     until("no function runs", [this] { return door_.left == door_.begun; });
   }
 };
@@ -163,7 +165,7 @@ struct for_own_reply : with_door {
 /// peer's one pool thread stands at the door. Whatever is counted twice, or not given back, leaves
 /// no room for the next call.
 struct for_room : with_door {
-  static constexpr got_as_far_as went{execution::not_sent, execution::not_sent};
+  static constexpr got_as_far_as went{call_progress::not_sent, call_progress::not_sent};
   static constexpr std::uint64_t one_request = 1024;
   for_room(over how, unsigned io_threads) : with_door(how, narrow(io_threads)) {
     for (auto& m : all().members().members) m.window = one_request;
@@ -172,18 +174,19 @@ struct for_room : with_door {
     hold();
     until("the first one has begun", [this] { return door_.begun == 1; });
     hold();
-    until("the second one was sent", [this] { return me().to(there).requests.sent == 2; });
+    until("the second one was sent",
+          [this] { return engine_link(me(), there).requests.sent == 2; });
   }
   asio::awaitable<void> wait(duration limit) {
     const weft::peer to = other();
     check_42(co_await to.call<&twice>(21, within(limit)));
   }
-  [[nodiscard]] bool waits() { return me().to(there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
 
  private:
   static options narrow(unsigned io_threads) {
     options o = with_io_threads(io_threads);
-    o.pool_threads = 1;
+    o.compute_threads = 1;
     o.window_bytes = one_request;
     return o;
   }
@@ -241,7 +244,7 @@ class slow_to_answer {
       weft::frame_header h;
       h.kind = weft::frame_kind::reply;
       h.call = f->header.call;
-      h.function = weft::request_cost(f->wire_size());  // gives its room back
+      h.function = weft::engine::request_cost(f->wire_size());  // gives its room back
       p.send(std::move(m).finish(h));
     }
   }
@@ -255,7 +258,7 @@ class slow_to_answer {
 template <class By = by_call>
 struct for_handshake : slow_to_answer, live_scene<> {
   static constexpr std::array<std::pair<over, unsigned>, 1> ways = {{{over::tcp, 1}}};
-  static constexpr got_as_far_as went{execution::not_sent, By::unsent};
+  static constexpr got_as_far_as went{call_progress::not_sent, By::unsent};
   for_handshake(over, unsigned io_threads) : for_handshake(with_io_threads(io_threads)) {}
   explicit for_handshake(options o) : live_scene(over::tcp, hasty(std::move(o)), 2, 1) {
     all().members().members[there].addresses = {{"tcp", endpoint()}};
@@ -286,9 +289,9 @@ struct for_outbox : for_handshake<> {
       static_cast<void>(co_await to.call<&twice>(21, as_expected));
     };
     asio::co_spawn(me().context(), first(other()), [](std::exception_ptr) {});
-    until("it waits in the outbox", [this] { return me().to(there).waiting() == 1; });
+    until("it waits in the outbox", [this] { return engine_link(me(), there).waiting() == 1; });
   }
-  [[nodiscard]] bool waits() { return me().to(there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
 
  private:
   static options one_frame(unsigned io_threads) {

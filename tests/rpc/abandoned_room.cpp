@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <rpc/engine_link.hpp>
 #include <rpc/live_abandoned.hpp>
 #include <rref/gate.hpp>
 #include <stdexcept>
@@ -15,8 +16,8 @@ namespace abandoned_room {
 
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::duration;
-using weft::execution;
 using weft::options;
 using weft::within;
 
@@ -24,7 +25,7 @@ using weft::within;
 std::atomic<gate*> the_door{nullptr};
 
 /// A light function: it runs on the thread that reads.
-weft::light<int> stop_reading(int n) {
+weft::immediate<int> stop_reading(int n) {
   the_door.load()->pass();
   return n;
 }
@@ -42,7 +43,7 @@ struct of_bytes {
 template <class Limit>
 class for_outbox : public live_scene<> {
  public:
-  static constexpr got_as_far_as went{execution::not_sent, execution::not_sent};
+  static constexpr got_as_far_as went{call_progress::not_sent, call_progress::not_sent};
   for_outbox(over how, unsigned io_threads)
       : live_scene(how, limited(io_threads)), how_(how), io_threads_(io_threads) {
     the_door = &door_;
@@ -57,19 +58,21 @@ class for_outbox : public live_scene<> {
     // A pipe inside the process holds 1024 frames, a connection less than 16 MiB.
     const std::string text(how_ == over::inproc ? 0 : std::size_t{16} << 20, 'x');
     const weft::peer to = other();
-    for (int i = 0; i < 2000 && to.to().roomy(); ++i) to.post<&take>(text);
-    if (to.to().roomy()) throw std::runtime_error("nothing fills the outbox");
+    for (int i = 0; i < 2000 && engine_link(to.self(), to.rank()).roomy(); ++i)
+      to.post<&take>(text);
+    if (engine_link(to.self(), to.rank()).roomy())
+      throw std::runtime_error("nothing fills the outbox");
   }
   asio::awaitable<void> wait(duration limit) {
     const weft::peer to = other();
     check_42(co_await to.call<&twice>(21, within(limit)));
   }
-  [[nodiscard]] bool waits() { return me().to(there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
   void complete() { door_.open(); }
   /// All is written, so the line is being woken. Without I/O threads it is the thread that is held
   /// here that writes: it has been told that it may, when the peer has taken what was in the pipe.
   [[nodiscard]] bool arrives() {
-    if (io_threads_ > 0) return me().to(there).waiting() == 0;
+    if (io_threads_ > 0) return engine_link(me(), there).waiting() == 0;
     return all().at(there).stats().served > 1;
   }
   asio::awaitable<void> again() {

@@ -2,7 +2,7 @@
 // A worker without links, network and run, for what needs no more than that.
 #pragma once
 
-#include <weft/rpc/connection.hpp>
+#include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <core/manual_clock.hpp>
@@ -10,41 +10,25 @@
 #include <cstdlib>
 #include <functional>
 #include <utility>
-#include <vector>
 
 namespace weft::testing {
-
-class no_network final : public network {
- public:
-  std::vector<member::address> listen(asio::io_context&) override { return {}; }
-  asio::awaitable<connection_ptr> connect(const membership&, std::uint32_t,
-                                          asio::io_context&) override {
-    throw rpc_error(errc::no_common_transport, "there is no network");
-  }
-  void accept(std::function<asio::io_context&()>,
-              std::function<void(connection_ptr, asio::io_context&)>) override {}
-  void close() noexcept override {}
-};
 
 /// What a worker is made of; a base, so that it outlives the worker.
 struct surroundings {
   asio::io_context context;
   manual_clock clock;
-  no_network network;
 };
 
 class bare_worker final : private surroundings, public worker {
  public:
   explicit bare_worker(random_source random = [] { return std::uint64_t{1}; })
-      : worker({surroundings::context,
-                surroundings::clock,
-                std::move(random),
-                surroundings::network,
-                {}},
-               alone(), options()) {}
+      : worker(surroundings::context, surroundings::clock, std::move(random), alone(), options()) {}
+  asio::any_io_executor executor_in(intrusive_ptr<const call_scope>) const override { return {}; }
+  bool on_thread() const noexcept override { return true; }
+  const asio::any_io_executor& compute_pool() const noexcept override { return none_; }
+  worker_stats stats() const noexcept override { return {}; }
   void shutdown(const error&) override {}
-  link& to(std::uint32_t) noexcept override { std::abort(); }
-  void hold_turn() noexcept override {}
+  weft::link& link_to(std::uint32_t) noexcept override { std::abort(); }
 
  private:
   static membership alone() {
@@ -52,6 +36,8 @@ class bare_worker final : private surroundings, public worker {
     all.members.push_back({"worker0", "even", {1, 0}, {}});
     return all;
   }
+
+  asio::any_io_executor none_;
 };
 
 }  // namespace weft::testing

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 double scale(double x, int by);
 void none();
 asio::awaitable<int> greet(weft::worker&, const std::string&, std::vector<int>);
-weft::light<int> quick(const weft::caller&, int);
+weft::immediate<int> quick(const weft::caller&, int);
 int takes_owner(std::unique_ptr<int>);
 
 class stage {

@@ -22,8 +22,7 @@
 #include <vector>
 #include <watchdog.hpp>
 
-namespace weft {
-template <class... Services>
+namespace weft::engine {
 class runtime;
 }
 
@@ -83,12 +82,15 @@ class cluster_with {
  private:
   test_part under_way_;
   membership members_;
-  std::vector<std::unique_ptr<runtime<Services...>>> lives_;
+  std::vector<std::unique_ptr<engine::runtime>> lives_;
   std::vector<error> ends_;
   std::vector<std::thread> threads_;
 };
 using cluster = cluster_with<>;
 extern template class cluster_with<>;
+
+/// Calls of that worker to `rank` that wait for their replies. Worker's thread.
+[[nodiscard]] std::size_t calls_waiting(worker& me, std::uint32_t rank);
 
 /// Runs `main_` on `size` workers and checks that the run ends well.
 inline void run_well(std::uint32_t size, over how, const options& o,

@@ -3,7 +3,7 @@
 // whole worker takes seconds to compile.
 #pragma once
 
-#include <weft/rpc/runtime.hpp>
+#include <weft/engine/services.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
@@ -14,17 +14,17 @@
 
 namespace weft::testing {
 
-[[nodiscard]] inline std::unique_ptr<network>
-make_network(over how, const std::shared_ptr<inproc::hub>& hub) {
+[[nodiscard]] inline engine::transport_set make_network(over how,
+                                                        const std::shared_ptr<inproc::hub>& hub) {
   switch (how) {
   case over::inproc:
-    return std::make_unique<network_of<inproc>>(inproc(hub));
+    return engine::transports_of(inproc(hub));
   case over::tcp:
-    return std::make_unique<network_of<tcp>>();
+    return engine::transports_of(tcp());
   case over::unix_socket:
-    return std::make_unique<network_of<unix_socket>>();
+    return engine::transports_of(unix_socket());
   }
-  return nullptr;
+  return {};
 }
 
 template <class... Services>
@@ -37,11 +37,17 @@ cluster_with<Services...>::cluster_with(std::uint32_t real, over how, options o,
   for (std::uint32_t r = 0; r < real + strangers; ++r) {
     member m{"worker" + std::to_string(r), r % 2 == 0 ? "even" : "odd", {1, r}, {}};
     if (r < real) {
-      lives_.push_back(std::make_unique<runtime<Services...>>(make_network(how, hub), o));
+      lives_.push_back(std::make_unique<engine::runtime>(make_network(how, hub), o,
+                                                         engine::services<Services...>()));
       m.addresses = lives_.back()->addresses();
     }
     members_.members.push_back(std::move(m));
   }
+}
+
+/// In whichever file of a program compiles its workers; weak, as there may be several.
+[[gnu::weak]] std::size_t calls_waiting(worker& me, std::uint32_t rank) {
+  return static_cast<engine::link&>(me.link_to(rank)).pending().waiting();
 }
 
 template <class... Services>

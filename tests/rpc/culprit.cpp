@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/detail/culprit.hpp>
-#include <weft/rpc/launch.hpp>
+#include <weft/engine/culprit.hpp>
+#include <weft/engine/impl/launch.hpp>
+#include <weft/engine/launch.hpp>
 
 #include <doctest/doctest.h>
 
@@ -10,7 +11,7 @@
 
 namespace culprits {
 
-using weft::detail::culprit_finder;
+using weft::engine::culprit_finder;
 
 constexpr int exited(int code) { return code << 8; }  // as waitpid says it
 constexpr int killed = 9;
@@ -120,7 +121,7 @@ TEST_CASE("culprit: reports come in pieces, and nonsense is nobody's fault") {
 TEST_CASE("lines: whole ones, also in pieces; a bar's last state; nothing without bound") {
   std::vector<std::string> printed;
   const auto print = [&](std::string_view line) { printed.emplace_back(line); };
-  weft::detail::line_splitter lines;
+  weft::engine::line_splitter lines;
   lines.add("a\nb", print);
   lines.add("c\n\nd", print);
   CHECK(printed == std::vector<std::string>{"a", "bc", ""});
@@ -130,14 +131,14 @@ TEST_CASE("lines: whole ones, also in pieces; a bar's last state; nothing withou
   CHECK(printed.size() == 4);
   for (int i = 0; i < 10000; ++i) {
     lines.add("\r" + std::string(100, '#') + std::to_string(i), print);
-    CHECK(lines.held() <= weft::detail::line_splitter::longest);
+    CHECK(lines.held() <= weft::engine::line_splitter::longest);
   }
   CHECK(printed.size() == 4);
   lines.add("\n", print);
   CHECK(printed.size() == 5);
   CHECK(printed.back().ends_with("#9999"));
   for (int i = 0; i < 1000; ++i) lines.add(std::string(1000, 'x'), print);
-  CHECK(lines.held() <= weft::detail::line_splitter::longest);
+  CHECK(lines.held() <= weft::engine::line_splitter::longest);
   CHECK(printed.size() > 10);
 }
 

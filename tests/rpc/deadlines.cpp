@@ -21,11 +21,11 @@ namespace call_deadlines {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::errc;
 using weft::event;
-using weft::execution;
-using weft::light;
-using weft::make_ref;
+using weft::immediate;
+using weft::make_intrusive;
 using weft::within;
 using weft::worker;
 
@@ -37,7 +37,7 @@ std::atomic<int> cancelled{0};
 /// Waits until it is cancelled.
 asio::awaitable<int> wait_for_ever() {
   ++waiting;
-  const auto never = make_ref<event>();
+  const auto never = make_intrusive<event>();
   try {
     co_await event::async_wait(never, asio::use_awaitable);
   } catch (const std::system_error&) {
@@ -85,7 +85,7 @@ TEST_CASE("deadline: within ends the call, and the callee's coroutine is cancell
     });
     CHECK(me.time().now() - begun >= limit);
     CHECK(e == errc::timed_out);
-    CHECK(e.ran() == execution::maybe_executed);
+    CHECK(e.ran() == call_progress::maybe_executed);
     CHECK(e.detail().peer == "worker1");
     CHECK(e.detail().function == "call_deadlines::wait_for_ever");
     CHECK(e.detail().deadline >= limit - 1ms);
@@ -194,7 +194,7 @@ int answer_late() {
   }
   return 5;
 }
-light<void> nothing() { return {}; }
+immediate<void> nothing() { return {}; }
 TEST_CASE("deadline: a late reply is dropped and counted, and met by no other call") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
@@ -216,7 +216,7 @@ TEST_CASE("deadline: a late reply is dropped and counted, and met by no other ca
     }
     const auto e = co_await failure_of(std::move(late));
     CHECK(e == errc::timed_out);
-    CHECK(e.ran() == execution::maybe_executed);
+    CHECK(e.ran() == call_progress::maybe_executed);
     auto next = p.start<&add>(3, 4);  // takes the slot that is free now
     let_go = true;
     CHECK(co_await std::move(next) == 7);
@@ -246,7 +246,7 @@ TEST_CASE("cancellation: cancelling the caller's coroutine cancels the callee's"
     waiting = cancelled = 0;
     std::string ending;
     asio::cancellation_signal stop;
-    const auto over = make_ref<event>();
+    const auto over = make_intrusive<event>();
     auto caller = [&](weft::peer p) -> asio::awaitable<void> {
       try {
         co_await p.call<&wait_for_ever>();
@@ -365,7 +365,7 @@ asio::awaitable<void> check_unsent(worker& me, Options... over) {
   for (const auto& e : {called, started, there}) {
     if (!e && inherited) continue;  // what is awaited elsewhere inherits nothing
     CHECK(e == errc::timed_out);
-    CHECK(e.ran() == execution::not_sent);
+    CHECK(e.ran() == call_progress::not_sent);
     CHECK(e.detail().text == "the deadline had passed before it was sent");
     CHECK(e.detail().function == "call_deadlines::add");
     CHECK(e.detail().peer == "worker1");
@@ -383,7 +383,7 @@ TEST_CASE("deadline: a call whose time is over when it begins is not sent") {
          {weft::duration(0), weft::duration(-1), weft::duration::min()}) {
       co_await check_unsent(me, within(limit));
     }
-    auto late = make_ref<weft::scope>();
+    auto late = make_intrusive<weft::call_scope>();
     late->deadline = me.time().now() - 1ms;
     co_await weft::with_scope(me.context(), late, check_unsent(me));
     co_await weft::with_scope(me.context(), late, check_unsent(me, within(1h)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // When the requests of a run are done: examples, random schedules, and every schedule of small
 // runs.
-#include <weft/rpc/drain.hpp>
+#include <weft/engine/drain.hpp>
 
 #include <doctest/doctest.h>
 
@@ -17,9 +17,9 @@
 
 namespace draining {
 
-using weft::drain;
-using weft::peer_counts;
-using weft::work_report;
+using weft::engine::drain;
+using weft::engine::peer_counts;
+using weft::engine::work_report;
 using step = drain::step;
 
 TEST_CASE("drain: nothing was ever sent") {

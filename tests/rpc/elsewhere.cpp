@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
 using weft::errc;
-using weft::light;
+using weft::immediate;
 using weft::within;
 using weft::worker;
 
@@ -33,11 +33,13 @@ asio::awaitable<int> wait_for_ever() {
     ~count() { ++ended; }
   } here;
   ++waiting;
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
   co_return 0;
 }
-light<bool> has_scope() { return weft::this_scope() && weft::this_scope()->deadline.has_value(); }
+immediate<bool> has_scope() {
+  return weft::this_scope() && weft::this_scope()->deadline.has_value();
+}
 asio::awaitable<int> throws() {
   co_await asio::post(asio::use_awaitable);
   throw std::out_of_range("index 7 of 3");
@@ -97,7 +99,7 @@ TEST_CASE(
     waiting = ended = 0;
     asio::thread_pool others(1);
     const auto p = me.peer(1);
-    const auto over = weft::make_ref<weft::event>();
+    const auto over = weft::make_intrusive<weft::event>();
     auto body = [](weft::peer to) -> asio::awaitable<void> {
       CHECK(co_await to.call<&has_scope>());  // the call's own
       const auto thrown = co_await failure_of(to.call<&throws>(as_expected));
@@ -114,7 +116,7 @@ TEST_CASE(
     CHECK(waiting == 1);
 
     asio::cancellation_signal stop;
-    const auto gone = weft::make_ref<weft::event>();
+    const auto gone = weft::make_intrusive<weft::event>();
     std::string ending;
     auto waits = [](weft::peer to, std::string& how) -> asio::awaitable<void> {
       const auto e = co_await failure_of(to.call<&wait_for_ever>(as_expected));
@@ -137,7 +139,7 @@ TEST_CASE(
       co_await p.call<&add>(1, 1);
     }
     CHECK(ended == 2);
-    CHECK(me.to(1).slots().waiting() == 0);
+    CHECK(calls_waiting(me, 1) == 0);
     others.join();
   });
 }
@@ -145,7 +147,7 @@ TEST_CASE(
 TEST_CASE("elsewhere: a future started by another thread") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
-    const auto done = weft::make_ref<weft::event>();
+    const auto done = weft::make_intrusive<weft::event>();
     std::atomic<int> right{0};
     std::thread other([&, p = me.peer(1)] {
       for (int i = 0; i < 50; ++i) {

@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::errc;
 using weft::event;
-using weft::make_ref;
+using weft::make_intrusive;
 using weft::options;
 using weft::within;
 using weft::worker;
@@ -68,7 +68,7 @@ asio::awaitable<void> note_later() {
   ++done;
 }
 asio::awaitable<void> wait_for_ever() {
-  const auto never = make_ref<event>();
+  const auto never = make_intrusive<event>();
   co_await event::async_wait(never, asio::use_awaitable);
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("ending: a worker whose greeting rank 0 refused for another one ends b
   workers.start([](worker&) -> asio::awaitable<void> { co_return; });
   raw_peer zero = there.accept();
   CHECK(zero.read());
-  CHECK(zero.send(weft::detail::refusal_frame_of(weft::error(errc::closed, "another one stays"))));
+  CHECK(zero.send(weft::engine::refusal_frame_of(weft::error(errc::closed, "another one stays"))));
   const auto ends = workers.join();
   CHECK(says(ends[0], "'worker1'"));
   CHECK(says(ends[0], "not greeted"));
@@ -354,7 +354,7 @@ asio::awaitable<weft::error> handed_on(worker& me, int times) {
 }
 
 asio::awaitable<void> never_here() {
-  const auto nobody_sets_it = make_ref<event>();
+  const auto nobody_sets_it = make_intrusive<event>();
   co_await event::wait(nobody_sets_it);
 }
 asio::awaitable<void> call_on(worker& me, int where) {
@@ -367,8 +367,8 @@ TEST_CASE(
     cluster all(4, how, o);
     const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 3) {
-        CHECK(co_await eventually([&me] { return me.to(1).slots().waiting() == 1; }));
-        me.to(1).lose(weft::error(errc::peer_died, "the test cut the link"));
+        CHECK(co_await eventually([&me] { return calls_waiting(me, 1) == 1; }));
+        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
       }
       if (me.rank() == 2) co_await me.peer(3).call<&call_on>(1);
       co_await never_here();

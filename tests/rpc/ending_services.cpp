@@ -18,7 +18,7 @@ using weft::worker;
 
 /// Remembers whose links were lost, by the worker that lost them.
 struct witness final : weft::service {
-  static constexpr weft::service_slot slot = weft::service_slot::reserved2;
+  static constexpr weft::service_id id = weft::service_id::reserved2;
   explicit witness(worker&) {}
   void down(weft::link& peer, const weft::error&) override {
     const std::lock_guard lock(mutex());
@@ -41,7 +41,7 @@ inline std::atomic<int>& waiting() {
 }
 asio::awaitable<void> wait_for_ever() {
   ++waiting();
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 
@@ -75,10 +75,10 @@ TEST_CASE("ending: services hear of the loss of whoever failed, and not of those
 
 /// Whoever waits at it hears of the end when its waits are failed, and not before.
 struct herald final : weft::service {
-  static constexpr weft::service_slot slot = weft::service_slot::reserved2;
+  static constexpr weft::service_id id = weft::service_id::reserved2;
   explicit herald(worker&) {}
   void fail_waits(const weft::error&) override { told->set(); }
-  weft::ref<weft::event> told = weft::make_ref<weft::event>();
+  weft::intrusive_ptr<weft::event> told = weft::make_intrusive<weft::event>();
 };
 /// What it is told, handed on from one coroutine to the next.
 asio::awaitable<bool> handed_on(worker& me, int times) {

@@ -18,16 +18,16 @@ namespace failing_calls {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::errc;
-using weft::execution;
-using weft::light;
+using weft::immediate;
 using weft::origin;
 using weft::within;
 using weft::worker;
 
 int add(int a, int b) { return a + b; }
 int throws_std(int) { throw std::out_of_range("index 7 of 3"); }
-light<int> throws_std_here(int) { throw std::out_of_range("index 7 of 3"); }
+immediate<int> throws_std_here(int) { throw std::out_of_range("index 7 of 3"); }
 asio::awaitable<int> throws_std_later(int) {
   co_await asio::post(asio::use_awaitable);
   throw std::out_of_range("index 7 of 3");
@@ -49,7 +49,7 @@ int throws_generic() {
 
 asio::awaitable<void> check_remote(worker& me, weft::error e, std::string function) {
   CHECK(e == errc::remote_exception);
-  CHECK(e.ran() == execution::executed);
+  CHECK(e.ran() == call_progress::executed);
   CHECK(e.detail().from == origin::remote_user);
   CHECK(e.detail().text == "index 7 of 3");
   CHECK(e.detail().remote_type == "std::out_of_range");
@@ -75,7 +75,7 @@ TEST_CASE("call: a function that throws gives remote_exception with type, text a
     for (const auto& e : {co_await failure_of(p.call<&throws_strange>(as_expected)),
                           co_await failure_of(p.call<&throws_strange_later>(as_expected))}) {
       CHECK(e == errc::remote_exception);
-      CHECK(e.ran() == execution::executed);
+      CHECK(e.ran() == call_progress::executed);
       CHECK(e.message().find("not a std::exception") != std::string::npos);
     }
     CHECK(co_await failure_of(p.call<&throws_in_void>(as_expected)) == errc::remote_exception);
@@ -114,21 +114,34 @@ TEST_CASE("call: nested errors arrive as a chain of causes, each with its place"
   });
 }
 
-weft::error failure_only(const weft::call_result& r, const weft::detail::call_story&) {
-  return r.failure;
+/// A call of what is named by hand, with that payload.
+asio::awaitable<weft::error> call_by_hand(worker& me, std::uint32_t to, std::uint64_t function,
+                                          std::uint32_t signature,
+                                          std::function<void(weft::message&)> write) {
+  struct body final : weft::request_body {
+    explicit body(std::function<void(weft::message&)> w) : write_(std::move(w)) {}
+    void write(weft::message& m) const override { write_(m); }
+    std::function<void(weft::message&)> write_;
+  };
+  weft::function_entry entry;
+  entry.name = "by hand";
+  entry.id = function;
+  entry.signature = signature;
+  weft::outgoing_call c(me.link_to(to), entry, {});
+  const body b(std::move(write));
+  const weft::call_result r = co_await me.link_to(to).send_later(c, b);
+  co_return r.reply ? weft::error() : me.link_to(to).describe(r.failure, c);
 }
 
 // Names for calls that no program contains: the id is known, the function is not. The entry stays
 // out of the table because nothing takes its address here.
 asio::awaitable<weft::error> call_raw(worker& me, std::uint32_t to, std::uint64_t function,
                                       std::uint32_t signature) {
-  const weft::detail::outgoing_call c{
-      weft::ref<weft::link>(&me.to(to)), function, signature, "by hand", {}};
-  const auto fill = [](weft::message& m) {
+  const auto write = [](weft::message& m) {
     weft::codec<int>::encode(m.payload(), 1);
     weft::codec<int>::encode(m.payload(), 2);
   };
-  co_return co_await weft::detail::round_trip(c, fill, failure_only);
+  co_return co_await call_by_hand(me, to, function, signature, write);
 }
 
 TEST_CASE("call: an unknown function, and one with another signature") {
@@ -138,11 +151,11 @@ TEST_CASE("call: an unknown function, and one with another signature") {
     CHECK_FALSE(co_await call_raw(me, 1, known::id(), known::signature));
     const auto unknown = co_await call_raw(me, 1, known::id() + 1, known::signature);
     CHECK(unknown == errc::unknown_function);
-    CHECK(unknown.ran() == execution::not_executed);
+    CHECK(unknown.ran() == call_progress::not_executed);
     CHECK(unknown.detail().text.find(std::to_string(known::id() + 1)) != std::string::npos);
     const auto differing = co_await call_raw(me, 1, known::id(), known::signature + 1);
     CHECK(differing == errc::signature_mismatch);
-    CHECK(differing.ran() == execution::not_executed);
+    CHECK(differing.ran() == call_progress::not_executed);
     CHECK(differing.detail().text.find("failing_calls::add") != std::string::npos);
     CHECK(differing.detail().text.find(std::to_string(known::signature)) != std::string::npos);
     CHECK(differing.detail().text.find(std::to_string(known::signature + 1)) != std::string::npos);
@@ -152,12 +165,10 @@ TEST_CASE("call: an unknown function, and one with another signature") {
 
 asio::awaitable<weft::error> send_bad_arguments(worker& me, std::uint32_t to) {
   using known = weft::function<&add>;
-  const weft::detail::outgoing_call c{
-      weft::ref<weft::link>(&me.to(to)), known::id(), known::signature, "add", {}};
-  const auto fill = [](weft::message& m) {
+  const auto write = [](weft::message& m) {
     weft::codec<std::string>::encode(m.payload(), "not two numbers");
   };
-  co_return co_await weft::detail::round_trip(c, fill, failure_only);
+  co_return co_await call_by_hand(me, to, known::id(), known::signature, write);
 }
 
 TEST_CASE("call: arguments that do not decode give bad_arguments, not executed") {
@@ -165,7 +176,7 @@ TEST_CASE("call: arguments that do not decode give bad_arguments, not executed")
     if (me.rank() != 0) co_return;
     const auto e = co_await send_bad_arguments(me, 1);
     CHECK(e == errc::bad_arguments);
-    CHECK(e.ran() == execution::not_executed);
+    CHECK(e.ran() == call_progress::not_executed);
     CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
   });
 }
@@ -204,17 +215,17 @@ TEST_CASE("call: an argument or a result beyond the payload's limit is a typed e
     const auto p = me.peer(1);
     const auto sent = co_await failure_of(p.call<&length>(repeat(70'000), as_expected));
     CHECK(sent == errc::message_too_large);
-    CHECK(sent.ran() == execution::not_sent);
+    CHECK(sent.ran() == call_progress::not_sent);
     const auto came = co_await failure_of(p.call<&repeat>(70'000, as_expected));
     CHECK(came == errc::message_too_large);
-    CHECK(came.ran() == execution::executed);
+    CHECK(came.ran() == call_progress::executed);
     CHECK(co_await p.call<&length>(repeat(1000)) == 1000);
   });
 }
 
-weft::ref<weft::event> gate;  // made and used on the serving worker's thread
+weft::intrusive_ptr<weft::event> gate;  // made and used on the serving worker's thread
 asio::awaitable<void> wait_at_gate() {
-  if (!gate) gate = weft::make_ref<weft::event>();
+  if (!gate) gate = weft::make_intrusive<weft::event>();
   const auto mine = gate;
   co_await weft::event::async_wait(mine, asio::use_awaitable);
 }
@@ -235,7 +246,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
     const auto ends = workers.run([&, opens](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 1) {  // ends by worker 1's report
         if (me.rank() == 0) {
-          const auto never = weft::make_ref<weft::event>();
+          const auto never = weft::make_intrusive<weft::event>();
           co_await weft::event::async_wait(never, asio::use_awaitable);
         }
         co_return;
@@ -247,7 +258,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         FAIL("nothing was thrown");
       } catch (const weft::rpc_error& e) {
         CHECK(e.error() == errc::too_many_calls);
-        CHECK(e.error().ran() == execution::not_sent);
+        CHECK(e.error().ran() == call_progress::not_sent);
         CHECK(std::string(e.what()).find("worker2") != std::string::npos);
         CHECK(e.error().detail().text ==
               "8 frames wait in the outbox, as many as may (options.outbox_frames); a call that is "
@@ -262,7 +273,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
       if (!opens) {
         const auto e = co_await failure_of(p.call<&add>(1, 2, within(30ms), as_expected));
         CHECK(e == errc::timed_out);
-        CHECK(e.ran() == execution::not_sent);
+        CHECK(e.ran() == call_progress::not_sent);
         CHECK(e.message().find("no room") != std::string::npos);
       } else {
         auto waits = [](weft::peer to) -> asio::awaitable<weft::error> {
@@ -281,7 +292,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         const auto e = co_await std::move(waiting);
         other.join();
         CHECK(e == errc::peer_died);
-        CHECK(e.ran() == execution::maybe_executed);
+        CHECK(e.ran() == call_progress::maybe_executed);
       }
       CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
       throw std::runtime_error("the test is over");
@@ -300,7 +311,7 @@ void wait_to_be_let_go() {
 
 TEST_CASE("window: too_many_calls says whose it is and how large") {
   weft::options o = with_io_threads(0);
-  o.pool_threads = 1;
+  o.compute_threads = 1;
   o.window_bytes = 4096;
   cluster workers(2, over::tcp, o);
   for (auto& m : workers.members().members) m.window = 4096;
@@ -313,12 +324,12 @@ TEST_CASE("window: too_many_calls says whose it is and how large") {
     for (int i = 0; i < 100 && why.empty(); ++i) {
       try {
         held.push_back(me.peer(1).start<&wait_to_be_let_go>());
-        for (bounded_wait until("it is written"); until.not_yet(me.peer(1).to().waiting() == 0);) {
+        for (bounded_wait until("it is written"); until.not_yet(me.link_to(1).waiting() == 0);) {
           co_await asio::post(asio::use_awaitable);
         }
       } catch (const weft::rpc_error& e) {
         CHECK(e.error() == errc::too_many_calls);
-        CHECK(e.error().ran() == execution::not_sent);
+        CHECK(e.error().ran() == call_progress::not_sent);
         why = e.error().detail().text;
       }
     }
@@ -342,14 +353,14 @@ TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
   });
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 0) {
-      const auto never = weft::make_ref<weft::event>();
+      const auto never = weft::make_intrusive<weft::event>();
       co_await weft::event::async_wait(never, asio::use_awaitable);
     }
     const auto p = me.peer(2);
     auto started = p.start<&add>(5, 6);
     const auto e = co_await failure_of(p.call<&add>(1, 2, as_expected));
     CHECK(e == errc::peer_died);
-    CHECK(e.ran() == execution::maybe_executed);
+    CHECK(e.ran() == call_progress::maybe_executed);
     CHECK(e.message().find("worker2") != std::string::npos);
     try {
       co_await std::move(started);
@@ -360,7 +371,7 @@ TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
     // Many in a row: each fails by itself, without nesting.
     for (int i = 0; i < 20'000; ++i) {
       const auto again = co_await failure_of(p.call<&add>(1, 2, as_expected));
-      if (again != errc::peer_died || again.ran() != execution::not_sent) {
+      if (again != errc::peer_died || again.ran() != call_progress::not_sent) {
         FAIL_CHECK(again.message());
         break;
       }
@@ -385,20 +396,20 @@ TEST_CASE("call: a refused connection is tried again until the deadline, and is 
     workers.members().members[3].addresses = {{"carrier pigeon", "loft 3"}};
     const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 0) {
-        const auto never = weft::make_ref<weft::event>();
+        const auto never = weft::make_intrusive<weft::event>();
         co_await weft::event::async_wait(never, asio::use_awaitable);
       }
       for (int i = 0; i < 2; ++i) {
         const auto late =
             co_await failure_of(me.peer(2).call<&add>(1, 2, within(300ms), as_expected));
         CHECK(late == errc::timed_out);
-        CHECK(late.ran() == execution::not_sent);
+        CHECK(late.ran() == call_progress::not_sent);
         CHECK(late.message().find(endpoint) != std::string::npos);  // what it waited for
       }
-      CHECK(me.to(2).waiting() == 0);  // nothing of them is left
+      CHECK(me.link_to(2).waiting() == 0);  // nothing of them is left
       const auto apart = co_await failure_of(me.peer(3).call<&add>(1, 2, as_expected));
       CHECK(apart == errc::no_common_transport);
-      CHECK(apart.ran() == execution::not_sent);
+      CHECK(apart.ran() == call_progress::not_sent);
       CHECK(apart.message().find("worker3") != std::string::npos);
       throw std::runtime_error("the test is over");
     });
@@ -421,7 +432,7 @@ TEST_CASE("call: what lacks descriptors is tried again until the deadline, and i
           const no_descriptors shortage;
           const auto late = co_await failure_of(p.call<&add>(1, 2, within(300ms), as_expected));
           CHECK(late == errc::timed_out);
-          CHECK(late.ran() == execution::not_sent);
+          CHECK(late.ran() == call_progress::not_sent);
           CHECK(late.message().find("Too many open files") != std::string::npos);
           CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);  // other links do not care
           later = p.start<&add>(20, 22);
@@ -456,7 +467,7 @@ TEST_CASE("call: a peer that begins to listen later is reached") {
   });
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 0) {
-      const auto never = weft::make_ref<weft::event>();
+      const auto never = weft::make_intrusive<weft::event>();
       co_await weft::event::async_wait(never, asio::use_awaitable);
     }
     CHECK(co_await me.peer(2).call<&add>(1, 2) == 3);

@@ -2,7 +2,7 @@
 // Frames byte by byte: what a worker says and understands on the wire is what wire_page.py builds
 // from the words of the wire page.
 #include <weft/core/event.hpp>
-#include <weft/rpc/handshake.hpp>
+#include <weft/engine/handshake.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/wire/error_codec.hpp>
 
@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
 using weft::errc;
-using weft::handshake;
 using weft::worker;
+using weft::engine::handshake;
 using weft_test::frame_in;
 using weft_test::hex;
 
@@ -139,13 +139,13 @@ constexpr std::string_view control_counts_2 =
     "0000000000000000000000000000000000000000000000002a00000000000000"
     "060100000000000000020000000000000001000000000000000500000000000000000000000000000000";
 
-weft::light<int> add(int a, int b) {
+weft::immediate<int> add(int a, int b) {
   if (a > std::numeric_limits<int>::max() - b) throw std::overflow_error("too large");
   return a + b;
 }
-weft::light<void> note(const std::string&) { return {}; }
+weft::immediate<void> note(const std::string&) { return {}; }
 asio::awaitable<void> never() {
-  const auto nobody_sets_it = weft::make_ref<weft::event>();
+  const auto nobody_sets_it = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(nobody_sets_it, asio::use_awaitable);
 }
 
@@ -163,7 +163,7 @@ asio::awaitable<void> call(worker& me) {
   const auto e =
       co_await failure_of(to.call<&add>(std::numeric_limits<int>::max(), 1, as_expected));
   CHECK(e == errc::remote_exception);
-  CHECK(e.ran() == weft::execution::executed);
+  CHECK(e.ran() == weft::call_progress::executed);
   CHECK(e.detail().text == "too large");
   CHECK(e.detail().remote_type == "std::overflow_error");
 }
@@ -202,7 +202,8 @@ TEST_CASE("frames: a caller, a callee, and how their run ends") {
 }
 
 asio::awaitable<void> fail(worker& me) {
-  CHECK(co_await eventually([&me] { return me.to(1 - me.rank()).now() == weft::link::state::up; }));
+  CHECK(co_await eventually(
+      [&me] { return me.link_to(1 - me.rank()).now() == weft::link::state::up; }));
   throw std::runtime_error("no data");
 }
 asio::awaitable<void> wait(worker&) { return never(); }
@@ -299,11 +300,11 @@ TEST_CASE("frames: the handshake") {
 }
 
 TEST_CASE("frames: all that an error holds") {
-  using weft::execution;
+  using weft::call_progress;
   using weft::origin;
   const auto cause = std::make_error_code(std::errc::no_such_file_or_directory);
-  const auto e = weft::error(errc::unknown_function, "no such function", execution::not_executed,
-                             origin::remote_runtime)
+  const auto e = weft::error(errc::unknown_function, "no such function",
+                             call_progress::not_executed, origin::remote_runtime)
                      .with([&](weft::error_detail& d) {
                        d.peer = "worker2";
                        d.function = "geo::scale";
@@ -320,9 +321,9 @@ TEST_CASE("frames: all that an error holds") {
   header.call = frame_in(failure_with_cause).header.call;
   CHECK(hex(std::move(m).finish(header)) == std::string(failure_with_cause));
 
-  const auto back = weft::detail::refusal_in(frame_in(failure_with_cause));
+  const auto back = weft::engine::refusal_in(frame_in(failure_with_cause));
   CHECK(back == errc::unknown_function);
-  CHECK(back.ran() == execution::not_executed);
+  CHECK(back.ran() == call_progress::not_executed);
   CHECK(back.detail().from == origin::remote_runtime);
   CHECK(back.detail().text == e.detail().text);
   CHECK(back.detail().peer == e.detail().peer);

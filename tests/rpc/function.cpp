@@ -24,9 +24,9 @@
 namespace functions {
 
 using weft::function;
+using weft::function_style;
 using weft::injection;
 using weft::named;
-using weft::run_style;
 
 template <class T>
 using awaitable = asio::awaitable<T, asio::any_io_executor>;
@@ -38,7 +38,7 @@ float scale_float(float x, int by);
 void quiet() noexcept;
 awaitable<std::string> greet(weft::worker&, const std::string&, std::vector<int>);
 awaitable<void> nothing();
-weft::light<int> quick(const weft::caller&, int);
+weft::immediate<int> quick(const weft::caller&, int);
 const std::string& reference(const std::string& s);
 std::unique_ptr<int> move_only(std::unique_ptr<int> p);
 int ellipsis(const char*, ...);
@@ -97,12 +97,12 @@ static_assert(takes<&worker_in_second_place, int, weft::worker&>);
 static_assert(takes<&stage::merge, stage&, int>);
 
 TEST_CASE("function: where it runs stands in the return type") {
-  CHECK(function<&scale>::style == run_style::pool);
-  CHECK(function<&greet>::style == run_style::coroutine);
-  CHECK(function<&nothing>::style == run_style::coroutine);
-  CHECK(function<&quick>::style == run_style::light);
-  CHECK(function<&stage::forward>::style == run_style::coroutine);
-  CHECK(function<&stage::width>::style == run_style::pool);
+  CHECK(function<&scale>::style == function_style::plain);
+  CHECK(function<&greet>::style == function_style::coroutine);
+  CHECK(function<&nothing>::style == function_style::coroutine);
+  CHECK(function<&quick>::style == function_style::immediate);
+  CHECK(function<&stage::forward>::style == function_style::coroutine);
+  CHECK(function<&stage::width>::style == function_style::plain);
 }
 
 TEST_CASE("function: a first parameter worker& or const caller& is injected") {

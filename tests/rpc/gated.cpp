@@ -23,7 +23,7 @@ namespace gated_requests {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
-using weft::light;
+using weft::immediate;
 using weft::worker;
 
 /// More than the kernel takes for who does not read.
@@ -31,7 +31,7 @@ constexpr std::size_t much = std::size_t{64} << 20;
 
 std::shared_future<void> opened;  // of the scene's door
 std::atomic<int> begun{0};
-light<std::string> big() { return std::string(much, 'x'); }
+immediate<std::string> big() { return std::string(much, 'x'); }
 void at_door() {
   ++begun;
   opened.wait_for(30s);  // not for ever, so that a failed test ends
@@ -41,7 +41,7 @@ asio::awaitable<void> coroutine() {
   ++begun;
   co_return;
 }
-light<void> last() { return {}; }
+immediate<void> last() { return {}; }
 [[maybe_unused]] void known_here() {
   weft::expose<&big>();
   weft::expose<&at_door>();
@@ -51,7 +51,7 @@ light<void> last() { return {}; }
 }
 
 asio::awaitable<void> serve(worker&) {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("gated: a coroutine function does not wait behind a plain one for the 
   for (const unsigned io_threads : {0u, 1u}) {
     CAPTURE(io_threads);
     weft::options o = with_io_threads(io_threads);
-    o.pool_threads = 1;
+    o.compute_threads = 1;
     o.window_bytes = 64 * 1024;
     o.lost_after = {};  // the raw peer gives no signs of life
     scene s(o);
@@ -123,7 +123,7 @@ TEST_CASE("gated: a coroutine function does not wait behind a plain one for the 
     REQUIRE(p.send(request<at_door>(at_the_door)));
     REQUIRE(p.send(request<plain>(behind)));
     arrive(behind + 1);
-    catch_up(s.me().pool());  // both have asked there whether they may begin
+    catch_up(s.me().compute_pool());  // both have asked there whether they may begin
     REQUIRE(p.send(request<coroutine>(of_coroutine)));
     arrive(all);
     catch_up(s.me().context());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The handshake, stepped: both sides are objects, the wire is a vector of frames.
-#include <weft/rpc/handshake.hpp>
+#include <weft/engine/handshake.hpp>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +16,7 @@
 namespace handshakes {
 
 using namespace weft;
+using weft::engine::handshake;
 using state = handshake::state;
 
 membership three(std::uint32_t rank, id128 token = {0xabc, 0xdef}) {
@@ -109,13 +110,13 @@ TEST_CASE("handshake: the proofs are those of the wire page") {
                             "\n1 00000000000000050000000000000001 " + id128{100, 101}.text() + "\n";
   const std::string version = "weft " + std::to_string(wire_version);
   CHECK(said.at("proof") ==
-        detail::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " accepts\n" + lines));
+        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " accepts\n" + lines));
   auto proof = p.connects->arrived(std::move(*challenge));
   REQUIRE(proof);
   CHECK(nlohmann::json::parse(text_of(*proof)).at("proof") ==
-        detail::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " connects\n" + lines));
+        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " connects\n" + lines));
   // RFC 4231, test case 2.
-  CHECK(detail::hmac_sha256("Jefe", "what do ya want for nothing?") ==
+  CHECK(engine::hmac_sha256("Jefe", "what do ya want for nothing?") ==
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 

@@ -2,9 +2,9 @@
 // Peers that say what they like, over plain TCP, to a worker that must neither crash, nor hang, nor
 // stop serving the others.
 #include <weft/core/event.hpp>
+#include <weft/engine/shutdown_protocol.hpp>
+#include <weft/engine/window.hpp>
 #include <weft/rpc/peer.hpp>
-#include <weft/rpc/run_state.hpp>
-#include <weft/rpc/window.hpp>
 
 #include <asio/use_future.hpp>
 
@@ -35,28 +35,28 @@ using weft::frame;
 using weft::frame_header;
 using weft::frame_kind;
 using weft::header_size;
-using weft::light;
+using weft::immediate;
 using weft::within;
 using weft::worker;
 
 constexpr std::uint64_t mutant_call = 0x0000'0007'0000'0003;
 constexpr std::uint64_t probe_call = 0x1111'2222'3333'4444;
 
-light<std::uint64_t> twice(std::uint64_t x) { return x * 2; }
+immediate<std::uint64_t> twice(std::uint64_t x) { return x * 2; }
 asio::awaitable<std::uint64_t> twice_later(std::uint64_t x) {
   co_await asio::post(asio::use_awaitable);
   co_return x * 2;
 }
 
 asio::awaitable<void> serve(worker&) {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 
 std::atomic<int> ended_by_itself{0};
 /// Waits until it is cancelled.
 asio::awaitable<std::uint64_t> wait_for_ever(std::uint64_t x) {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   try {
     co_await weft::event::async_wait(never, asio::use_awaitable);
   } catch (const std::system_error&) {
@@ -163,7 +163,7 @@ frame failure(std::uint64_t call) {
 }
 frame control() {
   weft::message m;
-  m.payload().number(weft::run_message::kind::finished);
+  m.payload().number(weft::engine::shutdown_message::kind::finished);
   m.payload().number(std::uint32_t{2});
   weft::codec<std::string>::encode(m.payload(), "");
   frame_header h;
@@ -206,13 +206,13 @@ struct answers {
 };
 weft::error failure_in(const frame* f) {
   if (!f || f->header.kind != frame_kind::failure) return {};
-  weft::parts record;
+  weft::message_extensions record;
   weft::reader r(f->payload(), record);
   return weft::codec<weft::error>::decode(r);
 }
 std::uint64_t value_in(const frame* f) {
   if (!f || f->header.kind != frame_kind::reply) return 0;
-  weft::parts record;
+  weft::message_extensions record;
   weft::reader r(f->payload(), record);
   return weft::codec<std::uint64_t>::decode(r);
 }
@@ -420,12 +420,12 @@ byte_string hello_of(const weft::membership& all, std::uint32_t rank, const edit
   weft::membership mine = all;
   mine.rank = rank;
   weft::random_source random = weft::system_random();
-  const frame honest = weft::handshake(mine, 1, random).hello();
+  const frame honest = weft::engine::handshake(mine, 1, random).hello();
   const auto text = honest.payload();
   const auto* begin = reinterpret_cast<const char*>(text.data());
   auto json = nlohmann::json::parse(begin, begin + text.size());
   if (edit) edit(json);
-  return bytes_of(weft::detail::json_frame(frame_kind::hello, json));
+  return bytes_of(weft::engine::json_frame(frame_kind::hello, json));
 }
 
 TEST_CASE("hostile: peers that say nothing are closed after the handshake's deadline") {
@@ -525,7 +525,7 @@ TEST_CASE("hostile: a hello that lies is refused with the reason") {
   const auto challenge = stranger.read();
   REQUIRE(challenge);
   CHECK(challenge->header.kind == frame_kind::challenge);
-  stranger.send(weft::detail::json_frame(frame_kind::proof, {{"proof", std::string(64, '0')}}));
+  stranger.send(weft::engine::json_frame(frame_kind::proof, {{"proof", std::string(64, '0')}}));
   CHECK(stranger.read_refused() == errc::unauthenticated);
   CHECK(stranger.read_all().empty());
   s.ping();
@@ -645,7 +645,7 @@ TEST_CASE("hostile: a request right behind the handshake for which memory lacks 
   static_cast<void>(too_large.add_blob(weft::conformance::make_blob(4097)));
   frame_header h = request(1, 20).header;
   byte_string at_once =
-      bytes_of(weft::detail::json_frame(frame_kind::ready, nlohmann::json::object()));
+      bytes_of(weft::engine::json_frame(frame_kind::ready, nlohmann::json::object()));
   append(at_once, weft::testing::wire(std::move(too_large).finish(h)));
   append(at_once, bytes_of(request(2, 21)));
   REQUIRE(p.send(at_once));
@@ -658,13 +658,13 @@ TEST_CASE("hostile: a request right behind the handshake for which memory lacks 
   REQUIRE(answers.contains(1));
   REQUIRE(answers.contains(2));
   CHECK(answers[1].header.kind == frame_kind::failure);
-  CHECK(weft::detail::refusal_in(answers[1]) == errc::resource_exhausted);
+  CHECK(weft::engine::refusal_in(answers[1]) == errc::resource_exhausted);
   CHECK(answers[2].header.kind == frame_kind::reply);
   s.ping();
 }
 
 TEST_CASE("hostile: answers to our hello") {
-  using weft::detail::json_frame;
+  using weft::engine::json_frame;
   // What may pass is tried again until the deadline.
   for (const auto& error :
        {call_and_answer([](raw_peer&, auto&) {}), call_and_answer([](raw_peer& p, auto&) {
@@ -673,24 +673,24 @@ TEST_CASE("hostile: answers to our hello") {
         })}) {
     INFO(error.message());
     CHECK(error == errc::timed_out);
-    CHECK(error.ran() == weft::execution::not_sent);
+    CHECK(error.ran() == weft::call_progress::not_sent);
   }
   // What can never pass ends it at once.
   CHECK(call_and_answer([](raw_peer& p, auto&) { p.send(byte_string(100)); }) ==
         errc::protocol_error);
   for (const errc code : {errc::version_mismatch, errc::wrong_peer}) {
     CHECK(call_and_answer([code](raw_peer& p, auto&) {
-            p.send(weft::detail::refusal_frame_of(weft::error(code, "no")));
+            p.send(weft::engine::refusal_frame_of(weft::error(code, "no")));
           }) == code);
   }
   CHECK(call_and_answer([](raw_peer& p, auto&) {
-          p.send(weft::detail::refusal_frame_of(weft::error()));
+          p.send(weft::engine::refusal_frame_of(weft::error()));
         }) == errc::protocol_error);
   CHECK(call_and_answer([](raw_peer& p, auto&) { p.send(reply(1, 1)); }) == errc::protocol_error);
   auto challenge = [](const edit_json& edit) {
     return [edit](raw_peer& p, weft::membership& all) {
       weft::random_source random = weft::system_random();
-      weft::handshake h(all, random);
+      weft::engine::handshake h(all, random);
       auto hello = p.read();
       if (!hello) return;
       const auto honest = h.arrived(std::move(*hello));
@@ -753,7 +753,7 @@ TEST_CASE("hostile: every bit of a reply's header flipped, the other call gets i
       };
       auto first = me.spawn(a(p));
       const auto second = co_await p.call<&twice>(2u, as_expected);
-      const auto got = co_await first.get();
+      const auto got = co_await first.copy();
       if (got) {
         CHECK(*got == 1001);
         ++first_right;
@@ -785,7 +785,7 @@ frame credit(std::uint64_t bytes) {
 }
 
 TEST_CASE("hostile: credit for more than was sent ends the link, with a typed error") {
-  const std::uint64_t one = weft::request_cost(request(1, 4).wire_size());
+  const std::uint64_t one = weft::engine::request_cost(request(1, 4).wire_size());
   for (const std::uint64_t bytes : {one + 1, ~std::uint64_t{0}}) {
     for (const bool with_reply : {false, true}) {
       CAPTURE(bytes);
@@ -802,7 +802,7 @@ TEST_CASE("hostile: credit for more than was sent ends the link, with a typed er
       });
       INFO(e.message());
       CHECK(e == errc::protocol_error);
-      CHECK(e.ran() == weft::execution::maybe_executed);
+      CHECK(e.ran() == weft::call_progress::maybe_executed);
       CHECK(e.detail().peer == "worker2");
       CHECK(e.message().find("credit for more than was sent") != std::string::npos);
     }
@@ -810,7 +810,7 @@ TEST_CASE("hostile: credit for more than was sent ends the link, with a typed er
 }
 
 TEST_CASE("hostile: credit for what was sent, in pieces, is no offence") {
-  const std::uint64_t one = weft::request_cost(request(1, 4).wire_size());
+  const std::uint64_t one = weft::engine::request_cost(request(1, 4).wire_size());
   const auto e = call_and_answer([&](raw_peer& p, weft::membership& all) {
     if (!p.answer(all, 2)) return;
     const auto asked = p.read();
@@ -833,8 +833,8 @@ TEST_CASE("hostile: more requests than the window holds end the link, and nobody
   // The victim's pool is held, so that plain functions do not begin.
   std::promise<void> open;
   const auto opened = open.get_future().share();
-  for (unsigned i = 0; i < std::max(1u, s.victim().settings().pool_threads); ++i) {
-    asio::post(s.victim().pool(), [opened] { opened.wait_for(wait_patience); });
+  for (unsigned i = 0; i < std::max(1u, s.victim().settings().compute_threads); ++i) {
+    asio::post(s.victim().compute_pool(), [opened] { opened.wait_for(wait_patience); });
   }
   auto plain = [](std::uint64_t call) {
     using f = weft::function<&stand>;
@@ -863,8 +863,9 @@ TEST_CASE("hostile: more requests than the window holds end the link, and nobody
     if (f->header.kind == frame_kind::reply) answered.insert(f->header.call);
   }
   CHECK(answered.size() == 4);
-  const auto why = s.on_victim(
-      [](worker& me) -> asio::awaitable<weft::error> { co_return me.to(2).reason(); }(s.victim()));
+  const auto why = s.on_victim([](worker& me) -> asio::awaitable<weft::error> {
+    co_return me.link_to(2).reason();
+  }(s.victim()));
   INFO(why.message());
   CHECK(why == errc::protocol_error);
   CHECK(why.message().find("more requests than the window holds") != std::string::npos);
@@ -930,7 +931,7 @@ TEST_CASE("hostile: replies that do not decode, and failures that say success") 
       const auto e = co_await failure_of(me.peer(r).call<&twice>(1u, as_expected));
       INFO(e.message());
       CHECK(e == errc::bad_arguments);
-      me.to(r).lose(weft::error(errc::peer_died, "the test closes it"));
+      me.link_to(r).mark_down(weft::error(errc::peer_died, "the test closes it"));
     }
     co_return true;
   };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // When links are written that nobody flushed yet: an alarm and links of the test's own.
-#include <weft/rpc/connection.hpp>
-#include <weft/rpc/detail/timer_alarm.hpp>
+#include <weft/engine/cork.hpp>
+#include <weft/engine/late_flush.hpp>
+#include <weft/engine/timer_alarm.hpp>
+#include <weft/engine/transport_set.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/worker.hpp>
 
@@ -10,6 +12,7 @@
 
 #include <chrono>
 #include <core/manual_clock.hpp>
+#include <cstdlib>
 #include <rpc/bare_worker.hpp>
 #include <thread>
 
@@ -17,13 +20,13 @@
 
 namespace {
 
-using weft::ref;
-using weft::detail::late_flush;
+using weft::intrusive_ptr;
+using weft::engine::late_flush;
 using weft::testing::bare_worker;
 
 using std::chrono::microseconds;
 
-struct bell final : weft::detail::flush_alarm {
+struct bell final : weft::engine::flush_alarm {
   bool set = false;
   int armed = 0;
   microseconds after{0};
@@ -40,33 +43,38 @@ struct bell final : weft::detail::flush_alarm {
 /// Has `frames` to write until it is flushed.
 class counted_link final : public weft::link {
  public:
-  counted_link(weft::worker& me) : link(me, 0, me.deadlines(), {}) {}
+  explicit counted_link(weft::worker& me) : link(me, 0) {}
   std::size_t frames = 0;
   int writes = 0;
 
   state now() const override { return state::up; }
   std::string transport() const override { return {}; }
   weft::error reason() const override { return {}; }
-  weft::expected<std::uint64_t> queue(weft::message&&,
-                                      const weft::frame_header&) noexcept override {
-    return 0;
+  sending send_now(weft::outgoing_call&, const weft::request_body&,
+                   weft::error&) noexcept override {
+    return sending::later;
+  }
+  asio::awaitable<weft::call_result> send_later(weft::outgoing_call&,
+                                                const weft::request_body&) override {
+    co_return weft::call_result{};
+  }
+  void post(weft::outgoing_call&, const weft::request_body&) override {}
+  void require_room() override {}
+  weft::reply_line& replies() noexcept override { std::abort(); }
+  weft::error describe(const weft::error& e, const weft::outgoing_call&) const noexcept override {
+    return e;
+  }
+  weft::error caught(const weft::outgoing_call&, weft::call_progress) const noexcept override {
+    return {};
   }
   bool append(weft::frame&&) override { return true; }
   void flush() noexcept override {
     if (frames > 0) ++writes;
     frames = 0;
   }
-  void flush_early() noexcept override { flush(); }
-  void flush_with_turn() noexcept override { flush(); }
   void flush_late() noexcept override { flush(); }
   std::size_t waiting() const override { return frames; }
-  bool roomy() noexcept override { return true; }
-  asio::awaitable<weft::expected<void>> room(weft::time_point) override {
-    co_return weft::expected<void>();
-  }
-  bool crowded() const noexcept override { return false; }
-  void forget(weft::invocation&) noexcept override {}
-  void lose(weft::error) noexcept override {}
+  void mark_down(weft::error) noexcept override {}
 };
 
 struct scene {
@@ -74,8 +82,8 @@ struct scene {
   bell alarm;
   weft::testing::manual_clock clock;
   late_flush late{&alarm, clock};
-  ref<counted_link> a = weft::make_ref<counted_link>(me);
-  ref<counted_link> b = weft::make_ref<counted_link>(me);
+  intrusive_ptr<counted_link> a = weft::make_intrusive<counted_link>(me);
+  intrusive_ptr<counted_link> b = weft::make_intrusive<counted_link>(me);
   bool ring() {
     REQUIRE(alarm.set);
     alarm.set = false;
@@ -223,7 +231,7 @@ TEST_CASE("late flush: behind short turns, the first ring writes what waits for 
 int policy_of_this_thread() { return sched_getscheduler(0); }
 
 TEST_CASE("late flush: a guard's thread gives way and takes it back, a links' thread never does") {
-  using weft::detail::timer_alarm;
+  using weft::engine::timer_alarm;
   std::thread([] {
     asio::io_context io;
     timer_alarm guard(io, timer_alarm::thread_is::a_guard, [] {});

@@ -14,7 +14,7 @@ namespace leaving {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
-using weft::light;
+using weft::immediate;
 using weft::worker;
 
 class counter {
@@ -45,7 +45,7 @@ int work() {
   ran.add();
   return 1;
 }
-light<int> work_here() {
+immediate<int> work_here() {
   ran.add();
   return 1;
 }

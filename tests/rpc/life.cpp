@@ -16,8 +16,8 @@ namespace signs_of_life {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::errc;
-using weft::execution;
 using weft::frame_kind;
 using weft::options;
 using weft::within;
@@ -26,7 +26,7 @@ using weft::worker;
 int add(int a, int b) { return a + b; }
 asio::awaitable<int> add_later(int a, int b) { co_return a + b; }
 asio::awaitable<void> never_ends() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 /// Keeps this thread, as a computation does, for several times every limit of `impatient`.
@@ -156,7 +156,7 @@ TEST_CASE("life: a peer from which nothing comes is lost, unless that was switch
     const auto silent = call_to([](raw_peer&) {}, impatient(io_threads), 10);
     INFO(silent.message());
     CHECK(silent == errc::peer_died);
-    CHECK(silent.ran() == execution::maybe_executed);
+    CHECK(silent.ran() == call_progress::maybe_executed);
     CHECK(silent.message().find("worker2") != std::string::npos);
     CHECK(silent.message().find("nothing came from it") != std::string::npos);
   }

@@ -30,6 +30,7 @@
 #include <future>
 #include <memory>
 #include <rpc/cluster.hpp>
+#include <rpc/engine_link.hpp>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -83,11 +84,11 @@ T result_on(worker& at, asio::awaitable<T> work) {
   return done.get();
 }
 
-/// `execution` of one that is abandoned while it waits; which of two it is may depend on the peer.
+/// `call_progress` of one that is abandoned while it waits; which of two it is may depend on the peer.
 struct got_as_far_as {
-  execution least;
-  execution most;
-  execution before = execution::not_sent;  ///< at most, of one that had not begun
+  call_progress least;
+  call_progress most;
+  call_progress before = call_progress::not_sent;  ///< at most, of one that had not begun
 };
 
 /// A kind of wait. Made anew for each way to end it, and told in this order: `start`, `prepare`,
@@ -143,14 +144,15 @@ class live_scene {
   /// All requests of worker 1 to a real worker are finished there.
   void check_nothing_left() {
     until("every request has ended", [this] {
-      return me().to(there).requests.sent == all_.at(there).to(1).requests.finished;
+      return engine_link(me(), there).requests.sent ==
+             engine_link(all_.at(there), 1).requests.finished;
     });
   }
 
  private:
   cluster_with<Services...> all_;
   const bool with_strangers_;
-  const ref<event> done_ = make_ref<event>();
+  const intrusive_ptr<event> done_ = make_intrusive<event>();
 };
 
 /// The same wait, on a thread that is no worker's. Cancelled there, it does not say how far it got.
@@ -159,7 +161,7 @@ class elsewhere : public W {
  public:
   using W::W;
   static constexpr bool goes_with_its_worker = true;
-  static constexpr got_as_far_as went{W::went.least, execution::maybe_executed, W::went.before};
+  static constexpr got_as_far_as went{W::went.least, call_progress::maybe_executed, W::went.before};
   /// What hops to a worker that has ended waits in its io_context, which nobody runs any more.
   ~elsewhere() {
     const auto joined = std::async(std::launch::async, [this] { pool_.join(); });
@@ -204,7 +206,7 @@ asio::awaitable<void> wait_live(W& w, duration limit, std::shared_ptr<wait_end> 
   } catch (const std::system_error& e) {
     CHECK(e.code() == asio::error::operation_aborted);
     end->typed = false;
-    end->set(error(errc::cancelled, "before it began", execution::not_sent));
+    end->set(error(errc::cancelled, "before it began", call_progress::not_sent));
   }
 }
 
@@ -259,8 +261,8 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
       return;
     }
     case cut::link_loss:
-      return me.to(W::there).lose(
-          error(errc::peer_died, "the cable was cut", execution::maybe_executed));
+      return engine_link(me, W::there)
+          .mark_down(error(errc::peer_died, "the cable was cut", call_progress::maybe_executed));
     case cut::end_of_run:
       return me.shutdown(error(errc::cancelled, "the test ends the run"));
     }
@@ -313,15 +315,15 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
     return;
   }
   if (how == cut::link_loss) {
-    CHECK(on(me, [&] { return me.to(W::there).now() == link::state::down; }));
+    CHECK(on(me, [&] { return engine_link(me, W::there).now() == link::state::down; }));
   } else {
     result_on(me, w.again());
     w.check_nothing_left();
   }
   until("no call waits", [&] {
     return on(me, [&] {
-      link& l = me.to(W::there);
-      return l.slots().waiting() == 0 && !l.crowded() && l.waiting() == 0;
+      engine::link& l = engine_link(me, W::there);
+      return l.pending().waiting() == 0 && !l.crowded() && l.waiting() == 0;
     });
   });
   on(me, [&] { work = {}; });

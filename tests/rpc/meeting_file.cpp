@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/meeting_file.hpp>
+#include <weft/engine/meeting_file.hpp>
 
 #include <doctest/doctest.h>
 
@@ -46,7 +46,7 @@ std::future<result> come(const place& p, const std::string& key, std::uint32_t r
                          weft::duration deadline = 60s) {
   return std::async(std::launch::async, [=, folder = p.folder]() -> result {
     try {
-      return {weft::meet_in_file(folder, key, rank, size, line, deadline), {}};
+      return {weft::engine::meet_in_file(folder, key, rank, size, line, deadline), {}};
     } catch (const weft::rpc_error& e) {
       return {{}, e.error()};
     }
@@ -121,9 +121,9 @@ TEST_CASE("meeting file: what dead runs left is no run, and is removed") {
 
 TEST_CASE("meeting file: one who came and died ends the meeting at once, for all, by name") {
   const place p;
-  const weft::detail::countdown patience(60s);
-  std::optional<weft::detail::meeting_file> seat;
-  seat.emplace(weft::detail::find_seat(p.folder, "run", 1, 4, "b", patience));
+  const weft::engine::countdown patience(60s);
+  std::optional<weft::engine::meeting_file> seat;
+  seat.emplace(weft::engine::find_seat(p.folder, "run", 1, 4, "b", patience));
   auto waiting = come(p, "run", 0, 4, "a");
   auto other = come(p, "run", 2, 4, "c");
   const auto there = [&] { return seat->read(4).lines[0] && seat->read(4).lines[2]; };
@@ -216,7 +216,7 @@ class environment {
 std::string key_under(const std::map<std::string, std::string>& set, std::uint32_t size = 2,
                       const char* launcher = "srun") {
   const environment guard(set);
-  return weft::run_key({0, size, size, launcher});
+  return weft::engine::run_key({0, size, size, launcher});
 }
 
 TEST_CASE("meeting file: a key for each job, step, parent and size") {

@@ -22,13 +22,13 @@ namespace peer_calls {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::caller;
-using weft::light;
+using weft::immediate;
 using weft::worker;
 
 int add(int a, int b) { return a + b; }
 int broken_sum(int) { throw std::runtime_error("no sum"); }
 std::string greet(const std::string& name) { return "hello " + name; }
-light<int> square(int x) { return x * x; }
+immediate<int> square(int x) { return x * x; }
 asio::awaitable<int> add_later(int a, int b) {
   co_await asio::post(asio::use_awaitable);
   co_return a + b;
@@ -39,14 +39,14 @@ asio::awaitable<std::string> whose(worker& me, int x) {
 std::string who_called(const caller& from, std::string text) {
   return std::string(from.name()) + "->" + from.self().name() + ":" + text;
 }
-light<std::uint32_t> calling_rank(const caller& from) { return from.rank(); }
+immediate<std::uint32_t> calling_rank(const caller& from) { return from.rank(); }
 asio::awaitable<std::uint32_t> calling_rank_later(const caller& from) {
   co_await asio::post(asio::use_awaitable);
   co_return from.rank();
 }
 void nothing() {}
 asio::awaitable<void> nothing_later() { co_return; }
-light<void> nothing_here() { return {}; }
+immediate<void> nothing_here() { return {}; }
 
 struct shape {
   std::string name;
@@ -144,7 +144,7 @@ TEST_CASE("peer: arguments are converted and held before call returns") {
 }
 
 std::atomic<int> started_count{0};
-light<void> count_start() {
+immediate<void> count_start() {
   ++started_count;
   return {};
 }
@@ -161,7 +161,7 @@ TEST_CASE("peer: start is under way before it is awaited; futures complete in an
     std::vector<weft::future<int>> futures;
     for (int i = 0; i < 100; ++i) futures.push_back(p.start<&add>(i, i));
     for (int i = 99; i >= 0; --i) {
-      CHECK(co_await futures[static_cast<std::size_t>(i)].get() == 2 * i);
+      CHECK(co_await futures[static_cast<std::size_t>(i)].copy() == 2 * i);
     }
   });
 }
@@ -186,11 +186,11 @@ void note(int value) {
   const std::lock_guard hold(posted_lock);
   posted.push_back(value);
 }
-light<void> note_here(int value) {
+immediate<void> note_here(int value) {
   note(value);
   return {};
 }
-light<void> fail_here() { throw std::runtime_error("nobody hears this"); }
+immediate<void> fail_here() { throw std::runtime_error("nobody hears this"); }
 
 TEST_CASE("peer: posts arrive in order; their errors are counted there") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
@@ -364,7 +364,7 @@ TEST_CASE("peer: many calls in flight both ways at once") {
     std::vector<weft::future<int>> futures;
     for (int i = 0; i < 500; ++i) futures.push_back(p.start<&add_later>(i, 1));
     for (int i = 0; i < 500; ++i) {
-      CHECK(co_await futures[static_cast<std::size_t>(i)].get() == i + 1);
+      CHECK(co_await futures[static_cast<std::size_t>(i)].copy() == i + 1);
     }
     CHECK((co_await p.call<&greet>(std::string(1 << 20, 'a'))).size() == (1 << 20) + 6);
   });
@@ -381,7 +381,7 @@ TEST_CASE("peer: large payloads both ways at once do not block each other") {
 
 TEST_CASE("worker: spawn keeps the scope, stats count") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
-    auto scope = weft::make_ref<weft::scope>();
+    auto scope = weft::make_intrusive<weft::call_scope>();
     scope->trace = 77;
     auto inside = [](worker& w) -> asio::awaitable<void> {
       auto child = []() -> asio::awaitable<std::uint64_t> {
@@ -409,7 +409,7 @@ asio::awaitable<std::uint64_t> nested_trace(worker& me) {
 TEST_CASE("peer: the trace travels with the call and on to nested ones") {
   everywhere(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
-    auto scope = weft::make_ref<weft::scope>();
+    auto scope = weft::make_intrusive<weft::call_scope>();
     scope->trace = 1234;
     auto inside = [](worker& w) -> asio::awaitable<void> {
       CHECK(co_await w.peer(1).call<&seen_trace>() == 1234);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/engine/placement.hpp>
 #include <weft/rpc/options.hpp>
-#include <weft/rpc/placement.hpp>
 
 #include <doctest/doctest.h>
 

@@ -7,6 +7,7 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <rpc/engine_link.hpp>
 #include <rpc/live_abandoned.hpp>
 #include <rpc/raw_peer.hpp>
 #include <span>
@@ -21,7 +22,7 @@ using weft::future;
 using weft::within;
 using weft::worker;
 using enum weft::errc;
-using enum weft::execution;
+using enum weft::call_progress;
 
 enum class breaks : std::uint8_t { nowhere, encoding, decoding, reading };
 /// A value whose codec throws where it is told to.
@@ -62,7 +63,7 @@ int lacks_memory() { return ++times > 0 ? throw std::bad_alloc() : 0; }
 int stops() { return ++times > 0 ? throw std::system_error(asio::error::operation_aborted) : 0; }
 /// What it reads is not its call's arguments.
 int reads_too_far() {
-  weft::parts record;
+  weft::message_extensions record;
   return ++times, weft::reader({}, record).number<int>();
 }
 asio::awaitable<int> turn() { co_return 0; }
@@ -71,7 +72,7 @@ asio::awaitable<int> calls_too_late(worker& me) {
   co_return co_await me.peer(0).call<&turn>(within(0ms));
 }
 asio::awaitable<int> wait() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
   co_return 0;
 }
@@ -115,7 +116,7 @@ class scene {
   [[nodiscard]] worker& caller() { return all_.at(2); }
   [[nodiscard]] worker& callee() { return all_.at(1); }
   [[nodiscard]] weft::peer there() { return caller().peer(1); }
-  [[nodiscard]] weft::link& way() { return caller().to(1); }
+  [[nodiscard]] weft::engine::link& way() { return engine_link(caller(), 1); }
 
   template <auto F, class... Args>
   error call(Args... args) {
@@ -167,7 +168,7 @@ class scene {
     on(caller(), [this] { there().post<&take>(std::string(900'000, 'x')); });
   }
   void cut() {
-    on(caller(), [this] { way().lose(error(peer_died, "the cable was cut")); });
+    on(caller(), [this] { way().mark_down(error(peer_died, "the cable was cut")); });
   }
   void nothing() {}
 
@@ -200,10 +201,11 @@ class scene {
     h.function = weft::function<F>::id() + id;
     h.signature = weft::function<F>::signature + signature;
     h.deadline = weft::deadline_field(time);
-    h.call = call_id = way().slots().open(caller().time().now() + 1h);
+    h.call = call_id = way().pending().open(caller().time().now() + 1h);
     const auto number = way().queue(weft::message(), h);
     way().flush();
-    weft::call_result r = co_await way().slots().async_wait(h.call, number.value(), asio::deferred);
+    weft::call_result r = co_await weft::async_wait_for_reply(
+        way().pending(), {h.call, number.value()}, asio::deferred);
     co_return r.failure;
   }
   std::atomic<std::uint64_t> call_id{0};  // of the last one
@@ -212,14 +214,14 @@ class scene {
  private:
   raw_listener listener_;
   cluster all_;
-  const weft::ref<weft::event> done_ = weft::make_ref<weft::event>();
+  const weft::intrusive_ptr<weft::event> done_ = weft::make_intrusive<weft::event>();
   std::vector<future<int>> others_;
 };
 
 struct row {
   const char* name;
   weft::errc code;
-  weft::execution ran;
+  weft::call_progress ran;
   int times;
   error (*arrange)(scene&);
 };
@@ -230,7 +232,7 @@ constexpr std::pair<over, unsigned> on_one_thread[] = {{over::unix_socket, 0}};
 /// Limits that a call can reach.
 weft::options narrow() {
   weft::options o;
-  o.pool_threads = 1;
+  o.compute_threads = 1;
   o.handshake_deadline = 200s;
   o.bounds.payload = 1 << 20;
   o.bounds.link_tensor_bytes = 8 << 10;
@@ -302,7 +304,7 @@ error hears(scene& s) {
     weft::frame_header h;
     h.kind = Kind;
     h.call = s.call_id;
-    weft::link& back = s.callee().to(2);
+    weft::engine::link& back = engine_link(s.callee(), 2);
     if (back.append(std::move(m).finish(h))) back.flush();
   });
   return scene::end_of(std::move(heard));

@@ -2,7 +2,7 @@
 // A peer made by hand over a plain blocking TCP socket, which may say anything.
 #pragma once
 
-#include <weft/rpc/handshake.hpp>
+#include <weft/engine/handshake.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <atomic>
@@ -130,15 +130,15 @@ class raw_peer {
   bool greet(membership all, std::uint32_t rank, std::uint32_t to) {
     all.rank = rank;
     random_source random = system_random();
-    handshake h(all, to, random);
+    engine::handshake h(all, to, random);
     send(h.hello());
-    return converse(h) && h.now() == handshake::state::accepted;
+    return converse(h) && h.now() == engine::handshake::state::accepted;
   }
   /// The same, but says no word more once it is welcomed.
   bool greet_without_ready(membership all, std::uint32_t rank, std::uint32_t to) {
     all.rank = rank;
     random_source random = system_random();
-    handshake h(all, to, random);
+    engine::handshake h(all, to, random);
     send(h.hello());
     // bounded: by the patience of `read`, and a handshake has so many frames
     while (auto f = read()) {
@@ -151,21 +151,21 @@ class raw_peer {
   bool answer(membership all, std::uint32_t rank) {
     all.rank = rank;
     random_source random = system_random();
-    handshake h(all, random);
-    if (!converse(h) || h.now() != handshake::state::proven) return false;
-    return send(h.welcome()) && converse(h) && h.now() == handshake::state::accepted;
+    engine::handshake h(all, random);
+    if (!converse(h) || h.now() != engine::handshake::state::proven) return false;
+    return send(h.welcome()) && converse(h) && h.now() == engine::handshake::state::accepted;
   }
   /// The refusal that the answer is; success if it is another frame.
   [[nodiscard]] error read_refused() {
     const auto answer = read();
     if (!answer) return error(errc::closed, "no answer");
-    return answer->header.kind == frame_kind::refuse ? weft::detail::refusal_in(*answer) : error();
+    return answer->header.kind == frame_kind::refuse ? weft::engine::refusal_in(*answer) : error();
   }
 
  private:
-  bool converse(handshake& h) {
+  bool converse(engine::handshake& h) {
     // bounded: by the patience of `read`
-    while (h.now() == handshake::state::waiting) {
+    while (h.now() == engine::handshake::state::waiting) {
       auto f = read();
       if (!f) return false;
       if (const auto next = h.arrived(std::move(*f))) send(*next);

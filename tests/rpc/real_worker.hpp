@@ -3,7 +3,7 @@
 // frames, and what it hears are such. Whoever instantiates it compiles a whole worker, for seconds.
 #pragma once
 
-#include <weft/rpc/runtime.hpp>
+#include <weft/engine/services.hpp>
 #include <weft/transport/tcp.hpp>
 
 #include <doctest/doctest.h>
@@ -98,7 +98,7 @@ class real_worker {
 
   real_worker(std::uint32_t rank, std::uint32_t size, main_function main_,
               std::uint64_t window = member().window)
-      : life_(std::make_unique<network_of<tcp>>(), options()) {
+      : life_(engine::transports_of(tcp()), options(), engine::services<Services...>()) {
     all_.rank = rank;
     all_.token = {0x746f6b656e, 0x1234};
     for (std::uint32_t r = 0; r < size; ++r) {
@@ -134,7 +134,7 @@ class real_worker {
 
  private:
   raw_listener others_;
-  runtime<Services...> life_;
+  engine::runtime life_;
   membership all_;
   error end_;
   std::thread thread_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/rendezvous.hpp>
+#include <weft/engine/rendezvous.hpp>
 
 #include <doctest/doctest.h>
 
@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using weft::errc;
 using weft::member;
 using weft::membership;
-using weft::store_ptr;
+using weft::engine::store_ptr;
 
 member called(std::string name) {
   member m;
@@ -44,8 +44,8 @@ std::vector<std::variant<membership, weft::error>> meet(const std::vector<store_
     all.push_back(std::async(std::launch::async, [&, r]() -> std::variant<membership, weft::error> {
       weft::random_source random = weft::system_random();
       try {
-        return weft::rendezvous(*stores[stores.size() == 1 ? 0 : r], r, size, called(names[r]),
-                                deadline, random);
+        return weft::engine::rendezvous(*stores[stores.size() == 1 ? 0 : r], r, size,
+                                        called(names[r]), deadline, random);
       } catch (const weft::rpc_error& e) {
         return e.error();
       }
@@ -139,19 +139,20 @@ TEST_CASE("rendezvous: nonsense in the store is a typed error") {
                            R"({"name":"x","role":"","incarnation":"zz","addresses":[]})"}) {
     CAPTURE(text);
     auto store = c10::make_intrusive<c10d::HashStore>();
-    store->set("worker/1", weft::detail::to_store(text));
+    store->set("worker/1", weft::engine::to_store(text));
     const auto results = meet({store}, {"a"}, 2, 5s);
     REQUIRE(std::holds_alternative<weft::error>(results[0]));
     CHECK(std::get<weft::error>(results[0]) == errc::rendezvous_failed);
   }
   auto store = c10::make_intrusive<c10d::HashStore>();
-  const std::string a = weft::detail::describe(called("a"));
-  store->set("token", weft::detail::to_store("not a token"));
-  store->set("worker/0", weft::detail::to_store(a));
-  store->set("verdict", weft::detail::to_store(nlohmann::json{{"members", {a, a}}}.dump()));
+  const std::string a = weft::engine::describe(called("a"));
+  store->set("token", weft::engine::to_store("not a token"));
+  store->set("worker/0", weft::engine::to_store(a));
+  store->set("verdict", weft::engine::to_store(nlohmann::json{{"members", {a, a}}}.dump()));
   weft::random_source random = weft::system_random();
-  CHECK_THROWS_AS(static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random)),
-                  weft::rpc_error);
+  CHECK_THROWS_AS(
+      static_cast<void>(weft::engine::rendezvous(*store, 1, 2, called("b"), 5s, random)),
+      weft::rpc_error);
 }
 
 TEST_CASE("rendezvous: the token is gone once all have joined, and not before") {
@@ -163,7 +164,7 @@ TEST_CASE("rendezvous: the token is gone once all have joined, and not before") 
   }
   CHECK(store->check({"token"}));
   weft::random_source random = weft::system_random();
-  const membership second = weft::rendezvous(*store, 1, 2, called("b"), 60s, random);
+  const membership second = weft::engine::rendezvous(*store, 1, 2, called("b"), 60s, random);
   const auto results = first.get();
   REQUIRE(std::holds_alternative<membership>(results[0]));
   CHECK(std::get<membership>(results[0]).token == second.token);
@@ -175,7 +176,7 @@ TEST_CASE("rendezvous: a rank that is taken is refused, and does not disturb tho
   store->add("seat/1", 1);
   weft::random_source random = weft::system_random();
   try {
-    static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random));
+    static_cast<void>(weft::engine::rendezvous(*store, 1, 2, called("b"), 5s, random));
     FAIL("nothing was thrown");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == errc::rendezvous_failed);
@@ -187,12 +188,13 @@ TEST_CASE("rendezvous: a rank that is taken is refused, and does not disturb tho
 
 TEST_CASE("rendezvous: different sizes are noticed") {
   auto store = c10::make_intrusive<c10d::HashStore>();
-  const std::string a = weft::detail::describe(called("a"));
-  store->set("worker/0", weft::detail::to_store(a));
-  store->set("verdict", weft::detail::to_store(nlohmann::json{{"members", {a}}}.dump()));
+  const std::string a = weft::engine::describe(called("a"));
+  store->set("worker/0", weft::engine::to_store(a));
+  store->set("verdict", weft::engine::to_store(nlohmann::json{{"members", {a}}}.dump()));
   weft::random_source random = weft::system_random();
-  CHECK_THROWS_WITH(static_cast<void>(weft::rendezvous(*store, 1, 2, called("b"), 5s, random)),
-                    doctest::Contains("WORLD_SIZE must be the same"));
+  CHECK_THROWS_WITH(
+      static_cast<void>(weft::engine::rendezvous(*store, 1, 2, called("b"), 5s, random)),
+      doctest::Contains("WORLD_SIZE must be the same"));
 }
 
 TEST_CASE("open_store: nobody behind MASTER_ADDR is a rendezvous error that says where") {
@@ -209,14 +211,14 @@ TEST_CASE("open_store: nobody behind MASTER_ADDR is a rendezvous error that says
   where.rank = 1;
   where.size = 2;
   try {
-    static_cast<void>(weft::open_store(where, 500ms));
+    static_cast<void>(weft::engine::open_store(where, 500ms));
     FAIL("nothing was thrown");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == errc::rendezvous_failed);
     CHECK(std::string(e.what()).find("127.0.0.1") != std::string::npos);
   }
   ::setenv("MASTER_PORT", "no port", 1);
-  CHECK_THROWS_AS(static_cast<void>(weft::open_store(where, 500ms)), weft::rpc_error);
+  CHECK_THROWS_AS(static_cast<void>(weft::engine::open_store(where, 500ms)), weft::rpc_error);
   ::unsetenv("MASTER_ADDR");
   ::unsetenv("MASTER_PORT");
 }
@@ -226,7 +228,7 @@ TEST_CASE("open_store: several hosts without MASTER_ADDR are told what is missin
   where.size = 4;
   where.on_this_host = 2;
   try {
-    static_cast<void>(weft::open_store(where, 500ms));
+    static_cast<void>(weft::engine::open_store(where, 500ms));
     FAIL("nothing was thrown");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == errc::invalid_argument);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Coroutines serve one call after another: a call inherits nothing from the one before.
+#include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
-#include <weft/core/scope.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/co_spawn.hpp>
@@ -22,8 +22,8 @@ using namespace weft::testing;
 using weft::as_expected;
 using weft::errc;
 using weft::event;
-using weft::make_ref;
-using weft::ref;
+using weft::intrusive_ptr;
+using weft::make_intrusive;
 using weft::within;
 using weft::worker;
 
@@ -50,12 +50,12 @@ TEST_CASE("reuse: one coroutine serves calls that leave nothing") {
 }
 
 // One worker at a time uses these, on its own thread; the test's callers wait for its replies.
-ref<event> go;
-ref<event> gone;
+intrusive_ptr<event> go;
+intrusive_ptr<event> gone;
 std::atomic<std::int64_t> minutes_left{0};
 
 /// Outlives the call that began it.
-asio::awaitable<void> left_over(ref<event> start, ref<event> end, worker& me) {
+asio::awaitable<void> left_over(intrusive_ptr<event> start, intrusive_ptr<event> end, worker& me) {
   co_await event::async_wait(start, asio::use_awaitable);
   const auto scope = weft::this_scope();
   minutes_left =
@@ -66,8 +66,8 @@ asio::awaitable<void> left_over(ref<event> start, ref<event> end, worker& me) {
   end->set();
 }
 asio::awaitable<std::uint64_t> leave_something(worker& me) {
-  go = make_ref<event>();
-  gone = make_ref<event>();
+  go = make_intrusive<event>();
+  gone = make_intrusive<event>();
   asio::co_spawn(co_await asio::this_coro::executor, left_over(go, gone, me), asio::detached);
   co_return co_await runner_of_this();
 }
@@ -98,7 +98,7 @@ std::atomic<bool> begun{false};
 /// Waits until it is cancelled.
 asio::awaitable<void> wait_for_ever() {
   begun = true;
-  const auto never = make_ref<event>();
+  const auto never = make_intrusive<event>();
   try {
     co_await event::async_wait(never, asio::use_awaitable);
   } catch (const std::system_error&) {

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::errc;
 using weft::event;
-using weft::make_ref;
+using weft::make_intrusive;
 using weft::within;
 using weft::worker;
 
@@ -29,7 +29,7 @@ int add(int a, int b) { return a + b; }
 std::atomic<int> waiting{0};
 asio::awaitable<void> wait_for_ever() {
   ++waiting;
-  const auto never = make_ref<event>();
+  const auto never = make_intrusive<event>();
   co_await event::async_wait(never, asio::use_awaitable);
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("run: a main that waits for ever is cancelled when the run fails") {
   cluster workers(3, over::tcp, with_io_threads(1));
   const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 1) throw std::runtime_error("over");
-    const auto never = make_ref<event>();
+    const auto never = make_intrusive<event>();
     try {
       co_await event::async_wait(never, asio::use_awaitable);
     } catch (const std::system_error&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/detail/in_time.hpp>
-#include <weft/rpc/running_functions.hpp>
+#include <weft/engine/in_time.hpp>
+#include <weft/engine/running_functions.hpp>
 
 #include <doctest/doctest.h>
 
@@ -12,8 +12,8 @@
 namespace running {
 
 using namespace std::chrono_literals;
-using weft::running_functions;
 using weft::time_point;
+using weft::engine::running_functions;
 
 TEST_CASE("running functions: those that run now, whatever order they end in") {
   running_functions all;
@@ -40,14 +40,14 @@ TEST_CASE("running functions: those that run now, whatever order they end in") {
 
 TEST_CASE("in time: work that ends, and work that does not before it is let go") {
   bool ran = false;
-  CHECK(weft::detail::ends_by(std::chrono::steady_clock::now() + 60s, [&] { ran = true; }));
+  CHECK(weft::engine::ends_by(std::chrono::steady_clock::now() + 60s, [&] { ran = true; }));
   CHECK(ran);
   std::promise<void> go, gone;
   auto wait = [may = go.get_future().share(), &gone] {
     may.wait();
     gone.set_value();
   };
-  CHECK_FALSE(weft::detail::ends_by(std::chrono::steady_clock::now() + 1ms, wait));
+  CHECK_FALSE(weft::engine::ends_by(std::chrono::steady_clock::now() + 1ms, wait));
   go.set_value();
   CHECK(gone.get_future().wait_for(60s) == std::future_status::ready);
 }
@@ -59,8 +59,8 @@ TEST_CASE("in time: what is left behind is not destroyed") {
     bool& destroyed;
   };
   static bool destroyed = false;
-  weft::detail::leave_behind(std::make_unique<flag>(destroyed));
-  weft::detail::leave_behind(std::make_unique<flag>(destroyed));
+  weft::engine::leave_behind(std::make_unique<flag>(destroyed));
+  weft::engine::leave_behind(std::make_unique<flag>(destroyed));
   CHECK_FALSE(destroyed);
 }
 

@@ -13,9 +13,9 @@ namespace senders {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::errc;
-using weft::execution;
-using weft::light;
+using weft::immediate;
 using weft::worker;
 
 enum class how : std::uint8_t { well, std_exception, no_memory, own_type, rpc_error };
@@ -73,7 +73,7 @@ fragile give(int in_encode, int in_decode) {
 asio::awaitable<fragile> give_later(int in_encode, int in_decode) {
   co_return give(in_encode, in_decode);
 }
-light<fragile> give_here(int in_encode, int in_decode) { return give(in_encode, in_decode); }
+immediate<fragile> give_here(int in_encode, int in_decode) { return give(in_encode, in_decode); }
 int add(int a, int b) { return a + b; }
 
 void check_words(const weft::error& e, how h) {
@@ -111,7 +111,7 @@ TEST_CASE(
         for (const auto& e : {co_await failure_of(p.call<&take>(fragile{h}, as_expected)),
                               co_await failure_of(p.call<&take_later>(fragile{h}, as_expected))}) {
           check_words(e, h);
-          CHECK(e.ran() == execution::not_sent);
+          CHECK(e.ran() == call_progress::not_sent);
           CHECK(e.detail().peer == "worker" + std::to_string(rank));
           CHECK(e.detail().function.find("senders::take") != std::string::npos);
         }
@@ -134,7 +134,7 @@ TEST_CASE(
         } catch (const weft::rpc_error& e) {
           check_words(e.error(), h);
         }
-        CHECK(me.to(rank).slots().waiting() == 0);
+        CHECK(calls_waiting(me, rank) == 0);
         CHECK(co_await p.call<&add>(20, 22) == 42);
         CHECK(received == 0);
       }
@@ -155,7 +155,7 @@ TEST_CASE("sender: a result that cannot be encoded is a failure of the call, whi
                               co_await failure_of(p.call<&give_here>(n, 0, as_expected))}) {
           INFO(e.message());
           CHECK(e);
-          CHECK(e.ran() == execution::executed);
+          CHECK(e.ran() == call_progress::executed);
           check_words(e, h);
         }
         CHECK(co_await p.call<&add>(20, 22) == 42);
@@ -173,7 +173,7 @@ TEST_CASE("sender: a reply that the caller's codec refuses is the caller's error
       const int n = static_cast<int>(h);
       const auto e = co_await failure_of(p.call<&give>(0, n, as_expected));
       check_words(e, h);
-      CHECK(e.ran() == execution::executed);
+      CHECK(e.ran() == call_progress::executed);
       CHECK(e.detail().function == "senders::give");
       CHECK(co_await p.call<&add>(20, 22) == 42);
     }
@@ -191,7 +191,7 @@ TEST_CASE("sender: an argument that the callee's codec refuses fails the call, n
            {co_await failure_of(p.call<&take>(fragile{how::well, h}, as_expected)),
             co_await failure_of(p.call<&take_later>(fragile{how::well, h}, as_expected))}) {
         check_words(e, h);
-        CHECK(e.ran() == execution::not_executed);
+        CHECK(e.ran() == call_progress::not_executed);
       }
       CHECK(co_await p.call<&add>(20, 22) == 42);
     }

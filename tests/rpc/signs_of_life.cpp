@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/signs_of_life.hpp>
+#include <weft/engine/signs_of_life.hpp>
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 namespace life_signs {
 
 using namespace std::chrono_literals;
-using weft::signs_of_life;
+using weft::engine::signs_of_life;
 using verdict = signs_of_life::verdict;
 
 constexpr signs_of_life::limits most{10s, 30s};

@@ -29,12 +29,12 @@ TEST_CASE("table: expose puts a function in wherever it is compiled, executed or
   const auto found = table.find(f::id(), f::signature);
   REQUIRE(found);
   CHECK((*found)->name == "function_tables::exposed_only");
-  CHECK((*found)->style == weft::run_style::pool);
+  CHECK((*found)->style == weft::function_style::plain);
   CHECK(((*found)->run != nullptr));
   using later = function<&exposed_later>;
   const auto coroutine = table.find(later::id(), later::signature);
   REQUIRE(coroutine);
-  CHECK((*coroutine)->style == weft::run_style::coroutine);
+  CHECK((*coroutine)->style == weft::function_style::coroutine);
   CHECK(((*coroutine)->start != nullptr));
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("table: what no code mentions is unknown") {
   const auto found = table.find(f::id(), f::signature);
   REQUIRE_FALSE(found);
   CHECK(found.error() == errc::unknown_function);
-  CHECK(found.error().ran() == weft::execution::not_executed);
+  CHECK(found.error().ran() == weft::call_progress::not_executed);
   CHECK(found.error().detail().text.find(std::to_string(f::id())) != std::string::npos);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/waiting_calls.hpp>
+#include <weft/engine/waiting_calls.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-using weft::detail::waiting_calls;
+using weft::engine::waiting_calls;
 using namespace std::chrono_literals;
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/window.hpp>
+#include <weft/engine/window.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,9 +11,9 @@
 
 namespace windows {
 
-using weft::receive_window;
-using weft::request_cost;
-using weft::send_window;
+using weft::engine::receive_window;
+using weft::engine::request_cost;
+using weft::engine::send_window;
 
 constexpr std::uint64_t kib = 1024;
 

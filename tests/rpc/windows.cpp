@@ -20,8 +20,8 @@ namespace small_windows {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::as_expected;
+using weft::call_progress;
 using weft::errc;
-using weft::execution;
 using weft::options;
 using weft::worker;
 
@@ -112,7 +112,7 @@ TEST_CASE(
     CHECK_THROWS_AS(p.post<&twice>(1), weft::rpc_error);
     const auto late = co_await failure_of(p.call<&twice>(1, weft::within(30ms), as_expected));
     CHECK(late == errc::timed_out);
-    CHECK(late.ran() == execution::not_sent);
+    CHECK(late.ran() == call_progress::not_sent);
     CHECK(
         late.message().find("the window that the peer grants (4 KiB, its options.window_bytes)") !=
         std::string::npos);
@@ -171,9 +171,9 @@ TEST_CASE("window: both sides owe each other more replies than either may keep")
   });
 }
 
-weft::ref<weft::event> kept;  // of the worker that serves, on its thread
+weft::intrusive_ptr<weft::event> kept;  // of the worker that serves, on its thread
 asio::awaitable<void> close_keeper() {
-  kept = weft::make_ref<weft::event>();
+  kept = weft::make_intrusive<weft::event>();
   co_return;
 }
 asio::awaitable<std::size_t> keep(std::string s) {
@@ -207,7 +207,7 @@ TEST_CASE("window: what coroutine functions that wait were given counts until th
             for (std::size_t n = 5; n < 8; ++n) {
               const auto e = co_await failure_of(std::move(all[n]));
               CHECK(e == errc::resource_exhausted);
-              CHECK(e.ran() == execution::not_executed);
+              CHECK(e.ran() == call_progress::not_executed);
               CHECK(e.message().find("bytes of arguments") != std::string::npos);
             }
             co_await p.call<&open_keeper>();

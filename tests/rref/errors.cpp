@@ -54,7 +54,7 @@ asio::awaitable<int> use_it(rref<unmade> u) { co_return co_await u.call<&unmade:
 asio::awaitable<std::string> fetch_it(rref<std::string> s) { co_return co_await s.to_here(); }
 
 asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.to(rank).lose(weft::error(weft::errc::peer_died, "the cable was cut"));
+  me.link_to(rank).mark_down(weft::error(weft::errc::peer_died, "the cable was cut"));
   co_return;
 }
 
@@ -73,7 +73,7 @@ struct witness {
     auto in_flight = held.start<&probe::slow>();
     co_await eventually([] { return door().arrived() == 1; });
     co_await lose_link(me, 1);
-    seen.push_back(code(co_await thrown_by(in_flight.get())));
+    seen.push_back(code(co_await thrown_by(in_flight.copy())));
     seen.push_back(code(co_await thrown_by(held.call<&probe::value>())));
     seen.push_back(code(co_await thrown_by(held.remote<&probe::spell>().to_here())));
     seen.push_back(code(co_await thrown_by(me.peer(1).make<probe>(1).call<&probe::value>())));

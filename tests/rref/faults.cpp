@@ -37,7 +37,8 @@ enum class point : std::uint8_t { none, convert, encode, decode, construct, copy
     throw own_kind();
   case thrown::rpc_error:
     // Its thrower may say what he likes of how far the call got.
-    throw weft::rpc_error(errc::remote_exception, "words of the user", weft::execution::executed);
+    throw weft::rpc_error(errc::remote_exception, "words of the user",
+                          weft::call_progress::executed);
   }
   std::abort();
 }

@@ -56,7 +56,7 @@ class probe {
 
   int add(int x) { return value_ += x; }
   [[nodiscard]] int value() const { return value_; }
-  weft::light<int> peek() { return value_.load(); }
+  weft::immediate<int> peek() { return value_.load(); }
   asio::awaitable<int> add_later(int x) {
     co_await asio::post(asio::use_awaitable);
     co_return value_ += x;

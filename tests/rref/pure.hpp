@@ -38,7 +38,7 @@ using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
 
 /// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left.
 inline void run_pure(std::uint32_t size, over how, options o, const pure_main& main_) {
-  o.pool_threads = 2;
+  o.compute_threads = 2;
   pure_cluster all(size, how, o);
   const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What is said of references, byte by byte: wire_page.py builds the same from the words of the wire
 // page.
+#include <weft/engine/rref_service.hpp>
 #include <weft/rref/ledger_wire.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -74,9 +75,9 @@ constexpr std::string_view xack_message =
 struct counter {
   int value;
   explicit counter(int v) : value(v) {}
-  weft::light<int> add(int x) { return value += x; }
+  weft::immediate<int> add(int x) { return value += x; }
 };
-weft::light<int> give(const weft::rref<counter>&) { return 1; }
+weft::immediate<int> give(const weft::rref<counter>&) { return 1; }
 
 constexpr std::uint32_t owner = 0;
 constexpr std::uint32_t creator = 1;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <rpc/engine_link.hpp>
 #include <span>
 #include <thread>
 #include <vector>
@@ -23,7 +24,7 @@ using weft::worker;
 constexpr std::uint64_t window = weft::rref_protocol::ledger_limits().creation_window;
 
 struct quick {
-  using light_constructor = quick;
+  using immediate_constructor = quick;
   int value;
   explicit quick(int v) : value(v) {}
   int get() { return value; }
@@ -37,7 +38,7 @@ asio::awaitable<int> greet(worker& me, int rank) {
 asio::awaitable<int> create_as(worker& me, std::uint32_t owner, std::uint64_t serial) {
   using namespace weft::rref_protocol;
   using made = weft::function<&nothing>;
-  weft::link& to = me.to(owner);
+  weft::engine::link& to = engine_link(me, owner);
   weft::message m(me.settings().bounds);
   std::byte section[1 + creation_bytes + 4] = {std::byte{2}};  // a creation, no transfers
   static_cast<void>(encode(creation{{owner, me.rank(), serial}, serial},
@@ -47,14 +48,15 @@ asio::awaitable<int> create_as(worker& me, std::uint32_t owner, std::uint64_t se
   h.kind = weft::frame_kind::request;
   h.function = made::id();
   h.signature = made::signature;
-  h.call = to.slots().open(me.time().now() + 30s);
+  h.call = to.pending().open(me.time().now() + 30s);
   const auto number = to.queue(std::move(m), h);
   if (!number) {
-    to.slots().close(h.call);
+    to.pending().close(h.call);
     co_return number.error().code().value();
   }
   to.flush();
-  const auto answer = co_await to.slots().async_wait(h.call, *number, asio::deferred);
+  const auto answer =
+      co_await weft::async_wait_for_reply(to.pending(), {h.call, *number}, asio::deferred);
   co_return answer.reply ? 0 : answer.failure.code().value();
 }
 
@@ -68,11 +70,12 @@ TEST_CASE("rref: a peer whose creations run ahead further than any may is refuse
       CHECK(co_await me.peer(2).call<&create_as>(1u, window) == 0);
       CHECK(rrefs(all, 1).counters().owned == 1);
       CHECK(rrefs(all, 1).counters().refused == 0);
-      CHECK(all.at(1).to(2).now() == weft::link::state::up);
+      CHECK(engine_link(all.at(1), 2).now() == weft::link::state::up);
 
       CHECK(co_await me.peer(2).call<&create_as>(1u, window + 1) != 0);
-      CHECK(co_await eventually([&] { return all.at(1).to(2).now() == weft::link::state::down; }));
-      const auto why = all.at(1).to(2).reason();
+      CHECK(co_await eventually(
+          [&] { return engine_link(all.at(1), 2).now() == weft::link::state::down; }));
+      const auto why = engine_link(all.at(1), 2).reason();
       INFO(why.message());
       CHECK(why == errc::protocol_error);
       CHECK(says(why, "impossible creation"));

@@ -2,6 +2,8 @@
 // What references between real workers cost, keep and promise; no libtorch is needed for it.
 #include "pure.hpp"
 #include <weft/core/event.hpp>
+#include <weft/rref/ledger.hpp>
+#include <weft/rref/ledger_wire.hpp>
 
 #include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
@@ -102,7 +104,7 @@ asio::awaitable<int> fetch_often(rref<homebody> h, int times) {
 
 /// Tells on which thread it was made.
 struct native {
-  using light_constructor = native;
+  using immediate_constructor = native;
   std::thread::id born = std::this_thread::get_id();
   explicit native(bool fails) {
     if (fails) throw std::runtime_error("it was not to be");
@@ -145,7 +147,7 @@ asio::awaitable<void> block_thread() {
   co_return;
 }
 asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.to(rank).lose(weft::error(errc::peer_died, "the cable was cut"));
+  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
   co_return;
 }
 /// What is wrong with references to a worker that was lost before they were made.
@@ -166,7 +168,7 @@ asio::awaitable<void> send_frame(worker& me, std::uint32_t rank, std::vector<uns
   m.payload().raw(bytes.data(), bytes.size());
   weft::frame_header header;
   header.kind = weft::frame_kind::rref;
-  if (me.to(rank).append(std::move(m).finish(header))) me.to(rank).flush();
+  if (me.link_to(rank).append(std::move(m).finish(header))) me.link_to(rank).flush();
   co_return;
 }
 int nothing() { return 0; }
@@ -175,17 +177,17 @@ asio::awaitable<int> greet(worker& me, int rank) {
 }
 
 asio::awaitable<int> never_made_use_of(thing&) {
-  co_await weft::event::wait(weft::make_ref<weft::event>());
+  co_await weft::event::wait(weft::make_intrusive<weft::event>());
   co_return 0;
 }
 struct held_thread {
   static inline gate first{gate::state::closed}, then{gate::state::closed};
 };
-weft::light<void> pass_first() {
+weft::immediate<void> pass_first() {
   held_thread::first.pass();
   return {};
 }
-weft::light<void> pass_then() {
+weft::immediate<void> pass_then() {
   held_thread::then.pass();
   return {};
 }
@@ -242,7 +244,7 @@ TEST_CASE("rref: what a batch of requests causes to be sent goes at its end") {
       CHECK(co_await eventually([] { return held_thread::first.arrived() == 1; }));
       std::vector<rref<native>> many;
       for (std::uint64_t i = 0; i < number; ++i) many.push_back(me.peer(1).make<native>(false));
-      CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+      CHECK(co_await eventually([&me] { return me.link_to(1).waiting() == 0; }));
       held_thread::first.open();
       co_await std::move(first);
       CHECK(co_await eventually([&] { return sent(all, 1, message_kind::added) == number; }));
@@ -261,10 +263,10 @@ TEST_CASE("rref: a main that fails because an owner is lost does not blame itsel
         const auto at_1 = me.peer(1).make<thing>(1);
         CHECK(co_await at_1.call<&thing::get>() == 1);
         auto use = at_1.start<&never_made_use_of>();
-        me.to(1).lose(weft::error(errc::peer_died, "the test cut the link"));
+        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         co_await std::move(use);
       }
-      co_await weft::event::wait(weft::make_ref<weft::event>());
+      co_await weft::event::wait(weft::make_intrusive<weft::event>());
     });
     for (const std::uint32_t r : {0u, 2u}) {
       INFO("rank ", r, ": ", ends[r].message());
@@ -287,7 +289,7 @@ TEST_CASE("rref: what is held back for a batch does not wait for a function that
       // These two will be read together.
       const auto made = me.peer(1).make<native>(false);
       auto then = me.peer(1).start<&pass_then>();
-      CHECK(co_await eventually([&me] { return me.to(1).waiting() == 0; }));
+      CHECK(co_await eventually([&me] { return me.link_to(1).waiting() == 0; }));
       held_thread::first.open();
       CHECK(co_await eventually([] { return held_thread::then.arrived() == 1; }));
       CHECK(co_await eventually([&all] { return rrefs(all, 1).counters().frames == 1; }));
@@ -304,7 +306,7 @@ TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
     // A making holds its reference until it is answered, which may be after a use of its object.
     const auto known = [&] {
       return rrefs(all, 0).describe().find("registering") == std::string::npos &&
-             me.to(1).slots().waiting() + me.to(2).slots().waiting() == 0;
+             calls_waiting(me, 1) + calls_waiting(me, 2) == 0;
     };
     for (const std::size_t number : {1u, 200u}) {
       std::vector<rref<thing>> many;
@@ -343,12 +345,12 @@ TEST_CASE("rref: nobody waits for the reply to a making, and its request says so
     peer.hear_out();
   });
   static_cast<void>(one.run([&](worker& me) -> asio::awaitable<void> {
-    CHECK(co_await eventually([&] { return me.to(1).now() == weft::link::state::up; }));
+    CHECK(co_await eventually([&] { return me.link_to(1).now() == weft::link::state::up; }));
     const auto made = me.peer(1).make<thing>(1);
     const auto kept = me.peer(1).remote<&nothing>();
     auto used = made.start<&thing::get>();
     auto called = me.peer(1).start<&nothing>();
-    CHECK(co_await eventually([&] { return me.to(1).waiting() == 0; }));
+    CHECK(co_await eventually([&] { return me.link_to(1).waiting() == 0; }));
     me.shutdown(weft::error(errc::cancelled, "the test is over"));
   }));
   stranger.join();
@@ -367,7 +369,7 @@ TEST_CASE("rref: more references than a message can hold are refused before it i
     const auto e = co_await me.peer(1).call<&count>(many, weft::as_expected);
     REQUIRE_FALSE(e);
     CHECK(e.error() == errc::message_too_large);
-    CHECK(e.error().ran() == weft::execution::not_sent);
+    CHECK(e.error().ran() == weft::call_progress::not_sent);
     CHECK(rrefs(all, 0).counters().pins == 0);
     many.pop_back();
     CHECK(co_await me.peer(1).call<&count>(many) == static_cast<int>(many.size()));
@@ -407,8 +409,8 @@ TEST_CASE("rref: a frame holds whole messages, as many as may be, or its link is
         CHECK(co_await eventually([&] { return rrefs(all, 1).counters().stale == t.messages; }));
         CHECK(co_await me.peer(2).call<&greet>(1) == 0);
       } else {
-        CHECK(
-            co_await eventually([&] { return all.at(1).to(2).now() == weft::link::state::down; }));
+        CHECK(co_await eventually(
+            [&] { return all.at(1).link_to(2).now() == weft::link::state::down; }));
       }
     });
   }
@@ -469,7 +471,7 @@ TEST_CASE("rref: other threads drop references while their worker ends") {
         std::thread dropping[2];
         {
           weft::options o = with_io_threads(io_threads);
-          o.pool_threads = 2;
+          o.compute_threads = 2;
           pure_cluster all(2, how, o);
           const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
             if (me.rank() != 0) co_return;
@@ -498,7 +500,7 @@ TEST_CASE("rref: another thread makes and uses references, and awaits them on a 
       CAPTURE(io_threads);
       run_pure(2, how, io_threads, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
         if (me.rank() != 0) co_return;
-        const auto done = weft::make_ref<weft::event>();
+        const auto done = weft::make_intrusive<weft::event>();
         std::atomic<int> right{0};
         std::thread other([&, p = me.peer(1)] {
           asio::thread_pool pool(2);

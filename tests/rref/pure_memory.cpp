@@ -143,7 +143,7 @@ costs of_references(books& b, std::vector<creation>& made, std::int64_t number) 
 }
 
 struct small {
-  using light_constructor = small;
+  using immediate_constructor = small;
   int value;
   explicit small(int v) : value(v) { ++alive(); }
   small(const small&) = delete;
@@ -217,9 +217,8 @@ TEST_CASE("rref memory: a reference between workers costs little, and nothing on
         held.push_back(me.peer(1).make<small>(static_cast<int>(i)));
       }
       CHECK(co_await held.back().call<&small::get>() == many - 1);
-      CHECK(co_await eventually([&] {
-        return me.to(1).slots().waiting() == 0 && rrefs(all, 1).counters().holders == many;
-      }));
+      CHECK(co_await eventually(
+          [&] { return calls_waiting(me, 1) == 0 && rrefs(all, 1).counters().holders == many; }));
       CHECK(small::alive().load() == many);
       const std::int64_t full = bytes_in_use;
       held.clear();

@@ -29,13 +29,13 @@ struct bulk {
     explicit memory(std::size_t n) : bytes(n) {}
     std::vector<std::byte> bytes;
   };
-  struct buffers final : weft::part {
+  struct buffers final : weft::message_extension {
     std::vector<std::size_t> sizes;
     void finish(weft::message& m) override {
       if (sizes.empty()) return;
       m.section(weft::section_kind::tensors, {});
       for (const std::size_t n : sizes) {
-        auto held = weft::make_ref<memory>(n);
+        auto held = weft::make_intrusive<memory>(n);
         std::byte* const data = held->bytes.data();
         static_cast<void>(m.add_blob(weft::blob(data, n, std::move(held))));
       }
@@ -98,7 +98,7 @@ asio::awaitable<void> check_whole(pure_cluster& all, worker& me) {
     CHECK(now.created == now.released);
     CHECK(now.refused == 0);
   }
-  CHECK(me.to(1).now() == weft::link::state::up);
+  CHECK(me.link_to(1).now() == weft::link::state::up);
 }
 
 namespace {
@@ -109,7 +109,7 @@ TEST_CASE("shortage: references in a request that does not fit come back") {
     for (int round = 0; round < 3; ++round) {
       const auto e = co_await failure_of(me.peer(1).call<&count>(many, too_large, as_expected));
       CHECK(e == errc::resource_exhausted);
-      CHECK(e.ran() == weft::execution::not_executed);
+      CHECK(e.ran() == weft::call_progress::not_executed);
       me.peer(1).post<&keep>(many, too_large);
       CHECK(co_await eventually([&] { return rrefs(all, 0).counters().pins == 0; }));
       CHECK(co_await me.peer(1).call<&count>(many, fits) == 2);
@@ -154,7 +154,7 @@ TEST_CASE("shortage: references in a reply that does not fit are given back") {
     for (int round = 0; round < 3; ++round) {
       const auto e = co_await failure_of(me.peer(1).call<&give>(mine, too_large.size, as_expected));
       CHECK(e == errc::resource_exhausted);
-      CHECK(e.ran() == weft::execution::executed);
+      CHECK(e.ran() == weft::call_progress::executed);
       const auto got = co_await me.peer(1).call<&give>(mine, fits.size);
       CHECK(got.things.size() == 3);
       CHECK(co_await got.things.back().call<&thing::get>() == 5);

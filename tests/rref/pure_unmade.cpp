@@ -15,8 +15,8 @@ namespace rref_unmade {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
+using weft::call_progress;
 using weft::errc;
-using weft::execution;
 using weft::rref;
 using weft::worker;
 
@@ -94,7 +94,7 @@ TEST_CASE("unmade: who uses an object is told what did not make it, where and wh
         const auto e = co_await thrown_by(b.call<&brittle::value>());
         CHECK(printed(e) == "call of 'rref_unmade::brittle::value" + there +
                                 "remote exception: " + unmade + " [not executed]");
-        CHECK(e.ran() == execution::not_executed);  // the member
+        CHECK(e.ran() == call_progress::not_executed);  // the member
         CHECK(e.detail().remote_type == "std::runtime_error");
       }
       CHECK(printed(co_await thrown_by(b.call<&brittle::value_later>())) ==
@@ -132,7 +132,7 @@ TEST_CASE("unmade: a constructor that did not run, or was never asked, is said n
                   "the object was not made: the request for "
                   "'rref_unmade::picky::picky' was not sent: it does not fit") == 1);
       CHECK(times(printed(unsent), "a function it has called") == 0);
-      CHECK(unsent.ran() <= execution::not_executed);
+      CHECK(unsent.ran() <= call_progress::not_executed);
     }
   });
 }
@@ -190,7 +190,7 @@ TEST_CASE("unmade: a making whose time is over when it begins is not sent") {
       const auto calls = me.stats().calls;
       for (const auto limit : {0ms, -1ms}) {
         const weft::within over(limit);
-        auto late = weft::make_ref<weft::scope>();
+        auto late = weft::make_intrusive<weft::call_scope>();
         late->deadline = me.time().now() + limit;
         const auto made =
             co_await thrown_by((co_await weft::with_scope(me.context(), late, make_thing(me, rank)))
@@ -198,7 +198,7 @@ TEST_CASE("unmade: a making whose time is over when it begins is not sent") {
         const auto kept = co_await thrown_by(fine.remote<&thing::get>(over).to_here());
         for (const auto& e : {made, kept}) {
           CHECK(e == errc::timed_out);
-          CHECK(e.ran() <= execution::not_executed);  // the use, at an owner that is oneself
+          CHECK(e.ran() <= call_progress::not_executed);  // the use, at an owner that is oneself
           CHECK(times(printed(e), "' was not sent: the deadline had passed before it was sent") ==
                 1);
         }
@@ -206,7 +206,7 @@ TEST_CASE("unmade: a making whose time is over when it begins is not sent") {
                               co_await thrown_by(fine.call<&thing::get>(over)),
                               co_await thrown_by(fine.start<&thing::get>(over).get())}) {
           CHECK(e == errc::timed_out);
-          CHECK(e.ran() == execution::not_sent);
+          CHECK(e.ran() == call_progress::not_sent);
         }
       }
       CHECK(me.stats().calls == calls + 4);  // the uses of what was never made

@@ -42,14 +42,14 @@ struct late {
     ++ran();
     co_return value + x;
   }
-  weft::light<int> light(int x) {
+  weft::immediate<int> light(int x) {
     ++ran();
     return value + x;
   }
 };
 
 asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.to(rank).lose(weft::error(errc::peer_died, "the cable was cut"));
+  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
   co_return;
 }
 template <auto M>
@@ -130,7 +130,7 @@ struct cancelled {
       called.request_stop();
       CHECK(co_await eventually([&] { return waiting(all, rank) == 0; }));
       door().open();
-      CHECK((co_await thrown_by(called.get())) == errc::cancelled);
+      CHECK((co_await thrown_by(called.copy())) == errc::cancelled);
       CHECK((co_await p.call<&late::plain>(1)) == 6);
     }
     CHECK(ran() == 2);
@@ -164,7 +164,7 @@ struct both_at_once {
         if (i % 3 == 1) co_await asio::post(asio::use_awaitable);
         if (i % 3 == 2) co_await me.peer(rank).make<late>(1, 1).call<&late::light>(1);
         called.request_stop();
-        const auto e = co_await thrown_by(called.get());
+        const auto e = co_await thrown_by(called.copy());
         CHECK((!e || e == errc::cancelled));
       }
     }
@@ -181,7 +181,7 @@ struct link_of_chain {
   int step() { return 0; }
 };
 int next_of(int& before) { return before + 1; }
-weft::light<int> light_next_of(int& before) { return before + 1; }
+weft::immediate<int> light_next_of(int& before) { return before + 1; }
 
 namespace {
 
@@ -234,7 +234,7 @@ TEST_CASE("waiting for an object: the owner ends it at its deadline, without wor
       const auto e = co_await kept.to_here(weft::as_expected);
       REQUIRE_FALSE(e);
       CHECK(e.error() == errc::timed_out);
-      CHECK(e.error().ran() == weft::execution::not_executed);
+      CHECK(e.error().ran() == weft::call_progress::not_executed);
       CHECK(e.error().message().find("before the object was made") != std::string::npos);
       door().open();
       CHECK(co_await p.call<&late::plain>(1) == 6);
@@ -275,7 +275,7 @@ TEST_CASE("waiting for an object: the run ends meanwhile") {
       ran() = 0;
       {
         weft::options o = with_io_threads(io_threads);
-        o.pool_threads = 2;
+        o.compute_threads = 2;
         o.shutdown_deadline = std::chrono::milliseconds(500);  // what makes them stands at the door
         pure_cluster all(2, how, o);
         const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {

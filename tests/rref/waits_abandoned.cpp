@@ -8,9 +8,9 @@ namespace abandoned_references {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
+using weft::call_progress;
 using weft::duration;
 using weft::errc;
-using weft::execution;
 using weft::options;
 using weft::rref;
 using weft::within;
@@ -29,7 +29,7 @@ struct late {
   }
   int plain(int x) { return value + x; }
   asio::awaitable<int> coroutine(int x) { co_return value + x; }
-  weft::light<int> light(int x) { return value + x; }
+  weft::immediate<int> light(int x) { return value + x; }
 };
 int late_number(int v) {
   the_entrance.load()->door.pass();
@@ -56,7 +56,7 @@ class with_object : public live_scene<weft::rref_service> {
   static constexpr bool of_a_link = At == there;
   static constexpr errc lost = errc::rref_owner_died;
   /// Its function has not begun; whether the call was heard of, the caller does not know.
-  static constexpr got_as_far_as went{execution::not_executed, execution::maybe_executed};
+  static constexpr got_as_far_as went{call_progress::not_executed, call_progress::maybe_executed};
   with_object(over how, unsigned io_threads) : live_scene(how, two_at_once(io_threads)) {
     the_entrance = &entrance_;
   }
@@ -85,7 +85,7 @@ class with_object : public live_scene<weft::rref_service> {
  private:
   static options two_at_once(unsigned io_threads) {
     options o = with_io_threads(io_threads);
-    o.pool_threads = 2;
+    o.compute_threads = 2;
     return o;
   }
   entrance entrance_;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/engine/autograd_service.hpp>
+#include <weft/engine/rref_service.hpp>
+#include <weft/engine/tensor_table.hpp>
+
 #include <rpc/cluster_bodies.hpp>
 #include <rref/workers.hpp>
 

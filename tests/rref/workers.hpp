@@ -4,7 +4,6 @@
 
 #include <weft/autograd/context.hpp>
 #include <weft/rref/peer.hpp>
-#include <weft/services.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +18,7 @@ namespace weft::testing {
 extern template class cluster_with<rref_service, autograd_service>;
 
 [[nodiscard]] inline options with_pool(options o) {
-  if (o.pool_threads == 0) o.pool_threads = 2;
+  if (o.compute_threads == 0) o.compute_threads = 2;
   return o;
 }
 

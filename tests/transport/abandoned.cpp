@@ -19,7 +19,8 @@ struct for_parking : local_wait {
   static constexpr bool from_any_thread = true;
   asio::awaitable<void> wait() { return place->wait(); }
   void complete() { place->wake(); }
-  weft::ref<weft::detail::parking> place = weft::make_ref<weft::detail::parking>(context());
+  weft::intrusive_ptr<weft::detail::parking> place =
+      weft::make_intrusive<weft::detail::parking>(context());
 };
 
 /// Accepting: what is waited for is somebody who connects.

@@ -100,7 +100,7 @@ TEST_CASE("framed: a frame of head and tensors is one write, and small frames sh
   CHECK(p.log.reads == 1);
   reader->send(make_frame(1, 20, {30, 0, 40}));
   CHECK(p.log.writes == 1);
-  CHECK(reader->now() == weft::written::everything);
+  CHECK(reader->now() == weft::write_status::everything);
 }
 
 TEST_CASE("framed: a stream that takes little at a time gets everything, in order") {
@@ -113,7 +113,7 @@ TEST_CASE("framed: a stream that takes little at a time gets everything, in orde
   p.io.run();
   REQUIRE(get(reading).has_value());
   for (std::uint64_t i = 0; i < 20; ++i) CHECK(is_intact(reader->received[i], i));
-  CHECK(sender->now() == weft::written::everything);
+  CHECK(sender->now() == weft::write_status::everything);
 }
 
 TEST_CASE("framed: a write that fails ends the read with peer_died") {
@@ -124,7 +124,7 @@ TEST_CASE("framed: a write that fails ends the read with peer_died") {
   p.io.poll();
   p.log.fail_with = asio::error::broken_pipe;
   sender->send(make_frame(1, 1));
-  CHECK(sender->now() == weft::written::closed);
+  CHECK(sender->now() == weft::write_status::closed);
   sender->send(make_frame(1, 1));
   CHECK(p.log.writes == 1);
   p.io.restart();
@@ -142,7 +142,7 @@ TEST_CASE("framed: what the peer sent before it died is read, though writing to 
     p.io.run();
   }
   survivor->send(make_frame(9, 9));
-  CHECK(survivor->now() == weft::written::closed);
+  CHECK(survivor->now() == weft::write_status::closed);
   p.io.restart();
   auto reading = start(p.io, survivor->read_for_ever());
   p.io.run();

@@ -45,7 +45,7 @@ TEST_CASE("loopback: close ends its own wait with closed") {
   auto ended = weft::conformance::get(reading);
   REQUIRE_FALSE(ended.has_value());
   CHECK(ended.error() == weft::errc::closed);
-  CHECK(self.now() == weft::written::closed);
+  CHECK(self.now() == weft::write_status::closed);
 }
 
 }  // namespace

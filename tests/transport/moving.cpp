@@ -75,10 +75,10 @@ TEST_CASE_TEMPLATE("moving: what was sent before, meanwhile and after arrives, i
   for (int round = 0; round < 50; ++round) {
     connected<T> c;
     std::thread writing([&] {
-      weft::cursor batch;
+      weft::outbox batch;
       for (std::uint64_t i = 0; i < count; ++i) {
         batch.push(make_frame(i, 100, {i % 3 == 0 ? 2000u : 10u}));
-        CHECK(c.there->try_write(batch) == weft::written::everything);
+        CHECK(c.there->try_write(batch) == weft::write_status::everything);
         if (i % 8 == 0) std::this_thread::yield();
       }
     });

@@ -207,7 +207,7 @@ TEST_CASE("codec: recursive types up to a depth of 64") {
   CHECK(length == 64);
   const weft::error too_deep = error_of([] { (void)pack(make_chain(65)); });
   CHECK(too_deep == weft::errc::not_encodable);
-  CHECK(too_deep.ran() == weft::execution::not_sent);
+  CHECK(too_deep.ran() == weft::call_progress::not_sent);
 }
 
 TEST_CASE("codec: what cannot be sent is not encodable") {
@@ -250,12 +250,12 @@ TEST_CASE("codec: a whole payload is read in order and to its end") {
   const weft::error left_over =
       error_of([&] { (void)weft::decode_all<int, std::string>(shorter); });
   CHECK(left_over == weft::errc::bad_arguments);
-  CHECK(left_over.ran() == weft::execution::not_executed);
+  CHECK(left_over.ran() == weft::call_progress::not_executed);
 }
 
 TEST_CASE("codec: an error names the field that did not decode") {
   weft::bytes raw;
-  weft::parts record;
+  weft::message_extensions record;
   weft::writer w(raw, record);
   w.number(std::int32_t{1});
   w.number(1.0f);
@@ -267,7 +267,7 @@ TEST_CASE("codec: an error names the field that did not decode") {
 
 TEST_CASE("codec: errors travel with their causes, bounded") {
   CHECK_FALSE(round_trip(weft::error{}));
-  weft::error e(weft::errc::remote_exception, "it broke", weft::execution::executed,
+  weft::error e(weft::errc::remote_exception, "it broke", weft::call_progress::executed,
                 weft::origin::remote_user);
   e = e.with([](weft::error_detail& d) {
     d.peer = "ps";

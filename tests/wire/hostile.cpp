@@ -83,7 +83,7 @@ enum class outcome { decoded, refused };
 template <class T>
 outcome decode_within_budget(std::span<const std::byte> payload,
                              weft::reader::tail tail = weft::reader::tail::exact) {
-  weft::parts record;
+  weft::message_extensions record;
   weft::reader r(payload, record, weft::default_limits, tail);
   auto& count = weft_test::allocations();
   const std::uint64_t before = count.bytes;
@@ -91,8 +91,8 @@ outcome decode_within_budget(std::span<const std::byte> payload,
   try {
     (void)weft::decode_all<T>(r);
   } catch (const weft::rpc_error& e) {
-    const bool typed =
-        e.error() == weft::errc::bad_arguments && e.error().ran() == weft::execution::not_executed;
+    const bool typed = e.error() == weft::errc::bad_arguments &&
+                       e.error().ran() == weft::call_progress::not_executed;
     if (!typed) CHECK(e.error().message() == "");
     result = outcome::refused;
   }
@@ -413,7 +413,7 @@ TEST_CASE("hostile: the sender's own limits are typed errors before anything is 
     try {
       f();
     } catch (const weft::rpc_error& e) {
-      CHECK(e.error().ran() == weft::execution::not_sent);
+      CHECK(e.error().ran() == weft::call_progress::not_sent);
       return e.error();
     }
     return weft::error();

@@ -10,18 +10,18 @@
 
 namespace {
 
-struct counter final : weft::part {
+struct counter final : weft::message_extension {
   int value = 0;
   void finish(weft::message& m) override {
     const std::byte raw[1] = {static_cast<std::byte>(value)};
     m.section(weft::section_kind::rref, raw);
   }
 };
-struct third final : weft::part {
+struct third final : weft::message_extension {
   std::string* told = nullptr;
   void finish(weft::message&) override { *told += "third"; }
 };
-struct other final : weft::part {
+struct other final : weft::message_extension {
   std::string* told = nullptr;
   void finish(weft::message& m) override {
     *told += "other, ";
@@ -78,7 +78,7 @@ TEST_CASE("message: payload, sections and blobs come back as they were") {
 TEST_CASE("message: parts are one per class and finish before the frame is made") {
   weft::message m;
   CHECK(m.record().find<counter>() == nullptr);
-  m.payload().part<counter>().value = 5;
+  m.payload().extension<counter>().value = 5;
   m.record().get<counter>().value += 2;
   other& second = m.record().get<other>();
   CHECK(m.record().find<counter>()->value == 7);
@@ -97,10 +97,10 @@ TEST_CASE("message: parts are one per class and finish before the frame is made"
 TEST_CASE("message: it can be moved while it is written") {
   weft::message a;
   a.payload().number(1);
-  a.payload().part<counter>().value = 3;
+  a.payload().extension<counter>().value = 3;
   weft::message b = std::move(a);
   b.payload().number(2);
-  b.payload().part<counter>().value += 1;
+  b.payload().extension<counter>().value += 1;
   weft::incoming_message in(std::move(b).finish({}));
   REQUIRE(in.check().has_value());
   weft::reader r = in.payload();

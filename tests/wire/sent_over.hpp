@@ -25,7 +25,7 @@ class heap_owner final : public weft::blob_owner {
 };
 
 inline weft::blob copy_of(std::span<const std::byte> bytes) {
-  auto owner = weft::make_ref<heap_owner>(bytes.size());
+  auto owner = weft::make_intrusive<heap_owner>(bytes.size());
   if (!bytes.empty()) std::memcpy(owner->data(), bytes.data(), bytes.size());
   return weft::blob(owner->data(), bytes.size(), owner);
 }

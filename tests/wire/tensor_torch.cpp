@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "sent_over.hpp"
+#include <weft/engine/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
 
 #include <doctest/doctest.h>
@@ -231,13 +232,13 @@ TEST_CASE("tensor: dtypes of the wire are those of this libtorch, of the same si
     if (weft::item_size(number) == 0) continue;
     const auto type = static_cast<c10::ScalarType>(dtype);
     const bool here = dtype < static_cast<int>(c10::ScalarType::Undefined);
-    CHECK(weft::detail::known_here(number) == here);
+    CHECK(weft::engine::known_here(number) == here);
     if (here) CHECK(weft::item_size(number) == c10::elementSize(type));
     known += here ? 1 : 0;
   }
   CHECK(known >= 20);
-  CHECK_FALSE(weft::detail::known_here(static_cast<std::uint8_t>(c10::ScalarType::Undefined)));
-  CHECK_FALSE(weft::detail::known_here(255));
+  CHECK_FALSE(weft::engine::known_here(static_cast<std::uint8_t>(c10::ScalarType::Undefined)));
+  CHECK_FALSE(weft::engine::known_here(255));
 }
 
 TEST_CASE("tensor: requires_grad arrives, data is detached") {
@@ -310,14 +311,12 @@ TEST_CASE("tensor: sparse COO with indices, values and the coalesced flag") {
   CHECK(same_bytes(mixed.to_dense(), sparse.to_dense()));
 }
 
-TEST_CASE("tensor: without run and use_tensors the error names both") {
-  weft::use_tensors();
+TEST_CASE("tensor: in a program without the engine the error names the header") {
   const auto made = std::exchange(weft::detail::make_tensor_table, nullptr);
   const weft::error e = error_of([] { (void)pack(at::ones({2})); });
   weft::detail::make_tensor_table = made;
   CHECK(e == weft::errc::not_encodable);
-  CHECK(e.message().find("weft::run") != std::string::npos);
-  CHECK(e.message().find("weft::use_tensors") != std::string::npos);
+  CHECK(e.message().find("weft/run.hpp") != std::string::npos);
   CHECK_FALSE(error_of([] { (void)pack(at::ones({2})); }));
 }
 
@@ -325,7 +324,7 @@ TEST_CASE("tensor: what cannot travel is refused by name, before anything is sen
   auto refused = [](const at::Tensor& t) {
     const weft::error e = error_of([&] { (void)pack(t); });
     CHECK(e == weft::errc::not_encodable);
-    CHECK(e.ran() == weft::execution::not_sent);
+    CHECK(e.ran() == weft::call_progress::not_sent);
     return e.detail().text;
   };
   const at::Tensor m = at::eye(3);
@@ -428,7 +427,7 @@ TEST_CASE("tensor: every truncation of the section is a typed error") {
     const weft::error e =
         error_of([&] { (void)unpack<std::vector<at::Tensor>>(std::move(m).finish({})); });
     CHECK(e == weft::errc::bad_arguments);
-    CHECK(e.ran() == weft::execution::not_executed);
+    CHECK(e.ran() == weft::call_progress::not_executed);
   }
 }
 

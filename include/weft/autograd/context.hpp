@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Autograd contexts: what one training step records, here and wherever its calls lead.
 //
-//   co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+//   co_await weft::autograd::with_context(me, [&](weft::autograd::context ctx)
+//                                                 -> asio::awaitable<void> {
 //     auto loss = ...;                       // calls in here are recorded
 //     co_await ctx.backward(loss);           // gradients go into the context, .grad is untouched
 //     co_await optimizer.step(ctx);
@@ -9,8 +10,7 @@
 #pragma once
 
 #include <weft/autograd/service.hpp>
-#include <weft/core/detail/insist.hpp>
-#include <weft/core/scope.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/awaitable.hpp>
@@ -23,6 +23,25 @@
 
 namespace weft::autograd {
 
+class context;
+
+/// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
+/// the body throws or is cancelled. Contexts do not nest: a second one throws invalid_argument.
+/// What the body returns must be default constructible, or void. One-way calls (`post`) are not
+/// recorded. What was spawned in here and still calls after it has ended gets
+/// autograd_context_gone.
+///
+/// Tensors belong to the context that recorded them: `backward` of another one throws
+/// invalid_argument, here or where they were kept, until they are detached. Outside of any context
+/// nothing is recorded: what was computed elsewhere arrives with a history that only throws, with
+/// the remedy in words; what was a leaf there arrives as a leaf.
+template <class Body>
+[[nodiscard]] auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>()));
+
+/// The context of the running coroutine: in `with_context`, and in functions called from there,
+/// which can then begin passes of their own. Throws autograd_context_gone if there is none.
+[[nodiscard]] context this_context(worker& me);
+
 struct backward_options {
   /// Keep what the nodes saved, so that another pass can run over them.
   graph_retention retention = graph_retention::release;
@@ -32,11 +51,11 @@ struct backward_options {
   std::optional<duration> limit{};
 };
 
-/// Handle of a context that is open here, until the `scope` that made it ends; then its members
-/// throw autograd_context_gone. Cheap to copy; for the worker's thread.
+/// Handle of a context that is open here, until the `with_context` that made it ends; then its
+/// members throw autograd_context_gone. Cheap to copy; for the worker's thread.
 class context {
  public:
-  context(worker& me, ref<detail::context_state> state) : me_(&me), state_(std::move(state)) {}
+  context(worker& me, intrusive_ptr<open_context> state) : me_(&me), state_(std::move(state)) {}
 
   [[nodiscard]] context_id id() const noexcept { return state_->id; }
 
@@ -68,75 +87,14 @@ class context {
     return me_->use<autograd_service>().gradients(state_);
   }
 
-  [[nodiscard]] const ref<detail::context_state>& state() const noexcept { return state_; }
+  [[nodiscard]] const intrusive_ptr<open_context>& state() const noexcept { return state_; }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
 
  private:
   worker* me_;
-  ref<detail::context_state> state_;
+  intrusive_ptr<open_context> state_;
 };
-
-namespace detail {
-
-/// Releases the context however the scope ends.
-class release_guard {
- public:
-  release_guard(worker& me, ref<context_state> state) : me_(me), state_(std::move(state)) {}
-  release_guard(const release_guard&) = delete;
-  release_guard& operator=(const release_guard&) = delete;
-  ~release_guard() {
-    try {
-      weft::detail::insist([this] { me_.use<autograd_service>().release(*state_); });
-    } catch (...) {  // no memory to tell the others: they let go of it when this worker leaves
-    }
-  }
-
- private:
-  worker& me_;
-  ref<context_state> state_;
-};
-
-[[nodiscard]] inline ref<weft::scope> scope_with(ref<const ref_counted> context) {
-  const ref<const weft::scope> outer = this_scope();
-  ref<weft::scope> inner = outer ? outer->copy() : make_ref<weft::scope>();
-  inner->autograd = std::move(context);
-  return inner;
-}
-
-}  // namespace detail
-
-/// The context of the running coroutine: in `scope`, and in functions called from there, which can
-/// then begin passes of their own. Throws autograd_context_gone if there is none.
-[[nodiscard]] inline context this_context(worker& me) {
-  auto state = autograd_service::current();
-  if (!state) {
-    throw rpc_error(errc::autograd_context_gone,
-                    "no autograd context is open in this coroutine: open one by "
-                    "weft::autograd::scope, or be called from inside of one",
-                    execution::not_executed);
-  }
-  return context(me, std::move(state));
-}
-
-/// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
-/// the body throws or is cancelled. Contexts do not nest: a second one throws invalid_argument.
-/// What the body returns must be default constructible, or void. One-way calls (`post`) are not
-/// recorded. What was spawned in here and still calls after the scope has ended gets
-/// autograd_context_gone.
-///
-/// Tensors belong to the context that recorded them: `backward` of another one throws
-/// invalid_argument, here or where they were kept, until they are detached. Outside of any context
-/// nothing is recorded: what was computed elsewhere arrives with a history that only throws, with
-/// the remedy in words; what was a leaf there arrives as a leaf.
-template <class Body>
-[[nodiscard]] auto scope(worker& me, Body body) -> decltype(body(std::declval<context>())) {
-  if (const auto outer = this_scope(); outer && outer->autograd) {
-    throw rpc_error(errc::invalid_argument,
-                    "an autograd context is open in this coroutine already");
-  }
-  const context ctx(me, me.use<autograd_service>().open());
-  const detail::release_guard release(me, ctx.state());
-  co_return co_await with_scope(me.context(), detail::scope_with(ctx.state()), body(ctx));
-}
 
 }  // namespace weft::autograd
+
+#include <weft/autograd/impl/context.hpp>

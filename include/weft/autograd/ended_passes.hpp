@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // Remembers which passes of a context are over, so that a late message never revives one, and says
 // what to do with a message whose pass is not (or no longer) known. Pure: standard library only.
+#pragma once
 
 #include <weft/autograd/messages.hpp>
 

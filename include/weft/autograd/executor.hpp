@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // Runs this worker's part of a backward pass over `torch::autograd::Node`s, with the semantics of
 // libtorch's engine, except that gradients go into a map instead of `.grad`.
 //
@@ -13,8 +11,9 @@
 // Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it. There
 // is no graph task of libtorch's: hooks that call Engine::queue_callback (DistributedDataParallel)
 // throw, which fails the pass.
+#pragma once
 
-#include <weft/autograd/gradient_map.hpp>
+#include <weft/autograd/impl/gradient_map.hpp>
 #include <weft/autograd/input_buffer.hpp>
 #include <weft/autograd/local_graph.hpp>
 #include <weft/autograd/messages.hpp>
@@ -53,7 +52,7 @@ struct node_failure {
   std::exception_ptr cause;
 };
 
-enum class run_state {
+enum class executor_status {
   waiting,  ///< nothing is ready; later seeds, or `complete`, continue
   drained,  ///< every needed node has run
   failed,   ///< see `failure()`
@@ -87,7 +86,7 @@ class local_executor {
   /// soon as it ran. Exceptions of nodes and hooks end up in `failure()`; those of `sink` pass
   /// through.
   template <class Sink>
-  run_state run(Sink&& sink);
+  executor_status run(Sink&& sink);
 
   /// From any thread: `run` returns before its next node.
   void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
@@ -143,9 +142,8 @@ class local_executor {
 
 /// A whole pass in the calling thread, for graphs without messages (or with messages of `self` to
 /// itself only). Adds to `into` if it succeeds; otherwise throws what the node threw.
-template <class = void>
-void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
-               const send_table& sends = {}, worker_rank self = 0);
+void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+                    const send_table& sends = {}, worker_rank self = 0);
 
 }  // namespace weft::autograd
 

@@ -3,7 +3,7 @@
 // across co_await they would switch off other coroutines too, and be lost on resumption.
 #pragma once
 
-#include <weft/core/scope.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/awaitable.hpp>
@@ -52,9 +52,10 @@ template <class T>
 [[nodiscard]] asio::awaitable<T> with_grad_mode(worker& me, grad_mode mode,
                                                 asio::awaitable<T> work) {
   const auto outer = this_scope();
-  ref<scope> inner = outer ? outer->copy() : make_ref<scope>();
-  inner->mode = make_ref<detail::fixed_grad_mode>(mode);
-  co_return co_await with_scope(me.context(), ref<const scope>(std::move(inner)), std::move(work));
+  intrusive_ptr<call_scope> inner = outer ? outer->copy() : make_intrusive<call_scope>();
+  inner->mode = make_intrusive<detail::fixed_grad_mode>(mode);
+  co_return co_await with_scope(me.context(), intrusive_ptr<const call_scope>(std::move(inner)),
+                                std::move(work));
 }
 
 }  // namespace weft

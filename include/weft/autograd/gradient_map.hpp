@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
+// Gradients by variable, kept outside the variables: `.grad` is never touched.
 #pragma once
 
-// Gradients by variable, kept outside the variables: `.grad` is never touched.
-
-#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/grad_mode.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,32 +12,6 @@
 #include <vector>
 
 namespace weft::autograd {
-
-/// Whether the tensor's memory is reached through this tensor only: no other tensor, here or in
-/// another context or worker of this process, is a view of it. (One may own a tensor alone and yet
-/// share its storage: detach(), views, messages inside one process.)
-inline bool owns_its_memory(const at::Tensor& t) {
-  if (t.layout() == at::kSparse) {
-    const auto& parts = static_cast<const at::SparseTensorImpl&>(*t.unsafeGetTensorImpl());
-    const at::Tensor indices = parts.indices(), values = parts.values();
-    constexpr std::size_t mine = 2;  // the sparse tensor's own, and the one right here
-    return indices.use_count() <= mine && values.use_count() <= mine &&
-           indices.storage().use_count() == 1 && values.storage().use_count() == 1;
-  }
-  if (t.layout() != at::kStrided || !t.has_storage()) return false;
-  // A view keeps what it is a view of, which nobody else may have: what sums and transposes return.
-  // (A part of a larger tensor would keep all of its memory.)
-  std::size_t mine = 1;
-  if (const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
-      view && view->has_bw_view()) {
-    const at::Tensor& base = view->get_backward_view().base_;
-    if (base.use_count() == 1 && base.has_storage() && base.is_alias_of(t) &&
-        t.nbytes() == t.storage().nbytes() && !t.is_conj() && !t.is_neg()) {
-      mine = 2;
-    }
-  }
-  return t.storage().use_count() == mine;
-}
 
 /// In the order in which variables were first met. Every gradient has memory of its own. Not
 /// thread-safe.
@@ -56,6 +25,7 @@ class gradient_map {
   /// Adds `gradient` to the variable's, as libtorch does for `.grad`: the first is taken over if
   /// nobody but the caller holds it, it owns its memory and its strides suit, else copied; later
   /// ones are added in place where that is possible.
+  /// Defined, as `merge`, in impl/gradient_map.hpp: only passes add.
   void accumulate(const at::Tensor& variable, const at::Tensor& gradient);
 
   /// Some of `pass` are of variables that have a gradient here: to merge it computes.
@@ -99,29 +69,5 @@ class gradient_map {
   // For look-up only; the entry keeps the tensor, and so its address, alive.
   std::unordered_map<const c10::TensorImpl*, std::size_t> index_;
 };
-
-inline void gradient_map::accumulate(const at::Tensor& variable, const at::Tensor& gradient) {
-  if (!gradient.defined()) return;
-  at::Tensor& sum = at(variable).gradient;
-  const at::AutoGradMode off(false);
-  const std::size_t references_of_an_owner = owns_its_memory(gradient) ? 1 : 0;
-  torch::autograd::AccumulateGrad::accumulateGrad(
-      variable, sum, gradient, references_of_an_owner,
-      [&sum](at::Tensor&& updated) { sum = std::move(updated); });
-}
-
-inline void gradient_map::merge(gradient_map&& pass) {
-  for (entry& e : pass.entries_) {
-    if (!e.gradient.defined()) continue;
-    at::Tensor& sum = at(e.variable).gradient;
-    if (sum.defined()) {
-      accumulate(e.variable, e.gradient);
-      e.gradient = at::Tensor();
-    } else {
-      sum = std::move(e.gradient);  // the pass owned it
-    }
-  }
-  pass.clear();
-}
 
 }  // namespace weft::autograd

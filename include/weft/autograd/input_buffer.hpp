@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // Collects the gradients that flow into one node, summing those that meet in one slot.
+#pragma once
 
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/Tensor.h>

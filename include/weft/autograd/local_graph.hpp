@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // libtorch's graph on one worker, as `wave` walks it: nodes get numbers in the order of the walk.
+#pragma once
 
 #include <weft/autograd/nodes.hpp>
 #include <weft/autograd/wave.hpp>

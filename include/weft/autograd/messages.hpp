@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // The control messages of a backward pass, and their bytes. Pure: standard library only.
 //
 // Wire form, little-endian, fixed width:
@@ -14,6 +12,9 @@
 //   done  4: nothing
 //   abort 5: origin u32 | reason u8 | length u32 | length bytes of text
 //   end   6: nothing
+#pragma once
+
+#include <weft/autograd/types.hpp>
 
 #include <compare>
 #include <cstddef>
@@ -30,11 +31,6 @@
 
 namespace weft::autograd {
 
-using worker_rank = std::uint32_t;
-using context_id = std::uint64_t;
-/// Names one recorded forward message; unique among the messages that one worker sent in a context.
-using message_id = std::uint64_t;
-
 /// One backward pass. Numbers count up per (context, initiator) and are never used twice.
 struct pass_id {
   context_id context = 0;
@@ -43,9 +39,6 @@ struct pass_id {
 
   friend auto operator<=>(const pass_id&, const pass_id&) = default;
 };
-
-/// Whether nodes keep what they saved for backward, so that another pass can run over them.
-enum class graph_retention : std::uint8_t { release, retain };
 
 /// Why a pass was given up.
 enum class abort_reason : std::uint8_t {

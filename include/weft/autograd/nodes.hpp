@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // The two ends of a forward message in the autograd graph, and the table of a context's send nodes.
 //
 //   forward sender                       forward receiver
 //   leaves ◄── ops ◄── send_node  ─ ─ ─  recv_node ◄── ops ◄── loss
 //                      gradients  ◄─ ─ ─ gradients             (backward)
+#pragma once
 
 #include <weft/autograd/messages.hpp>
 #include <weft/autograd/wave.hpp>
@@ -76,7 +75,7 @@ class recv_node final : public torch::autograd::Node {
       throw std::logic_error(
           "weft: this tensor was computed on worker " + std::to_string(where_.peer) +
           " and came without its history, so gradients would be lost: make the call inside "
-          "weft::autograd::scope and use backward of its context, or detach() the result");
+          "weft::autograd::with_context and use backward of its context, or detach() the result");
     }
     throw std::logic_error("weft: this tensor came in " + name() +
                            "; its graph continues there, use backward of the autograd context");

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // One backward pass on one worker: the wave that plans it, the graph it walks, the executor that
 // runs it. The service around it moves frames, holds the lock, and lends pool threads.
 //
@@ -11,10 +9,11 @@
 //
 // Every call under the lock returns outputs of the wave for the service to act on, in order:
 // `transmit`, `commit`, `finished`, `aborted`, `violation`. After each of them, try `claim`.
+#pragma once
 
 #include <weft/autograd/ended_passes.hpp>
 #include <weft/autograd/executor.hpp>
-#include <weft/autograd/gradient_map.hpp>
+#include <weft/autograd/impl/gradient_map.hpp>
 #include <weft/autograd/local_graph.hpp>
 #include <weft/autograd/messages.hpp>
 #include <weft/autograd/nodes.hpp>
@@ -76,20 +75,13 @@ class local_pass {
   }
 
   // ── under the lock ──
-  template <class = void>
   outputs begin(std::vector<root> roots);
   /// `tensors`: of a frame with a `grad_message`, else empty.
-  template <class = void>
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
   /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
   /// awaits them from that worker; `why` says so.
-  template <class = void>
   outputs fell_short(worker_rank from, const grad_message& what, std::string why);
-  template <class = void>
-  outputs lost(worker_rank peer) {
-    return absorb(wave_.step(autograd::lost{peer}, graph_));
-  }
-  template <class = void>
+  outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
   outputs give_up(abort_reason reason, std::string text) {  // throws before anything changed
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
@@ -98,7 +90,6 @@ class local_pass {
   bool claim();
   unsigned carried = 0;  ///< steps whose outputs are being carried out; under the context's lock
   ended_passes::place memory_of_end;  ///< on others than the initiator
-  template <class = void>
   outputs completed();
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
@@ -134,20 +125,18 @@ class local_pass {
   enum class activity { resting, claimed } activity_ = activity::resting;
   std::vector<root> claimed_roots_;
   std::vector<seeding> claimed_seeds_;
-  run_state last_ = run_state::waiting;
+  executor_status last_ = executor_status::waiting;
 };
 
-template <class>
-outputs local_pass::begin(std::vector<root> roots) {
+inline outputs local_pass::begin(std::vector<root> roots) {
   autograd::begin in;
   for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
   roots_ = std::move(roots);
   return absorb(wave_.step(in, graph_));
 }
 
-template <class>
-outputs local_pass::arrive(worker_rank from, const control_body& body,
-                           std::vector<at::Tensor> tensors) {
+inline outputs local_pass::arrive(worker_rank from, const control_body& body,
+                                  std::vector<at::Tensor> tensors) {
   if (over()) return {};
   const auto* grad = std::get_if<grad_message>(&body);
   if (grad == nullptr) {
@@ -169,8 +158,7 @@ outputs local_pass::arrive(worker_rank from, const control_body& body,
   return out;
 }
 
-template <class>
-outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
+inline outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
   if (over()) return {};
   const auto point = graph_.send(what.message);
   if (!point || graph_.node(point->node).num_inputs() != what.slots) {
@@ -225,18 +213,17 @@ void local_pass::run(Sink&& sink) {
   });
 }
 
-template <class>
-outputs local_pass::completed() {
+inline outputs local_pass::completed() {
   activity_ = activity::resting;
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
   switch (last_) {
-  case run_state::drained:
+  case executor_status::drained:
     return absorb(wave_.step(drained{}, graph_));
-  case run_state::failed:
+  case executor_status::failed:
     return give_up(abort_reason::failed,
                    executor_->failure().node + ": " + executor_->failure().text);
-  case run_state::waiting:
-  case run_state::stopped:
+  case executor_status::waiting:
+  case executor_status::stopped:
     break;
   }
   return {};

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
-
 // Plans one backward pass on one worker: which nodes are needed, on which workers, and when the
 // pass has ended everywhere. Pure: `step(input, graph) -> outputs`; no I/O, clock, thread,
 // libtorch.
@@ -30,9 +28,10 @@
 // Message order between two workers is not assumed, so a gradient may come before the need that
 // announces it; and a message may arrive twice. Messages to oneself are edges of the local walk:
 // nothing is sent, and a chain of them costs no stack.
+#pragma once
 
 #include <weft/autograd/messages.hpp>
-#include <weft/core/detail/numbers_seen.hpp>
+#include <weft/core/detail/sequence_set.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -194,7 +193,7 @@ class wave {
     std::set<std::uint32_t> open;
     std::map<std::uint32_t, ack_message> early;  // acks that overtook the needs that they count
   };
-  using needs_seen = weft::detail::numbers_seen<std::uint32_t>;  // by sequence
+  using needs_seen = weft::detail::sequence_set<std::uint32_t>;  // by sequence
   struct engagement {
     worker_rank from = 0;
     std::uint32_t sequence = 0;

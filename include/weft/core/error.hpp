@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/config.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <tl/expected.hpp>
 
@@ -51,7 +51,7 @@ enum class errc : int {
 };
 
 /// How far the call got. Only `not_sent` and `not_executed` are safe to repeat blindly.
-enum class execution : std::uint8_t { not_sent, not_executed, maybe_executed, executed };
+enum class call_progress : std::uint8_t { not_sent, not_executed, maybe_executed, executed };
 
 /// Who noticed the failure.
 enum class origin : std::uint8_t { local, transport, remote_runtime, remote_user };
@@ -61,7 +61,7 @@ class error;
 /// The story behind an error; constant once made, shared by copies.
 struct error_detail : ref_counted {
   origin from = origin::local;
-  execution ran = execution::not_sent;
+  call_progress ran = call_progress::not_sent;
   std::string text;               ///< the cause in words
   std::string peer;               ///< name of the other worker, empty if none
   std::uint64_t incarnation = 0;  ///< of the peer
@@ -70,7 +70,7 @@ struct error_detail : ref_counted {
   std::chrono::microseconds elapsed{0};
   std::string remote_type;  ///< type of a remote exception
   std::error_code cause_code;
-  ref<const error_detail> cause;  ///< what led to it, if `cause_code` is set
+  intrusive_ptr<const error_detail> cause;  ///< what led to it, if `cause_code` is set
 };
 
 [[nodiscard]] const std::error_category& category() noexcept;
@@ -83,17 +83,19 @@ class error {
  public:
   error() noexcept = default;
   explicit error(errc code) noexcept : code_(make_error_code(code)) {}
-  error(std::error_code code, ref<const error_detail> detail) noexcept
+  error(std::error_code code, intrusive_ptr<const error_detail> detail) noexcept
       : code_(code), detail_(std::move(detail)) {}
-  error(errc code, std::string text, execution ran = execution::not_sent,
+  error(errc code, std::string text, call_progress ran = call_progress::not_sent,
         origin from = origin::local);
 
   [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
   [[nodiscard]] const error_detail& detail() const noexcept;
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(code_); }
-  [[nodiscard]] const ref<const error_detail>& shared_detail() const noexcept { return detail_; }
+  [[nodiscard]] const intrusive_ptr<const error_detail>& shared_detail() const noexcept {
+    return detail_;
+  }
   [[nodiscard]] bool operator==(errc code) const noexcept { return code_ == make_error_code(code); }
-  [[nodiscard]] execution ran() const noexcept { return detail().ran; }
+  [[nodiscard]] call_progress ran() const noexcept { return detail().ran; }
   [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
   /// A sentence with function, peer, cause and how far the call got.
   [[nodiscard]] std::string message() const;
@@ -104,7 +106,7 @@ class error {
 
  private:
   std::error_code code_;
-  ref<const error_detail> detail_;
+  intrusive_ptr<const error_detail> detail_;
 };
 
 /// Thrown by every awaited operation that fails.
@@ -114,7 +116,7 @@ class rpc_error : public std::system_error {
       : std::system_error(e.code()),
         error_(std::move(e)),
         text_(std::make_shared<const std::string>(error_.message())) {}
-  rpc_error(errc code, std::string text, execution ran = execution::not_sent)
+  rpc_error(errc code, std::string text, call_progress ran = call_progress::not_sent)
       : rpc_error(weft::error(code, std::move(text), ran)) {}
   [[nodiscard]] const weft::error& error() const noexcept { return error_; }
   [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }

@@ -2,24 +2,23 @@
 // One-shot event: set once from any thread, awaited by any number of coroutines.
 #pragma once
 
+#include <weft/core/call_scope.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiting_room.hpp>
-#include <weft/core/ref.hpp>
-#include <weft/core/scope.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/append.hpp>
-#include <asio/as_tuple.hpp>
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
 #include <asio/cancellation_type.hpp>
+#include <asio/deferred.hpp>
 #include <asio/error.hpp>
 #include <asio/execution/context.hpp>
 #include <asio/post.hpp>
 #include <asio/query.hpp>
-#include <asio/use_awaitable.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -29,13 +28,12 @@
 #include <new>
 #include <optional>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 namespace weft {
 
-/// Held by `ref`, because a waiter may be cancelled while the event is being set. Coroutines that
-/// still wait are destroyed with their io_context.
+/// Held by `intrusive_ptr`, because a waiter may be cancelled while the event is being set.
+/// Coroutines that still wait are destroyed with their io_context.
 class event : public ref_counted {
  public:
   /// Memory for one wait. What an initiation throws ends its io_context, not the coroutine that
@@ -66,8 +64,8 @@ class event : public ref_counted {
   /// Wakes all present and future waiters, in the order in which they came. Further calls do
   /// nothing. Needs no memory for those who wait on an io_context.
   void set() {
-    const ref<event> held(this);  // who sees that it is set may drop it
-    ref<waiter> woken;
+    const intrusive_ptr<event> held(this);  // who sees that it is set may drop it
+    intrusive_ptr<waiter> woken;
     {
       const std::lock_guard lock(mutex_);
       if (set_) return;
@@ -77,7 +75,7 @@ class event : public ref_counted {
     }
     // Nobody else follows their links now: a cancelled wait sees that the event is set.
     while (woken) {
-      ref<waiter> next = std::move(woken->next);
+      intrusive_ptr<waiter> next = std::move(woken->next);
       woken->complete({});
       woken = std::move(next);
     }
@@ -87,22 +85,30 @@ class event : public ref_counted {
   /// Completes with no error once the event is set, with operation_aborted when cancelled, or with
   /// no_memory if there is none to be cancelled. Throws std::bad_alloc before it waits.
   template <class CompletionToken>
-  static auto async_wait(ref<event> self, CompletionToken&& token, seat place = seat::reserve()) {
+  static auto async_wait(intrusive_ptr<event> self, CompletionToken&& token,
+                         seat place = seat::reserve()) {
     return asio::async_initiate<CompletionToken, void(asio::error_code)>(
-        [](auto handler, ref<event> e, seat s) { e->add(std::move(handler), std::move(s)); }, token,
-        std::move(self), std::move(place));
+        [](auto handler, intrusive_ptr<event> e, seat s) {
+          e->add(std::move(handler), std::move(s));
+        },
+        token, std::move(self), std::move(place));
   }
   /// The same as a coroutine. Its memory is taken by this call, so one that is kept can be awaited
   /// later, once, whatever lacks then. Throws std::bad_alloc, or system_error operation_aborted.
-  [[nodiscard]] static asio::awaitable<void> wait(ref<event> self) {
-    return finish(async_wait(std::move(self), asio::as_tuple(asio::use_awaitable)));
+  [[nodiscard]] static asio::awaitable<void> wait(intrusive_ptr<event> self) {
+    return finish(async_wait(std::move(self), asio::deferred));
   }
 
  private:
-  static asio::awaitable<void> finish(asio::awaitable<std::tuple<asio::error_code>> waiting) {
-    const auto [ec] = co_await std::move(waiting);
-    if (ec == asio::error::no_memory) throw std::bad_alloc();
-    if (ec) throw std::system_error(ec);
+  template <class Waiting>
+  static asio::awaitable<void> finish(Waiting waiting) {
+    try {
+      co_await std::move(waiting);
+      co_return;
+    } catch (const std::system_error& e) {
+      if (e.code() != asio::error::no_memory) throw;
+    }
+    throw std::bad_alloc();
   }
 
   struct waiter : detail::guest {
@@ -113,7 +119,7 @@ class event : public ref_counted {
     static void operator delete(void* block) noexcept { ::operator delete(block); }
     static void operator delete(void* block, seat&) noexcept { ::operator delete(block); }
     virtual void complete(asio::error_code ec) = 0;
-    ref<waiter> next;  // in the event's list
+    intrusive_ptr<waiter> next;  // in the event's list
     waiter* previous = nullptr;
     bool listed = false;
   };
@@ -126,7 +132,7 @@ class event : public ref_counted {
     }
     void post(asio::error_code ec) {
       if (io) {
-        post_(*io, waking(ref<waiting>(this), ec));
+        post_(*io, waking(intrusive_ptr<waiting>(this), ec));
         return;
       }
       detail::await_memory();
@@ -136,7 +142,7 @@ class event : public ref_counted {
     }
     /// The event is set already.
     void post_at_once() {
-      if (!io || !detail::ready_line::join(*io, ref<waiting>(this))) post({});
+      if (!io || !detail::ready_line::join(*io, intrusive_ptr<waiting>(this))) post({});
     }
     void go_on() override { run({}); }
     void go_on_later() noexcept override { post({}); }
@@ -149,19 +155,19 @@ class event : public ref_counted {
     void abandon() noexcept override { handler.reset(); }
     /// On its way to the io_context; if that goes first, the handler goes with it.
     struct waking {
-      waking(ref<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
+      waking(intrusive_ptr<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
       waking(waking&& other) noexcept : self(std::exchange(other.self, nullptr)), ec(other.ec) {}
       waking& operator=(waking&&) = delete;
       ~waking() {
         if (self) self->handler.reset();
       }
       void operator()() {
-        const ref<waiting> who = std::exchange(self, nullptr);
+        const intrusive_ptr<waiting> who = std::exchange(self, nullptr);
         detail::ready_line line(*who->io);
         who->run(ec);
         line.run();
       }
-      ref<waiting> self;
+      intrusive_ptr<waiting> self;
       asio::error_code ec;
     };
     std::optional<Handler> handler;
@@ -173,7 +179,7 @@ class event : public ref_counted {
   void add(Handler handler, seat place) {
     auto slot = asio::get_associated_cancellation_slot(handler);
     const auto executor = asio::get_associated_executor(handler);
-    const ref<waiting<Handler>> w(
+    const intrusive_ptr<waiting<Handler>> w(
         new (place) waiting<Handler>(std::move(handler), detail::io_context_of(executor)));
     bool waits = false;
     if (!is_set()) {
@@ -191,7 +197,8 @@ class event : public ref_counted {
     } else if (slot.is_connected()) {
       try {
         detail::insist([&] {
-          slot.assign([self = ref<event>(this), w = ref<waiter>(w)](asio::cancellation_type) {
+          slot.assign([self = intrusive_ptr<event>(this),
+                       w = intrusive_ptr<waiter>(w)](asio::cancellation_type) {
             self->drop(*w, asio::error::operation_aborted);
           });
         });
@@ -201,7 +208,7 @@ class event : public ref_counted {
     }
   }
   void drop(waiter& w, asio::error_code why) {
-    ref<waiter> dropped;
+    intrusive_ptr<waiter> dropped;
     {
       const std::lock_guard lock(mutex_);
       if (set_ || !w.listed) return;
@@ -211,23 +218,23 @@ class event : public ref_counted {
   }
 
   // Under the lock, while it is not set.
-  void link(const ref<waiter>& w) noexcept {
+  void link(const intrusive_ptr<waiter>& w) noexcept {
     w->listed = true;
     w->previous = last_;
     (last_ ? last_->next : first_) = w;
     last_ = w.get();
   }
-  [[nodiscard]] ref<waiter> unlink(waiter& w) noexcept {
+  [[nodiscard]] intrusive_ptr<waiter> unlink(waiter& w) noexcept {
     (w.next ? w.next->previous : last_) = w.previous;
-    ref<waiter>& place = w.previous ? w.previous->next : first_;
-    ref<waiter> out = std::exchange(place, std::move(w.next));
+    intrusive_ptr<waiter>& place = w.previous ? w.previous->next : first_;
+    intrusive_ptr<waiter> out = std::exchange(place, std::move(w.next));
     out->listed = false;
     return out;
   }
 
   mutable std::mutex mutex_;
   std::atomic<bool> set_{false};  // written under the lock
-  ref<waiter> first_;
+  intrusive_ptr<waiter> first_;
   waiter* last_ = nullptr;
 };
 

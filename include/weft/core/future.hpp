@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A started result: `co_await std::move(f)` once, or `co_await f.get()` as often as T can be
+// A started result: `co_await std::move(f)` once, or `co_await f.copy()` as often as T can be
 // copied.
 #pragma once
 
@@ -68,7 +68,7 @@ struct future_state final : event {
 template <class T>
 class promise {
  public:
-  explicit promise(ref<future_state<T>> state) noexcept : state_(std::move(state)) {}
+  explicit promise(intrusive_ptr<future_state<T>> state) noexcept : state_(std::move(state)) {}
   promise(promise&&) noexcept = default;
   promise& operator=(promise&&) = delete;
   ~promise() {
@@ -79,11 +79,11 @@ class promise {
  private:
   static std::exception_ptr dropped() noexcept try {
     return std::make_exception_ptr(rpc_error(
-        errc::cancelled, "the work was dropped before it ended", execution::maybe_executed));
+        errc::cancelled, "the work was dropped before it ended", call_progress::maybe_executed));
   } catch (...) {
     return std::current_exception();
   }
-  ref<future_state<T>> state_;
+  intrusive_ptr<future_state<T>> state_;
 };
 
 }  // namespace detail
@@ -101,7 +101,8 @@ class [[nodiscard]] future {
                                        void(std::exception_ptr, detail::stored<T>)>;
 
   future() noexcept = default;
-  explicit future(ref<detail::future_state<T>> state) noexcept : state_(std::move(state)) {}
+  explicit future(intrusive_ptr<detail::future_state<T>> state) noexcept
+      : state_(std::move(state)) {}
   future(future&&) noexcept = default;
   future& operator=(future&& other) noexcept {
     if (this != &other) {
@@ -117,7 +118,7 @@ class [[nodiscard]] future {
 
   /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone,
   /// and it throws rpc_error cancelled, as every wait for a future then does.
-  [[nodiscard]] asio::awaitable<T> get() const& { return wait_copy(state_); }
+  [[nodiscard]] asio::awaitable<T> copy() const { return wait_copy(state_); }
   /// The result, moved out, of any T: `co_await std::move(f).get()`. Cancelling the wait cancels
   /// the work.
   [[nodiscard]] asio::awaitable<T> get() && { return wait_taken(std::move(*this)); }
@@ -129,7 +130,7 @@ class [[nodiscard]] future {
                   "weft: co_await std::move(f) needs a T that can be default constructed, because "
                   "Asio completes with one when the work fails: use co_await std::move(f).get()");
     return asio::async_initiate<CompletionToken, signature>(
-        [](auto handler, ref<detail::future_state<T>> state) {
+        [](auto handler, intrusive_ptr<detail::future_state<T>> state) {
           take(std::move(handler), std::move(state));
         },
         token, std::exchange(state_, nullptr));
@@ -140,7 +141,7 @@ class [[nodiscard]] future {
   auto operator()(CompletionToken&&) const& {
     static_assert(detail::is_moved_from<CompletionToken>,
                   "weft: awaiting a future moves its result out: write co_await std::move(f), or "
-                  "co_await f.get() for a copy");
+                  "co_await f.copy() for a copy");
   }
 
   /// Cancels the work; how it ends is still this future's result.
@@ -149,7 +150,7 @@ class [[nodiscard]] future {
   void detach() && { state_ = nullptr; }
 
  private:
-  static asio::awaitable<void> until_set(ref<event> end) {
+  static asio::awaitable<void> until_set(intrusive_ptr<event> end) {
     try {
       co_await event::wait(std::move(end));
     } catch (const std::system_error& e) {
@@ -157,7 +158,7 @@ class [[nodiscard]] future {
     }
   }
 
-  static asio::awaitable<T> wait_copy(ref<detail::future_state<T>> state) {
+  static asio::awaitable<T> wait_copy(intrusive_ptr<detail::future_state<T>> state) {
     if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
     if (!state->is_set()) co_await until_set(state);
     if (state->failure) std::rethrow_exception(state->failure);
@@ -172,13 +173,13 @@ class [[nodiscard]] future {
   }
 
   template <class Handler>
-  static void take(Handler handler, ref<detail::future_state<T>> state) {
+  static void take(Handler handler, intrusive_ptr<detail::future_state<T>> state) {
     if (!state) {
       finish(std::move(handler), nullptr,
              std::make_exception_ptr(rpc_error(errc::invalid_argument, "this future is empty")));
       return;
     }
-    ref<event> end = state;
+    intrusive_ptr<event> end = state;
     event::seat place = std::move(state->place);
     event::async_wait(std::move(end), taking<Handler>{std::move(handler), std::move(state)},
                       std::move(place));
@@ -191,7 +192,7 @@ class [[nodiscard]] future {
     using cancellation_slot_type = asio::associated_cancellation_slot_t<Handler>;
 
     Handler handler;
-    ref<detail::future_state<T>> state;
+    intrusive_ptr<detail::future_state<T>> state;
 
     [[nodiscard]] executor_type get_executor() const noexcept {
       return asio::get_associated_executor(handler);
@@ -214,10 +215,10 @@ class [[nodiscard]] future {
   static std::exception_ptr why_not(asio::error_code ec) {
     if (ec == asio::error::no_memory) return std::make_exception_ptr(std::bad_alloc());
     return std::make_exception_ptr(
-        rpc_error(errc::cancelled, "waiting for a future", execution::maybe_executed));
+        rpc_error(errc::cancelled, "waiting for a future", call_progress::maybe_executed));
   }
   template <class Handler>
-  static void finish(Handler handler, ref<detail::future_state<T>> state,
+  static void finish(Handler handler, intrusive_ptr<detail::future_state<T>> state,
                      std::exception_ptr failure) {
     if constexpr (std::is_void_v<T>) {
       std::move(handler)(failure);
@@ -234,7 +235,7 @@ class [[nodiscard]] future {
     } catch (...) {  // no memory to tell the work: it goes on without an owner
     }
   }
-  static void stop(ref<detail::future_state<T>> state) {
+  static void stop(intrusive_ptr<detail::future_state<T>> state) {
     if (!state || state->is_set()) return;
     const auto pass = detail::room::enter(state->home);
     if (!pass) return;  // the work is being destroyed with its io_context
@@ -244,7 +245,7 @@ class [[nodiscard]] future {
     });
   }
 
-  ref<detail::future_state<T>> state_;
+  intrusive_ptr<detail::future_state<T>> state_;
 };
 
 /// Starts `work` on `executor` at once (inline if already there) and returns its future. Behind
@@ -252,7 +253,7 @@ class [[nodiscard]] future {
 /// io_context throws std::bad_alloc, though the future has its result.
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
-  auto state = make_ref<detail::future_state<T>>(executor);
+  auto state = make_intrusive<detail::future_state<T>>(executor);
   auto run = [](asio::awaitable<T> w, detail::promise<T> p) -> asio::awaitable<void> {
     try {
       if constexpr (std::is_void_v<T>) {

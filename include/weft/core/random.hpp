@@ -6,10 +6,13 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weft {
 
@@ -60,6 +63,20 @@ using random_source = std::function<std::uint64_t()>;
   return [] {
     std::random_device device;
     return std::uint64_t{device()} << 32 | device();
+  };
+}
+
+/// The same source for several threads, which ask it one after another.
+[[nodiscard]] inline random_source one_at_a_time(random_source source) {
+  struct shared {
+    std::mutex mutex;
+    random_source source;
+  };
+  auto all = std::make_shared<shared>();
+  all->source = std::move(source);
+  return [all = std::move(all)] {
+    const std::lock_guard lock(all->mutex);
+    return all->source();
   };
 }
 

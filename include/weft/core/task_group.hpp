@@ -77,7 +77,7 @@ class task_group {
   /// thrown, and what else failed (not counting the cancelled) stands in the text of an rpc_error.
   /// Cancelling the wait cancels the children; it still lasts until they have ended.
   [[nodiscard]] asio::awaitable<void> join() {
-    const ref<state> s = state_;
+    const intrusive_ptr<state> s = state_;
     const bool throws = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);
     const auto before = co_await asio::this_coro::cancellation_state;
@@ -107,7 +107,7 @@ class task_group {
   struct state : ref_counted {
     std::size_t children = 0;  // that run
     bool stopped = false;
-    ref<event> ended;
+    intrusive_ptr<event> ended;
     std::optional<asio::awaitable<void>> wait;  // for that, as no child may be left behind
     std::exception_ptr first;
     std::vector<std::string> further;
@@ -154,9 +154,9 @@ class task_group {
   /// One that runs, until it ends or its coroutine is destroyed without having run.
   class running {
    public:
-    explicit running(ref<state> s) : state_(std::move(s)) {
+    explicit running(intrusive_ptr<state> s) : state_(std::move(s)) {
       if (state_->children == 0) {
-        auto ended = make_ref<event>();
+        auto ended = make_intrusive<event>();
         state_->wait.emplace(event::wait(ended));
         state_->ended = std::move(ended);
       }
@@ -166,13 +166,13 @@ class task_group {
     running& operator=(running&&) = delete;
     ~running() { end(); }
     void end() noexcept {
-      const ref<state> s = std::exchange(state_, nullptr);
+      const intrusive_ptr<state> s = std::exchange(state_, nullptr);
       if (s && --s->children == 0) s->ended->set();
     }
     state& group() const noexcept { return *state_; }
 
    private:
-    ref<state> state_;
+    intrusive_ptr<state> state_;
   };
 
   /// `group` is touched only while `stopped` is not set, so never after its end.
@@ -211,7 +211,7 @@ class task_group {
   }
 
   asio::any_io_executor executor_;
-  ref<state> state_ = make_ref<state>();
+  intrusive_ptr<state> state_ = make_intrusive<state>();
   std::vector<future<void>> children_;  // empty ones at the places that are free
   std::vector<std::size_t> free_;
 };

@@ -4,15 +4,16 @@
 
 #include <weft/core/detail/pairing_heap.hpp>
 
-#include <asio/io_context.hpp>
-#include <asio/steady_timer.hpp>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
+
+namespace asio {
+class io_context;
+}
 
 namespace weft {
 
@@ -59,55 +60,16 @@ class clock {
   [[nodiscard]] virtual std::unique_ptr<timer> make_timer(asio::io_context& context) = 0;
 };
 
-/// The machine's monotonic clock. A template only so that it is compiled where one is made.
-template <class = void>
-class basic_real_clock final : public clock {
- public:
-  [[nodiscard]] time_point now() const noexcept override {
-    return std::chrono::steady_clock::now();
-  }
-  [[nodiscard]] std::unique_ptr<timer> make_timer(asio::io_context& context) override {
-    return std::make_unique<asio_timer>(context);
-  }
-
- private:
-  // Asio calls back with success whatever was queued before it was cancelled: which alarm is the
-  // present one is kept here.
-  class asio_timer final : public timer {
-   public:
-    explicit asio_timer(asio::io_context& context) : timer_(context) {}
-    ~asio_timer() override { ++*present_; }
-    void arm(time_point when, std::function<void()> alarm) override {
-      const std::uint64_t mine = ++*present_;
-      timer_.expires_at(when);
-      timer_.async_wait([present = present_, mine, alarm = std::move(alarm)](asio::error_code ec) {
-        if (ec || *present != mine) return;
-        ++*present;
-        alarm();
-      });
-    }
-    void cancel() override {
-      ++*present_;
-      timer_.cancel();
-    }
-
-   private:
-    const std::shared_ptr<std::uint64_t> present_ = std::make_shared<std::uint64_t>(0);
-    asio::steady_timer timer_;
-  };
-};
-using real_clock = basic_real_clock<>;
-
 /// A point in time with something to do; the base of whatever waits in a `timer_list`, which it
 /// leaves before it dies.
-class timed : private detail::heap_entry<timed> {
+class deadline_entry : private detail::heap_entry<deadline_entry> {
  public:
-  timed() = default;
+  deadline_entry() = default;
   [[nodiscard]] time_point when() const noexcept { return when_; }
   [[nodiscard]] bool listed() const noexcept { return linked(); }
 
  protected:
-  virtual ~timed() = default;
+  virtual ~deadline_entry() = default;
   /// Runs once, when it is no longer listed. It may add and remove anything, itself included.
   virtual void expired() = 0;
 
@@ -130,7 +92,7 @@ class timer_list {
   timer_list& operator=(const timer_list&) = delete;
 
   /// Requires !item.listed().
-  void add(timed& item, time_point when) {
+  void add(deadline_entry& item, time_point when) {
     item.when_ = when;
     item.turn_ = ++last_turn_;
     waiting_.push(item);
@@ -142,7 +104,7 @@ class timer_list {
       throw;
     }
   }
-  void remove(timed& item) noexcept {
+  void remove(deadline_entry& item) noexcept {
     if (item.listed()) waiting_.remove(item);
   }
   /// Forgets the alarm, so that an empty list keeps no io_context alive.
@@ -155,7 +117,7 @@ class timer_list {
 
  private:
   struct earlier {
-    bool operator()(const timed& a, const timed& b) const noexcept {
+    bool operator()(const deadline_entry& a, const deadline_entry& b) const noexcept {
       return a.when_ != b.when_ ? a.when_ < b.when_ : a.turn_ < b.turn_;
     }
   };
@@ -180,7 +142,7 @@ class timer_list {
     const ringing all(*this);
     const time_point now = clock_.now();
     while (!empty() && waiting_.top().when_ <= now) {
-      timed& due = waiting_.top();
+      deadline_entry& due = waiting_.top();
       waiting_.remove(due);
       due.expired();
     }
@@ -188,7 +150,7 @@ class timer_list {
 
   clock& clock_;
   std::unique_ptr<timer> timer_;
-  detail::pairing_heap<timed, earlier> waiting_;
+  detail::pairing_heap<deadline_entry, earlier> waiting_;
   std::uint64_t last_turn_ = 0;
   bool armed_ = false;
   bool ringing_ = false;

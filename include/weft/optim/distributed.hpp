@@ -78,19 +78,19 @@ consteval bool check_optimizer() {
 
 /// How far those that were asked got together: as far as each of them did, or nowhere if each got
 /// nowhere.
-inline execution ran_together(const std::vector<error>& failures, std::size_t asked) {
-  const auto is = [&](execution e) {
+inline call_progress ran_together(const std::vector<error>& failures, std::size_t asked) {
+  const auto is = [&](call_progress e) {
     return std::all_of(failures.begin(), failures.end(),
                        [e](const error& f) { return f.ran() == e; });
   };
   const auto nowhere = [](const error& f) {
-    return f.ran() == execution::not_sent || f.ran() == execution::not_executed;
+    return f.ran() == call_progress::not_sent || f.ran() == call_progress::not_executed;
   };
-  if (is(execution::executed)) return execution::executed;
-  if (failures.size() < asked) return execution::maybe_executed;
-  if (is(execution::not_sent)) return execution::not_sent;
-  return std::all_of(failures.begin(), failures.end(), nowhere) ? execution::not_executed
-                                                                : execution::maybe_executed;
+  if (is(call_progress::executed)) return call_progress::executed;
+  if (failures.size() < asked) return call_progress::maybe_executed;
+  if (is(call_progress::not_sent)) return call_progress::not_sent;
+  return std::all_of(failures.begin(), failures.end(), nowhere) ? call_progress::not_executed
+                                                                : call_progress::maybe_executed;
 }
 
 /// Throws one error for all that failed of those that were asked: the first one's code, with the
@@ -216,17 +216,14 @@ class distributed {
   static asio::awaitable<void> step_all(std::vector<part> parts, autograd::context ctx,
                                         Options... options) {
     const auto& state = ctx.state();
-    {
-      const std::lock_guard lock(state->mutex);
-      if (state->released) {
-        throw rpc_error(state->gone.with([](error_detail& d) { d.ran = execution::not_sent; }));
-      }
+    if (const error gone = ctx.self().use<autograd_service>().ended(state)) {
+      throw rpc_error(gone.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
     }
     // In the context's scope, also if the caller's coroutine is not. A step may take several calls,
     // of which all have one limit.
-    const ref<scope> inner = autograd::detail::scope_with(state);
+    const intrusive_ptr<call_scope> inner = autograd::detail::scope_with(state);
     (limit(*inner, ctx.self().time().now(), options), ...);
-    const auto inside = scoped(ctx.self().context(), inner);
+    const asio::any_io_executor inside = ctx.self().executor_in(inner);
     std::vector<future<expected<void>>> calls;
     for (const part& p : parts) {
       calls.push_back(start_on(inside, step_one(p, options...)));
@@ -239,7 +236,7 @@ class distributed {
     detail::throw_together(failures, calls.size());
   }
 
-  static void limit(scope& s, scope::time_point now, const within& w) {
+  static void limit(call_scope& s, call_scope::time_point now, const within& w) {
     const auto until = later(now, std::max(w.limit, duration()));
     s.deadline = std::min(s.deadline.value_or(until), until);
   }
@@ -266,8 +263,8 @@ class distributed {
   }
   /// The owner had the step already, and did nothing yet.
   static error asked_before(const error& e) {
-    if (e.ran() != execution::not_sent) return e;
-    return e.with([](error_detail& d) { d.ran = execution::not_executed; });
+    if (e.ran() != call_progress::not_sent) return e;
+    return e.with([](error_detail& d) { d.ran = call_progress::not_executed; });
   }
 
   std::vector<part> parts_;  // by the owner's rank

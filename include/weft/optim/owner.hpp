@@ -49,7 +49,7 @@ auto in_words(Work&& work) -> decltype(work()) {
 }
 
 /// The right to write some memory of this process, in turn with all other steps, until the last
-/// copy of the `ref` is gone. Waits without a thread: await `granted`.
+/// copy of the `intrusive_ptr` is gone. Waits without a thread: await `granted`.
 class write_turn final : public ref_counted {
  public:
   explicit write_turn(std::vector<const void*> memory) {
@@ -60,17 +60,17 @@ class write_turn final : public ref_counted {
   write_turn(const write_turn&) = delete;
   write_turn& operator=(const write_turn&) = delete;
   ~write_turn() override {
-    const std::vector<ref<event>> now = weft::detail::insist([this] {
+    const std::vector<intrusive_ptr<event>> now = weft::detail::insist([this] {
       const std::lock_guard lock(all().mutex);
       return all().queue.leave(place_);
     });
-    for (const ref<event>& next : now) next->set();
+    for (const intrusive_ptr<event>& next : now) next->set();
   }
 
-  const ref<event> granted = make_ref<event>();
+  const intrusive_ptr<event> granted = make_intrusive<event>();
 
  private:
-  using turns = write_turns<ref<event>>;
+  using turns = write_turns<intrusive_ptr<event>>;
   /// Of the process, for inside one process workers can share memory.
   struct everybody {
     std::mutex mutex;
@@ -161,7 +161,7 @@ class aliased_optimizer {
                         "parameter " + std::to_string(i) + " was " + described(alias) +
                             " when the optimizer was made and is " + described(p) +
                             " now: make a new optimizer",
-                        execution::not_executed);
+                        call_progress::not_executed);
       }
       const bool same = !p.has_storage() ||
                         (alias.is_alias_of(p) && alias.storage_offset() == p.storage_offset() &&
@@ -197,7 +197,7 @@ template <class Optimizer>
 class step_job final : public ref_counted {
  public:
   step_job(std::shared_ptr<aliased_optimizer<Optimizer>> optimizer,
-           autograd::gradient_map gradients, ref<write_turn> turn)
+           autograd::gradient_map gradients, intrusive_ptr<write_turn> turn)
       : optimizer_(std::move(optimizer)),
         gradients_(std::move(gradients)),
         turn_(std::move(turn)) {}
@@ -213,13 +213,13 @@ class step_job final : public ref_counted {
     done->set();
   }
 
-  const ref<event> done = make_ref<event>();
+  const intrusive_ptr<event> done = make_intrusive<event>();
   std::exception_ptr failure;  ///< written before `done` is set
 
  private:
   std::shared_ptr<aliased_optimizer<Optimizer>> optimizer_;
   autograd::gradient_map gradients_;
-  ref<write_turn> turn_;
+  intrusive_ptr<write_turn> turn_;
 };
 
 template <class Optimizer>
@@ -238,11 +238,11 @@ class owner_optimizer {
   /// thread. False, and nothing was done, if a pass that ran here may have succeeded without this
   /// worker knowing yet: await `settled`. Nothing at all, also if a step that writes some of the
   /// same memory, of whatever optimizer, is under way or waits: call `step_in_turn`.
-  std::optional<bool> step() {
+  std::optional<bool> step(worker& me) {
     const auto context = context_of_call();
-    const auto turn = make_ref<write_turn>(here_->memory());
+    const auto turn = make_intrusive<write_turn>(here_->memory());
     if (!turn->granted->is_set()) return std::nullopt;
-    const auto gradients = gradients_of(*context);
+    const auto gradients = me.use<autograd_service>().gradients_now(context);
     if (!gradients) return false;
     here_->step(*gradients);
     return true;
@@ -253,15 +253,16 @@ class owner_optimizer {
   /// its end.
   asio::awaitable<bool> step_in_turn(worker& me) {
     const auto context = context_of_call();
-    if (!gradients_of(*context)) co_return false;
-    auto turn = make_ref<write_turn>(here_->memory());
+    if (!me.use<autograd_service>().gradients_now(context)) co_return false;
+    auto turn = make_intrusive<write_turn>(here_->memory());
     co_await event::wait(turn->granted);
-    auto gradients = gradients_of(*context);
+    auto gradients = me.use<autograd_service>().gradients_now(context);
     if (!gradients) co_return false;
 
-    const auto job = make_ref<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
+    const auto job =
+        make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
     auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
-    asio::post(me.pool(), [job] { job->run(); });
+    asio::post(me.compute_pool(), [job] { job->run(); });
     co_await std::move(done);
     if (job->failure) std::rethrow_exception(job->failure);
     co_return true;
@@ -273,22 +274,13 @@ class owner_optimizer {
   }
 
  private:
-  static ref<autograd_service::context_state> context_of_call() {
+  static autograd_service::context_ptr context_of_call() {
     auto context = autograd_service::current();
     if (!context) {
       throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
-                      execution::not_executed);
+                      call_progress::not_executed);
     }
     return context;
-  }
-
-  /// Nothing if a pass has yet to say whether it succeeded.
-  static std::optional<autograd::gradient_map>
-  gradients_of(const autograd_service::context_state& context) {
-    const std::lock_guard lock(context.mutex);
-    context.check();
-    if (context.settling()) return std::nullopt;
-    return context.gradients;
   }
 
   static std::vector<at::Tensor> checked(std::vector<at::Tensor> parameters) {
@@ -312,7 +304,7 @@ class owner_optimizer {
 };
 
 /// Called on a reference: returns when its object is made, or throws why it was not.
-inline light<void> await_parameter(at::Tensor&) { return {}; }
+inline immediate<void> await_parameter(at::Tensor&) { return {}; }
 
 /// What `distributed::create` calls at each owner.
 template <class Optimizer>

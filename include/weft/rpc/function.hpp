@@ -6,8 +6,8 @@
 //       style         result        injects                     parameters
 //
 // Where it runs stands in the return type: T on the pool, asio::awaitable<T> on the worker's
-// executor, weft::light<T> in place on the thread that read the request. Constructors run on the
-// pool, or in place if their class is `light_to_make`.
+// executor, weft::immediate<T> in place on the thread that read the request. Constructors run on
+// the pool, or in place if their class is `immediate_to_make`.
 //
 // Neither Asio nor libtorch; compiles on GCC 12 and Clang 14.
 #pragma once
@@ -44,7 +44,7 @@ struct function {
   static std::uint64_t id() { return function_id<F>(); }
   static constexpr std::uint32_t signature = detail::signature_hash<parts>();
 
-  /// Coroutine and light unwrapped, without reference and const. The type constructed, for a
+  /// Coroutine and immediate unwrapped, without reference and const. The type constructed, for a
   /// `constructor`.
   using result = typename parts::result;
   /// std::tuple of the parameters as declared, without the injected one and without the object: a
@@ -54,7 +54,7 @@ struct function {
   /// receiver decodes. (Arguments of a constructor: decayed, `const char*` as std::string.)
   using arguments = typename parts::arguments;
 
-  static constexpr run_style style = parts::style;
+  static constexpr function_style style = parts::style;
   static constexpr injection injects = parts::injects;
 
   /// What it is called on through an rref: the class of a member function, or T of a function

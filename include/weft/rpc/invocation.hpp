@@ -4,23 +4,17 @@
 //   link ─► invocation ─► thunk<f>: decode, run, encode (or keep) ─► serving: reply or failure
 #pragma once
 
-#include <weft/core/scope.hpp>
+#include <weft/core/call_scope.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
-#include <weft/rpc/link.hpp>
-#include <weft/rpc/memory_budget.hpp>
 #include <weft/rpc/service.hpp>
-#include <weft/rpc/table.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/message.hpp>
 
 #include <asio/awaitable.hpp>
-#include <asio/cancellation_signal.hpp>
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string_view>
 #include <tuple>
@@ -33,15 +27,15 @@ namespace weft {
 /// Result of a function that runs in place, on the thread that read the request: it must not block,
 /// and takes no `worker&`. It is no coroutine, so it returns, also where there is nothing to say:
 ///
-///   weft::light<int> version() { return 3; }
-///   weft::light<void> note(int x) { ++seen[x]; return {}; }
+///   weft::immediate<int> version() { return 3; }
+///   weft::immediate<void> note(int x) { ++seen[x]; return {}; }
 template <class T>
-struct light {
+struct immediate {
   T value;
-  light(T v) : value(std::move(v)) {}
+  immediate(T v) : value(std::move(v)) {}
 };
 template <>
-struct light<void> {};
+struct immediate<void> {};
 
 /// Who called: injected into functions whose first parameter is `const weft::caller&`. Lives as
 /// long as the call.
@@ -62,81 +56,28 @@ class caller {
 
 /// Part that a service adds to a request: what the function's scope shall contain, or why the
 /// function must not run.
-struct scope_setup : part {
-  ref<const ref_counted> autograd;
-  ref<const thread_mode> mode;
+struct scope_setup : message_extension {
+  intrusive_ptr<const ref_counted> autograd;
+  intrusive_ptr<const thread_mode> mode;
   error refused;
 };
 
-/// What serves an invocation and can be told to stop.
-class cancellable {
+/// A request while it is served, as its function's thunk sees it. It is the function's scope, so
+/// that a request costs one allocation.
+class invocation : public call_scope {
  public:
-  virtual void cancel() = 0;
-
- protected:
-  ~cancellable() = default;
-};
-
-/// The function's scope is the invocation itself, so that a request costs one allocation.
-class invocation final : public scope, public timed {
- public:
-  /// Leaves `f` alone if it throws.
-  invocation(worker& me, ref<link> from, frame&& f, const limits& bounds, error lacking,
-             std::uint32_t rank, std::string_view name)
-      : out(bounds),
-        in(std::move(f), bounds, std::move(lacking)),
-        who(me, rank, name),
-        from_(std::move(from)) {}
-  ~invocation() override {
-    done();
-    if (served || listed()) from_->forget(*this);  // it was dropped
-  }
-
   message out;
   incoming_message in;
   caller who;
-  const function_entry* function = nullptr;
-  error failure;  ///< set: a failure is sent instead of `out`
   /// What is under way: it tells what is thrown meanwhile.
   enum class stage : std::uint8_t { arguments, function, result };
   stage now = stage::arguments;
-  /// Cancels the coroutine that serves it, while one does; worker's thread only.
-  cancellable* runner = nullptr;
-  std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
-  std::uint64_t cost = 0;             ///< in the peer's window, until it begins
-  bool begun = false;                 ///< as soon as it arrived
-  held_memory held;                   ///< of a coroutine that has begun, until its end
-  std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
-  invocation* served_next = nullptr;  ///< ... these two under the link's lock
-  invocation** served_link = nullptr;
 
-  /// The run need not wait for this request any more. Called when its function has ended, or, of a
-  /// coroutine whose caller would only want the reply, when it has begun; at the latest at its end.
-  void done() noexcept {
-    if (!std::exchange(done_, true)) from_->requests.finished.fetch_add(1);
-  }
-
-  [[nodiscard]] link& from() const noexcept { return *from_; }
-  [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
-  /// The caller no longer waits. Worker's thread.
-  void give_up() {
-    given_up.store(true, std::memory_order_relaxed);
-    if (runner) runner->cancel();
-  }
-
-  static void* operator new(std::size_t size) { return detail::recycled_new(size); }
-  static void operator delete(void* block, std::size_t size) noexcept {
-    detail::recycled_delete(block, size);
-  }
-
- private:
-  /// Its deadline passed while its coroutine runs.
-  void expired() override {
-    if (runner) runner->cancel();
-  }
-
-  ref<link> from_;
-  bool done_ = false;
+ protected:
+  /// Leaves `f` alone if it throws.
+  invocation(worker& me, frame&& f, const limits& bounds, error lacking, std::uint32_t from,
+             std::string_view name)
+      : out(bounds), in(std::move(f), bounds, std::move(lacking)), who(me, from, name) {}
 };
 
 namespace detail {
@@ -155,7 +96,7 @@ void deliver(invocation& call, R&& value) {
   } else {
     throw rpc_error(errc::not_encodable,
                     "the result's type cannot travel; keep it with remote<&f>()",
-                    execution::executed);
+                    call_progress::executed);
   }
 }
 /// An object that was made where it stays: neither copied nor moved.
@@ -165,7 +106,7 @@ void deliver_made(invocation& call, std::shared_ptr<T> made) {
   auto* keeper = call.in.record().find<result_keeper>();
   if (!keeper) {
     throw rpc_error(errc::bad_arguments, "an object can only be made to be kept, by make<T>()",
-                    execution::executed);
+                    call_progress::executed);
   }
   keeper->keep(std::move(made), type_key<T>);
 }
@@ -183,12 +124,12 @@ T& object_of(invocation& call) {
   auto* target = call.in.record().find<call_target>();
   if (!target) {
     throw rpc_error(errc::bad_arguments, "the function needs an object; call it through an rref",
-                    execution::not_executed);
+                    call_progress::not_executed);
   }
   if (target->failure) throw rpc_error(target->failure);
   if (!target->object || target->type != type_key<T>) {
     throw rpc_error(errc::bad_arguments, "the reference holds an object of another type",
-                    execution::not_executed);
+                    call_progress::not_executed);
   }
   call.now = invocation::stage::function;
   return *static_cast<T*>(target->object.get());
@@ -216,7 +157,7 @@ struct thunk {
     } else if constexpr (std::is_void_v<typename Fn::result>) {
       static_cast<void>(Fn::call(call, std::move(arguments)));
       deliver_nothing(call);
-    } else if constexpr (Fn::style == run_style::light) {
+    } else if constexpr (Fn::style == function_style::immediate) {
       deliver(call, Fn::call(call, std::move(arguments)).value);
     } else {
       deliver(call, Fn::call(call, std::move(arguments)));

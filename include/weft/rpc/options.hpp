@@ -50,9 +50,9 @@ struct options {
   /// Threads for links. 0: links live on the worker's thread, lowest latency, but a long
   /// computation there stalls them, save for accepting, greeting and signs of life.
   unsigned io_threads = 1;
-  unsigned pool_threads = 0;  ///< for plain functions; 0: cores / workers on this host
+  unsigned compute_threads = 0;  ///< for plain functions; 0: cores / workers on this host
   /// Into how many threads libtorch may split one operation, on each of a worker's threads.
-  /// 0: OMP_NUM_THREADS, without it cores / workers on this host / pool_threads, at least 1.
+  /// 0: OMP_NUM_THREADS, without it cores / workers on this host / compute_threads, at least 1.
   unsigned intra_op_threads = 0;
   /// Called on every thread of a worker before its first work; must not throw.
   std::function<void()> thread_starts{};
@@ -71,10 +71,10 @@ struct options {
   /// What each peer may make this worker hold: bytes of requests that have not begun, and of
   /// replies that it does not take. An empty request counts 1 KiB.
   std::uint64_t window_bytes = 256u << 20;
-  std::size_t outbox_frames = 64 * 1024;          ///< per link
-  std::uint64_t outbox_bytes = 256u << 20;        ///< per link
-  std::size_t pool_bytes = std::size_t{1} << 30;  ///< receive buffers kept for reuse
-  duration pool_idle = std::chrono::seconds(10);  ///< ... until idle for about so long
+  std::size_t outbox_frames = 64 * 1024;                  ///< per link
+  std::uint64_t outbox_bytes = 256u << 20;                ///< per link
+  std::size_t buffer_cache_bytes = std::size_t{1} << 30;  ///< receive buffers kept for reuse
+  duration buffer_cache_idle = std::chrono::seconds(10);  ///< ... until idle for about so long
   limits bounds{};
 };
 

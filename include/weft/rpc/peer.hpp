@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A worker as another one sees it: the way to call functions there.
+// A worker as another one sees it: the way to call functions there. engine/link.hpp draws the walk
+// of one call, there and back.
 #pragma once
 
 #include <weft/core/future.hpp>
@@ -24,7 +25,11 @@ template <class R, class... Args>
 using call_return = std::conditional_t<wants_expected<Args...>, expected<R>, R>;
 }  // namespace detail
 
-/// Cheap to copy; lives no longer than its worker. Names a process, never its successor.
+/// Cheap to copy; lives no longer than its worker. Names a process, never its successor. Any thread
+/// may use it; what it starts runs, and what it awaits is answered, as each member says.
+///
+///   weft::peer p = me.peer("helper");
+///   at::Tensor y = co_await p.call<&scale>(x, 2.0, weft::within(2s));
 class peer {
  public:
   peer(worker& me, std::uint32_t rank) noexcept : me_(&me), rank_(rank) {}
@@ -87,26 +92,29 @@ class peer {
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 
   /// Builds a T from arguments there, on the compute pool; in place if T says that its constructors
-  /// are light (`light_constructor`). Any thread, inherits and errors as with `remote`. Defined in
-  /// weft/rref/peer.hpp.
+  /// are immediate (`immediate_constructor`). Any thread, inherits and errors as with `remote`.
+  /// Defined in weft/rref/peer.hpp.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
 
-  [[nodiscard]] const std::string& name() const noexcept { return to().name(); }
+  [[nodiscard]] const std::string& name() const noexcept { return link().name(); }
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] const id128& incarnation() const noexcept {
     return me_->members().members[rank_].incarnation;
   }
   /// "tcp", "unix", "self", ...; empty before the first call.
-  [[nodiscard]] std::string transport() const { return to().transport(); }
+  [[nodiscard]] std::string transport() const { return link().transport(); }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
-  [[nodiscard]] link& to() const noexcept { return me_->to(rank_); }
 
   friend bool operator==(const peer& a, const peer& b) noexcept {
     return a.me_ == b.me_ && a.rank_ == b.rank_;
   }
 
  private:
+  template <class>
+  friend class rref;
+  [[nodiscard]] weft::link& link() const noexcept { return me_->link_to(rank_); }
+
   worker* me_;
   std::uint32_t rank_;
 };

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/core/time.hpp>
 #include <weft/wire/header.hpp>
 #include <weft/wire/message.hpp>
-#include <weft/wire/parts.hpp>
+#include <weft/wire/message_extensions.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -26,7 +26,7 @@ namespace weft {
 class link;
 
 /// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
-enum class service_slot : std::uint8_t { rref, autograd, reserved2, reserved3, count };
+enum class service_id : std::uint8_t { rref, autograd, reserved2, reserved3, count };
 
 /// Members may be called from any thread; a service guards its state with its own short lock and
 /// runs no user code and no destructor of a user's value under it.
@@ -43,8 +43,10 @@ class service {
   virtual void attach(link& to, const frame_header& header, message& m) {
     static_cast<void>(to), static_cast<void>(header), static_cast<void>(m);
   }
-  virtual void sent(link& to, parts& record) { static_cast<void>(to), static_cast<void>(record); }
-  virtual void dropped(link& to, parts& record) {
+  virtual void sent(link& to, message_extensions& record) {
+    static_cast<void>(to), static_cast<void>(record);
+  }
+  virtual void dropped(link& to, message_extensions& record) {
     static_cast<void>(to), static_cast<void>(record);
   }
 
@@ -97,20 +99,20 @@ class object_waiter : public ref_counted {
   /// Tells `who`. Those who are told from within follow behind, not inside: a call whose object
   /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
   /// are.
-  static void tell(ref<object_waiter> who) noexcept {
+  static void tell(intrusive_ptr<object_waiter> who) noexcept {
     struct line {
-      ref<object_waiter> first;
+      intrusive_ptr<object_waiter> first;
       object_waiter* last = nullptr;
     };
     constinit thread_local line* told = nullptr;  // by the outermost
     line here;
     line& behind = told ? *told : here;
-    ref<object_waiter>& end = behind.last ? behind.last->told_next_ : behind.first;
+    intrusive_ptr<object_waiter>& end = behind.last ? behind.last->told_next_ : behind.first;
     behind.last = who.get();
     end = std::move(who);
     if (told) return;
     told = &here;
-    while (const ref<object_waiter> next = std::move(here.first)) {
+    while (const intrusive_ptr<object_waiter> next = std::move(here.first)) {
       here.first = std::move(next->told_next_);
       if (!here.first) here.last = nullptr;
       next->object_there();
@@ -121,7 +123,7 @@ class object_waiter : public ref_counted {
  private:
   friend class unmade_object;
   std::uint64_t place_ = 0;  // where it waits; the unmade_object's own
-  ref<object_waiter> told_next_;
+  intrusive_ptr<object_waiter> told_next_;
 };
 
 /// An object that is still being made, or whose making has not arrived yet. Thread safe.
@@ -129,7 +131,7 @@ class unmade_object : public ref_counted {
  public:
   /// Keeps `who` until the object or a failure is there. False: one is there already, and `who` is
   /// neither kept nor told.
-  [[nodiscard]] virtual bool enter(const ref<object_waiter>& who) = 0;
+  [[nodiscard]] virtual bool enter(const intrusive_ptr<object_waiter>& who) = 0;
   /// No longer keeps `who`, if it does; what is telling it already may still do so.
   virtual void leave(const object_waiter& who) noexcept = 0;
   /// Writes what there is by now.
@@ -144,16 +146,16 @@ class unmade_object : public ref_counted {
 /// that resolves the object. While `unmade` is set the function is not run: the request's link
 /// waits for the object, and ends the wait itself when the caller gives up, at the deadline, or
 /// when the link is lost.
-struct call_target : part {
+struct call_target : message_extension {
   std::shared_ptr<void> object;
   const void* type = nullptr;  ///< `type_key<T>` of the object
   error failure;
-  ref<unmade_object> unmade;
+  intrusive_ptr<unmade_object> unmade;
 };
 
 /// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
 /// `fail` too after a `keep` that threw.
-struct result_keeper : part {
+struct result_keeper : message_extension {
   /// `type` is the value's `type_key`. May throw std::bad_alloc; then nothing is kept.
   virtual void keep(std::shared_ptr<void> value, const void* type) = 0;
   virtual void fail(const error& why) noexcept = 0;

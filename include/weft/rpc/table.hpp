@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions compiled into this program: weft's only process-wide state (but for whether the
-// code of tensors is, wire/tensor.hpp), constant once main begins. Instantiating `call<&f>` or
-// `expose<&f>` anywhere puts f into it, once per program; a function that each source file has for
-// itself (static, or made of something static), once per source file. Two that no caller could tell
-// apart are refused before a run begins.
+// The functions of this program (rpc/function_entry.hpp) as a worker looks them up. Two that no
+// caller could tell apart are refused before a run begins.
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/rpc/function.hpp>
-
-#include <asio/awaitable.hpp>
+#include <weft/rpc/function_entry.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,53 +16,7 @@
 
 namespace weft {
 
-class invocation;
-
-/// One callable function; a list node with static lifetime.
-struct function_entry {
-  std::string_view name;
-  std::uint64_t id = 0;
-  std::uint32_t signature = 0;
-  run_style style = run_style::pool;
-  bool portable = true;                ///< `name` is what every compiler finds
-  const char* file = "";               ///< a source file that contains it
-  const void* constructed = nullptr;   ///< of a constructor: a key of its class in this program
-  void (*run)(invocation&) = nullptr;  ///< pool and light
-  asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
-  function_entry* next = nullptr;
-};
-
 namespace detail {
-
-inline constinit function_entry* first_function = nullptr;
-
-template <class T>
-inline constexpr char class_key = 0;
-
-/// Adds Fn's entry to the list before main. `file` is __BASE_FILE__: where several source files
-/// contain one function, the linker keeps one of them, whichever.
-template <class Fn, template <class> class Thunk>
-struct registration {
-  explicit registration(const char* file) noexcept {
-    entry.name = Fn::name();
-    entry.id = Fn::id();
-    entry.signature = Fn::signature;
-    entry.style = Fn::style;
-    entry.portable = Fn::has_portable_name();
-    entry.file = file;
-    if constexpr (requires { requires Fn::is_constructor; }) {
-      entry.constructed = &class_key<typename Fn::result>;
-    }
-    if constexpr (Fn::style == run_style::coroutine) {
-      entry.start = &Thunk<Fn>::start;
-    } else {
-      entry.run = &Thunk<Fn>::run;
-    }
-    entry.next = first_function;
-    first_function = &entry;
-  }
-  function_entry entry;
-};
 
 /// Several constructors of one class may differ in types that are alike on the wire, such as long
 /// and long long: any of them makes the same object.
@@ -138,13 +87,13 @@ class function_table {
       return tl::unexpected(
           error(errc::unknown_function,
                 "this program does not contain a function with id " + std::to_string(id),
-                execution::not_executed, origin::remote_runtime));
+                call_progress::not_executed, origin::remote_runtime));
     }
     return tl::unexpected(error(errc::signature_mismatch,
                                 "'" + std::string((*near)->name) + "' has signature " +
                                     std::to_string((*near)->signature) +
                                     " here, the caller expects " + std::to_string(signature),
-                                execution::not_executed, origin::remote_runtime));
+                                call_progress::not_executed, origin::remote_runtime));
   }
   [[nodiscard]] std::size_t size() const noexcept { return functions_.size(); }
 

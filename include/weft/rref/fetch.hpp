@@ -22,7 +22,7 @@ template <class T>
 struct fetch_function {
   using result = T;
   using arguments = std::tuple<>;
-  static constexpr run_style style = run_style::coroutine;
+  static constexpr function_style style = function_style::coroutine;
   static std::string_view name() { return spelled().text; }
   static bool has_portable_name() { return spelled().portable; }
   static std::uint64_t id() { return name_hash(name()); }

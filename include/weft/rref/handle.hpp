@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <utility>
@@ -20,13 +20,13 @@ class reference_keeper : public ref_counted {
 class reference final : public ref_counted {
  public:
   /// Takes over one local reference of the ledger.
-  reference(ref<reference_keeper> keeper, const rref_id& id)
+  reference(intrusive_ptr<reference_keeper> keeper, const rref_id& id)
       : keeper_(std::move(keeper)), id_(id) {}
   /// Born broken: holds nothing.
   reference(const rref_id& id, error why) : id_(id), broken_(std::move(why)) {}
   /// Holds nothing yet: one of the next two follows, before anybody else sees it.
   explicit reference(const rref_id& id) noexcept : id_(id) {}
-  void hold(ref<reference_keeper> keeper, const rref_id& id) noexcept {
+  void hold(intrusive_ptr<reference_keeper> keeper, const rref_id& id) noexcept {
     keeper_ = std::move(keeper);
     id_ = id;
   }
@@ -40,7 +40,7 @@ class reference final : public ref_counted {
   [[nodiscard]] const error& broken() const noexcept { return broken_; }
 
  private:
-  ref<reference_keeper> keeper_;
+  intrusive_ptr<reference_keeper> keeper_;
   rref_id id_;
   error broken_;
 };

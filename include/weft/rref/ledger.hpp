@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // Who holds which remote reference: sequenced reference listing, without leases yet. A pure state
 // machine: every member is one step, what it wants done is appended to an `outputs`. It knows no
 // I/O, clock or thread; the caller serialises the steps and sends messages in the order given.
@@ -33,6 +32,7 @@
 //
 // When a worker is lost its holdings are freed, its values are owner_died at their users, and a
 // hand-over that only it covered may end as `lost`: an error, never another object.
+#pragma once
 
 #include <weft/rref/ledger_owner.hpp>
 #include <weft/rref/ledger_sessions.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // What a ledger knows about each other worker: is it alive, which of its creations were seen, and
 // the numbers that this worker gives out towards it.
+#pragma once
 
-#include <weft/core/detail/numbers_seen.hpp>
+#include <weft/core/detail/sequence_set.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct session {
 
   // The peer creates at this owner. CREATEs of one creator may pass each other (two threads encode
   // at once).
-  weft::detail::numbers_seen<std::uint64_t> created{1};
+  weft::detail::sequence_set<std::uint64_t> created{1};
   std::uint32_t promised = 0;  // entries that this peer named before their CREATE
   std::uint32_t imports = 0;   // entries of this user that this peer gave
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // The words of the reference-counting protocol: identities, messages, events, limits, counters.
 // Plain data; see ledger.hpp for the rules and ledger_wire.hpp for the bytes.
+#pragma once
 
 #include <array>
 #include <compare>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // The user's half of the ledger: one entry for each reference that lives elsewhere and is used,
 // handed on or being released here.
 //
@@ -8,6 +7,7 @@
 //   (none) | releasing --transfer from the owner, add(transfer)--> ok
 //   ok, no local reference, no pin --del--> releasing --deled--> (none)
 //   any --owner lost--> broken, or (none) if nobody here refers to it
+#pragma once
 
 #include <weft/rref/ledger_sessions.hpp>
 #include <weft/rref/ledger_types.hpp>

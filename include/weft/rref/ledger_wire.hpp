@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
 // Bytes of the reference protocol: fixed width, little-endian, no padding left undefined.
 //
 //   rref_id   16   owner 4, creator 4, serial 8
@@ -11,6 +10,7 @@
 // encode writes exactly that many bytes at the front of `to` and says false if they do not fit.
 // decode reads them from the front of `from`; it returns nothing if bytes are missing or if they
 // are not what encode writes (unknown kind, a field set that its kind does not have, serial 0).
+#pragma once
 
 #include <weft/rref/ledger_types.hpp>
 

@@ -4,6 +4,7 @@
 
 #include <weft/core/future.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/rref/base_view.hpp>
 #include <weft/rref/fetch.hpp>
 #include <weft/rref/service.hpp>
 
@@ -95,11 +96,11 @@ class rref {
   friend class rref;
   friend struct codec<rref<T>>;
 
-  rref(worker& me, ref<detail::reference> held) : me_(&me), held_(std::move(held)) {}
+  rref(worker& me, intrusive_ptr<detail::reference> held) : me_(&me), held_(std::move(held)) {}
   [[nodiscard]] rref_service& service() const;
 
   worker* me_ = nullptr;
-  ref<detail::reference> held_;
+  intrusive_ptr<detail::reference> held_;
 };
 
 /// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The
@@ -114,12 +115,12 @@ struct codec<rref<T>> {
       w.number(empty);
       return;
     }
-    w.number(w.part<rref_handover>().add(value.held_));
+    w.number(w.extension<rref_handover>().add(value.held_));
   }
   static rref<T> decode(reader& r) {
     const auto index = r.number<std::uint32_t>();
     if (index == empty) return {};
-    auto& handover = r.part<rref_handover>();
+    auto& handover = r.extension<rref_handover>();
     if (index >= handover.references.size() || !handover.here) {
       r.fail("a reference that is not in the message");
     }

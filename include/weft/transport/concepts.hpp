@@ -7,8 +7,8 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/transport/cursor.hpp>
 #include <weft/transport/frame_sink.hpp>
+#include <weft/transport/outbox.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/as_tuple.hpp>
@@ -30,8 +30,8 @@
 namespace weft {
 
 /// What `try_write` could do.
-enum class written : std::uint8_t {
-  everything,  ///< the cursor is empty
+enum class write_status : std::uint8_t {
+  everything,  ///< the outbox is empty
   blocked,     ///< something is left: await `writable()`, then call `try_write` again
   closed,      ///< the connection is closed or broken; the wait in `read()` says which
 };
@@ -43,10 +43,10 @@ concept awaitable_of = std::same_as<T, asio::awaitable<Result>>;
 // ── connection: moves whole frames between two processes, in order ───────────────────────────
 
 /// Any thread, under the link's lock: takes as much as can be taken at once; never waits, never
-/// calls back into the link. Bytes that it took stay valid until the cursor's frame is finished.
+/// calls back into the link. Bytes that it took stay valid until the outbox's frame is finished.
 template <class C>
-concept connection_writes = requires(C& c, cursor& batch) {
-  { c.try_write(batch) } noexcept -> std::same_as<written>;
+concept connection_writes = requires(C& c, outbox& batch) {
+  { c.try_write(batch) } noexcept -> std::same_as<write_status>;
 };
 
 /// I/O thread, one at a time: returns when `try_write` may take more, throws rpc_error when it
@@ -163,7 +163,7 @@ consteval bool assert_transport() {
   static_assert(std::move_constructible<connection_type>,
                 "weft: a connection must be movable before its first use");
   static_assert(connection_writes<connection_type>,
-                "weft: a connection must provide `written try_write(cursor&) noexcept`");
+                "weft: a connection must provide `write_status try_write(outbox&) noexcept`");
   static_assert(connection_waits_to_write<connection_type>,
                 "weft: a connection must provide `asio::awaitable<void> writable()`");
   static_assert(connection_reads<connection_type>,

@@ -89,7 +89,8 @@ class frame_assembler {
     }
   }
   [[nodiscard]] static auto refuse(errc code, std::string text) {
-    return unexpected(error(code, std::move(text), execution::maybe_executed, origin::transport));
+    return unexpected(
+        error(code, std::move(text), call_progress::maybe_executed, origin::transport));
   }
 
   frame frame_;                  // under way
@@ -277,7 +278,7 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
       frame_.blobs.push_back(*std::move(memory));
     }
   } catch (const std::bad_alloc&) {
-    return unexpected(detail::bare_error(errc::resource_exhausted, execution::not_executed));
+    return unexpected(detail::bare_error(errc::resource_exhausted, call_progress::not_executed));
   }
   return {};
 }
@@ -288,7 +289,7 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
 inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
   const bytes came = std::exchange(frame_.head, bytes());
-  why_ = detail::bare_error(errc::resource_exhausted, execution::not_executed);
+  why_ = detail::bare_error(errc::resource_exhausted, call_progress::not_executed);
   left_ = remains::sections;
   table_have_ = length_ = tensors_size_ = 0;
   stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;

@@ -8,10 +8,10 @@
 //             into their final memory.
 #pragma once
 
+#include <weft/core/call_scope.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
-#include <weft/core/ref.hpp>
-#include <weft/core/scope.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/stream_io.hpp>
 #include <weft/transport/frame_assembler.hpp>
@@ -39,9 +39,9 @@ class framed {
   using stream_type = Stream;
   using executor_type = typename Stream::executor_type;
 
-  explicit framed(Stream stream) : state_(make_ref<state>(std::move(stream))) {}
+  explicit framed(Stream stream) : state_(make_intrusive<state>(std::move(stream))) {}
 
-  [[nodiscard]] written try_write(cursor& batch) noexcept;
+  [[nodiscard]] write_status try_write(outbox& batch) noexcept;
   [[nodiscard]] asio::awaitable<void> writable();
   [[nodiscard]] asio::awaitable<void> read(frame_sink& sink) { return read_into(&sink); }
   void close() noexcept;
@@ -80,18 +80,18 @@ class framed {
     std::vector<asio::const_buffer> buffers;
   };
 
-  written hand_over(cursor& batch) noexcept;
+  write_status hand_over(outbox& batch) noexcept;
   asio::awaitable<void> read_into(frame_sink* sink);
   void end(status how) noexcept;
   void check() const;
   [[noreturn]] void fail(const std::error_code& ec) const;
 
-  ref<state> state_;
+  intrusive_ptr<state> state_;
 };
 
 template <class Stream>
-written framed<Stream>::try_write(cursor& batch) noexcept {
-  if (state_->now.load(std::memory_order_relaxed) != status::open) return written::closed;
+write_status framed<Stream>::try_write(outbox& batch) noexcept {
+  if (state_->now.load(std::memory_order_relaxed) != status::open) return write_status::closed;
   if constexpr (!at_once) {
     return hand_over(batch);
   } else {
@@ -101,22 +101,22 @@ written framed<Stream>::try_write(cursor& batch) noexcept {
       std::error_code ec;
       const std::size_t sent = detail::write_at_once(state_->stream, next, ec);
       batch.advance(sent);
-      if (ec == asio::error::would_block) return written::blocked;
+      if (ec == asio::error::would_block) return write_status::blocked;
       if (ec) {
         end(status::broken);
-        return written::closed;
+        return write_status::closed;
       }
-      if (sent < asio::buffer_size(next)) return written::blocked;
+      if (sent < asio::buffer_size(next)) return write_status::blocked;
     }
-    return written::everything;
+    return write_status::everything;
   }
 }
 
 template <class Stream>
-written framed<Stream>::hand_over(cursor& batch) noexcept {
+write_status framed<Stream>::hand_over(outbox& batch) noexcept {
   state& s = *state_;
-  if (s.busy.load(std::memory_order_acquire)) return written::blocked;
-  if (batch.empty()) return written::everything;
+  if (s.busy.load(std::memory_order_acquire)) return write_status::blocked;
+  if (batch.empty()) return write_status::everything;
   try {
     for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
       if (s.handed_over.size() == s.handed_over.capacity()) {  // before a frame leaves the batch
@@ -128,12 +128,12 @@ written framed<Stream>::hand_over(cursor& batch) noexcept {
   } catch (const std::bad_alloc&) {
     if (s.handed_over.empty()) {
       end(status::broken);
-      return written::closed;
+      return write_status::closed;
     }
   }
   s.unsent.store(s.handed_over.size(), std::memory_order_release);
   s.busy.store(true, std::memory_order_release);
-  return written::blocked;
+  return write_status::blocked;
 }
 
 template <class Stream>
@@ -227,10 +227,10 @@ void framed<Stream>::check() const {
     return;
   case status::closed:
     throw rpc_error(
-        error(errc::closed, "the connection was closed here", execution::maybe_executed));
+        error(errc::closed, "the connection was closed here", call_progress::maybe_executed));
   case status::broken:
-    throw rpc_error(error(errc::peer_died, "writing to the peer failed", execution::maybe_executed,
-                          origin::transport));
+    throw rpc_error(error(errc::peer_died, "writing to the peer failed",
+                          call_progress::maybe_executed, origin::transport));
   }
 }
 
@@ -241,7 +241,7 @@ void framed<Stream>::fail(const std::error_code& ec) const {
                          : "the peer closed the connection in the middle of a frame";
   if (ec != asio::error::eof) text = "the connection failed: " + ec.message();
   throw rpc_error(error(ec == asio::error::operation_aborted ? errc::cancelled : errc::peer_died,
-                        std::move(text), execution::maybe_executed, origin::transport));
+                        std::move(text), call_progress::maybe_executed, origin::transport));
 }
 
 }  // namespace weft

@@ -53,8 +53,8 @@ class inproc {
   /// Two connected ends without a hub.
   [[nodiscard]] static std::pair<connection_type, connection_type>
   make_pair(asio::io_context& io_a, asio::io_context& io_b) {
-    auto to_a = make_ref<detail::frame_pipe>();
-    auto to_b = make_ref<detail::frame_pipe>();
+    auto to_a = make_intrusive<detail::frame_pipe>();
+    auto to_b = make_intrusive<detail::frame_pipe>();
     return {connection_type(io_a, to_a, to_b), connection_type(io_b, to_b, to_a)};
   }
 
@@ -64,11 +64,11 @@ class inproc {
 
   [[nodiscard]] static asio::awaitable<connection_type>
   connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoint);
-  [[nodiscard]] static asio::awaitable<connection_type> accept_from(ref<listener> from,
+  [[nodiscard]] static asio::awaitable<connection_type> accept_from(intrusive_ptr<listener> from,
                                                                     executor_type io);
 
   std::shared_ptr<hub> hub_;
-  ref<listener> listener_;
+  intrusive_ptr<listener> listener_;
   std::uint64_t number_ = 0;
 };
 
@@ -84,19 +84,19 @@ class inproc::hub {
 
   std::string id_;
   std::mutex lock_;
-  std::map<std::uint64_t, ref<listener>> listeners_;
+  std::map<std::uint64_t, intrusive_ptr<listener>> listeners_;
   std::uint64_t last_ = 0;
 };
 
 struct inproc::listener : ref_counted {
   struct waiting {
-    ref<detail::frame_pipe> in;
-    ref<detail::frame_pipe> out;
+    intrusive_ptr<detail::frame_pipe> in;
+    intrusive_ptr<detail::frame_pipe> out;
   };
 
-  explicit listener(asio::io_context& io) : arrival(make_ref<detail::parking>(io)) {}
+  explicit listener(asio::io_context& io) : arrival(make_intrusive<detail::parking>(io)) {}
 
-  const ref<detail::parking> arrival;
+  const intrusive_ptr<detail::parking> arrival;
   std::mutex lock;
   std::vector<waiting> backlog;  // newest first
   bool closed = false;
@@ -105,7 +105,7 @@ struct inproc::listener : ref_counted {
 inline inproc::inproc() : hub_(std::make_shared<hub>()) {}
 
 inline std::string inproc::listen(asio::io_context& io) {
-  listener_ = make_ref<listener>(io);
+  listener_ = make_intrusive<listener>(io);
   std::lock_guard hold(hub_->lock_);
   number_ = ++hub_->last_;
   hub_->listeners_.emplace(number_, listener_);
@@ -134,7 +134,7 @@ inline void inproc::close() noexcept {
 
 inline asio::awaitable<inproc::connection_type>
 inproc::connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoint) {
-  ref<listener> to;
+  intrusive_ptr<listener> to;
   std::uint64_t number = 0;
   const auto digits = endpoint.rfind(':') + 1;
   std::from_chars(endpoint.data() + digits, endpoint.data() + endpoint.size(), number);
@@ -144,8 +144,8 @@ inproc::connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoi
       to = found->second;
     }
   }
-  auto here = make_ref<detail::frame_pipe>();
-  auto there = make_ref<detail::frame_pipe>();
+  auto here = make_intrusive<detail::frame_pipe>();
+  auto there = make_intrusive<detail::frame_pipe>();
   if (to) {
     std::lock_guard hold(to->lock);
     if (!to->closed) {
@@ -155,10 +155,10 @@ inproc::connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoi
     }
   }
   throw rpc_error(error(errc::peer_died, "cannot connect to " + endpoint + ": nobody listens",
-                        execution::not_sent, origin::transport));
+                        call_progress::not_sent, origin::transport));
 }
 
-inline asio::awaitable<inproc::connection_type> inproc::accept_from(ref<listener> from,
+inline asio::awaitable<inproc::connection_type> inproc::accept_from(intrusive_ptr<listener> from,
                                                                     executor_type io) {
   if (!from) throw rpc_error(errc::closed, "inproc: accept before listen");
   for (;;) {

@@ -9,10 +9,10 @@ namespace weft {
 /// A `connection` without a transport: a worker's calls to itself take the same path as others.
 class loopback : public detail::pipe_connection {
  public:
-  explicit loopback(asio::io_context& io) : loopback(io, make_ref<detail::frame_pipe>()) {}
+  explicit loopback(asio::io_context& io) : loopback(io, make_intrusive<detail::frame_pipe>()) {}
 
  private:
-  loopback(asio::io_context& io, const ref<detail::frame_pipe>& pipe)
+  loopback(asio::io_context& io, const intrusive_ptr<detail::frame_pipe>& pipe)
       : pipe_connection(io, pipe, pipe) {}
 };
 

@@ -38,7 +38,7 @@ class tcp {
     std::error_code ec;
     const auto address = asio::ip::make_address(options_.address, ec);
     if (ec) throw rpc_error(errc::invalid_argument, "no IP address: " + options_.address);
-    listener_ = make_ref<listener>(io, asio::ip::tcp::endpoint(address, options_.port));
+    listener_ = make_intrusive<listener>(io, asio::ip::tcp::endpoint(address, options_.port));
     const auto& at = listener_->endpoint();
     const auto text = at.address().to_string();
     return (at.address().is_v6() ? "[" + text + "]" : text) + ":" + std::to_string(at.port());
@@ -110,7 +110,7 @@ class tcp {
     co_return without_delay(std::move(s));
   }
 
-  [[nodiscard]] static asio::awaitable<stream_type> accept_from(ref<listener> from,
+  [[nodiscard]] static asio::awaitable<stream_type> accept_from(intrusive_ptr<listener> from,
                                                                 executor_type io) {
     if (!from) throw rpc_error(errc::closed, "tcp: accept before listen");
     stream_type s = co_await listener::accept(std::move(from), io);
@@ -118,7 +118,7 @@ class tcp {
   }
 
   options options_;
-  ref<listener> listener_;
+  intrusive_ptr<listener> listener_;
 };
 
 static_assert(assert_transport<tcp>());

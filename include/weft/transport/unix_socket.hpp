@@ -30,7 +30,7 @@ class unix_socket {
 
   [[nodiscard]] std::string listen(asio::io_context& io) {
     const std::string unique = "weft-" + detail::random_name();
-    listener_ = make_ref<listener>(io, address(unique));
+    listener_ = make_intrusive<listener>(io, address(unique));
     return prefix_ + unique;
   }
 
@@ -92,7 +92,7 @@ class unix_socket {
     co_return s;
   }
 
-  [[nodiscard]] static asio::awaitable<stream_type> accept_from(ref<listener> from,
+  [[nodiscard]] static asio::awaitable<stream_type> accept_from(intrusive_ptr<listener> from,
                                                                 executor_type io) {
     if (!from) throw rpc_error(errc::closed, "unix_socket: accept before listen");
     for (;;) {
@@ -102,7 +102,7 @@ class unix_socket {
   }
 
   std::string prefix_ = "unix:" + detail::host_identity() + ":";
-  ref<listener> listener_;
+  intrusive_ptr<listener> listener_;
 };
 
 static_assert(assert_transport<unix_socket>());

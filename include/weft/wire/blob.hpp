@@ -2,7 +2,7 @@
 // A piece of memory on its way: a tensor's bytes, held until sent, or received into.
 #pragma once
 
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <cstddef>
 #include <utility>
@@ -21,17 +21,17 @@ class blob_owner : public ref_counted {
 class blob {
  public:
   blob() noexcept = default;
-  blob(std::byte* data, std::size_t size, ref<blob_owner> owner) noexcept
+  blob(std::byte* data, std::size_t size, intrusive_ptr<blob_owner> owner) noexcept
       : data_(data), size_(size), owner_(std::move(owner)) {}
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] const ref<blob_owner>& owner() const noexcept { return owner_; }
+  [[nodiscard]] const intrusive_ptr<blob_owner>& owner() const noexcept { return owner_; }
 
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  ref<blob_owner> owner_;
+  intrusive_ptr<blob_owner> owner_;
 };
 
 }  // namespace weft

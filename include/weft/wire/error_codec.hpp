@@ -90,15 +90,15 @@ inline error codec<error>::decode(reader& r, int causes_left) {
   const int number = r.number<std::int32_t>();
   if (number == 0) r.fail("an error that says success");
   r.charge(sizeof(error_detail) + detail::allocation_cost);
-  auto d = make_ref<error_detail>();
+  auto d = make_intrusive<error_detail>();
   const auto from = r.number<std::uint8_t>();
   const auto ran = r.number<std::uint8_t>();
   if (from > static_cast<std::uint8_t>(origin::remote_user) ||
-      ran > static_cast<std::uint8_t>(execution::executed)) {
+      ran > static_cast<std::uint8_t>(call_progress::executed)) {
     r.fail("unknown origin or execution of an error");
   }
   d->from = static_cast<origin>(from);
-  d->ran = static_cast<execution>(ran);
+  d->ran = static_cast<call_progress>(ran);
   d->incarnation = r.number<std::uint64_t>();
   d->deadline = std::chrono::microseconds(r.number<std::int64_t>());
   d->elapsed = std::chrono::microseconds(r.number<std::int64_t>());
@@ -114,7 +114,7 @@ inline error codec<error>::decode(reader& r, int causes_left) {
   const std::error_category& category = kind == 1   ? weft::category()
                                         : kind == 2 ? std::generic_category()
                                                     : std::system_category();
-  return error(std::error_code(number, category), ref<const error_detail>(std::move(d)));
+  return error(std::error_code(number, category), intrusive_ptr<const error_detail>(std::move(d)));
 }
 
 }  // namespace weft

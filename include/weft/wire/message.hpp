@@ -12,7 +12,7 @@
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/frame.hpp>
 #include <weft/wire/limits.hpp>
-#include <weft/wire/parts.hpp>
+#include <weft/wire/message_extensions.hpp>
 #include <weft/wire/reader.hpp>
 #include <weft/wire/writer.hpp>
 
@@ -44,7 +44,7 @@ class message {
   message& operator=(message&&) = delete;
 
   [[nodiscard]] writer& payload() noexcept { return writer_; }
-  [[nodiscard]] parts& record() noexcept { return record_; }
+  [[nodiscard]] message_extensions& record() noexcept { return record_; }
 
   /// Adds a section; each kind at most once.
   void section(section_kind kind, std::span<const std::byte> content);
@@ -61,7 +61,7 @@ class message {
 
   const limits* limits_;
   frame frame_;
-  parts record_;
+  message_extensions record_;
   bytes sections_;
   std::uint16_t section_count_ = 0;
   writer writer_;
@@ -81,7 +81,7 @@ class incoming_message {
   [[nodiscard]] const frame_header& header() const noexcept { return frame_.header; }
   [[nodiscard]] std::optional<std::span<const std::byte>> section(section_kind kind) const noexcept;
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
-  [[nodiscard]] parts& record() noexcept { return record_; }
+  [[nodiscard]] message_extensions& record() noexcept { return record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
   /// Reads the values from the start. Uses this object: it must neither move nor end meanwhile.
   [[nodiscard]] reader payload() noexcept {
@@ -98,7 +98,7 @@ class incoming_message {
   const limits* limits_;
   frame frame_;
   error lacking_;
-  parts record_;
+  message_extensions record_;
   // Offset and length of each known section within the head, indexed by kind; no offset: absent.
   std::array<std::pair<std::uint64_t, std::uint32_t>, 5> sections_{};
 };

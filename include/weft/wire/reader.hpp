@@ -6,7 +6,7 @@
 #include <weft/core/error.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/limits.hpp>
-#include <weft/wire/parts.hpp>
+#include <weft/wire/message_extensions.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -30,7 +30,7 @@ class reader {
 
   /// `record`, `limit` and `source` must outlive the reader; `source` is the message that the
   /// bytes belong to, if any.
-  explicit reader(std::span<const std::byte> in, parts& record,
+  explicit reader(std::span<const std::byte> in, message_extensions& record,
                   const limits& limit = default_limits, tail end = tail::exact,
                   incoming_message* source = nullptr) noexcept
       : in_(in),
@@ -61,7 +61,7 @@ class reader {
   [[nodiscard]] std::span<const std::byte> raw(std::size_t n) { return {take(n), n}; }
   /// This message's P (see parts.hpp).
   template <class P>
-  P& part() {
+  P& extension() {
     return record_->get<P>();
   }
 
@@ -107,7 +107,7 @@ class reader {
       text += ", while reading field " + std::to_string(field_index_) + " of '" +
               std::string(field_type_) + "'";
     }
-    throw rpc_error(error(errc::bad_arguments, std::move(text), execution::not_executed,
+    throw rpc_error(error(errc::bad_arguments, std::move(text), call_progress::not_executed,
                           origin::remote_runtime));
   }
 
@@ -126,7 +126,7 @@ class reader {
 
   [[nodiscard]] std::size_t remaining() const noexcept { return in_.size() - at_; }
   [[nodiscard]] std::size_t position() const noexcept { return at_; }
-  [[nodiscard]] parts& record() noexcept { return *record_; }
+  [[nodiscard]] message_extensions& record() noexcept { return *record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
   [[nodiscard]] incoming_message* source() const noexcept { return source_; }
 
@@ -141,7 +141,7 @@ class reader {
   }
 
   std::span<const std::byte> in_;
-  parts* record_;
+  message_extensions* record_;
   const limits* limits_;
   incoming_message* source_;
   std::size_t at_ = 0;

@@ -17,10 +17,8 @@
 #pragma once
 
 #include <weft/wire/codec.hpp>
-#include <weft/wire/detail/tensor_order.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
-#include <weft/wire/tensor_desc.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -35,19 +33,6 @@
 
 namespace weft {
 
-/// Keeps a tensor's storage until its bytes are sent; in process, the receiver finds it here.
-class tensor_blob_owner final : public blob_owner {
- public:
-  explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
-  ~tensor_blob_owner() override { detail::before_drop(storage_); }
-  [[nodiscard]] const void* kind() const noexcept override { return tag(); }
-  [[nodiscard]] static const void* tag() noexcept { return &detail::part_key<tensor_blob_owner>; }
-  [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
-
- private:
-  c10::Storage storage_;
-};
-
 class tensor_table;
 
 namespace detail {
@@ -55,20 +40,15 @@ namespace detail {
 inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
 }  // namespace detail
 
-/// Compiles into this file what encodes and decodes tensors; effective wherever it is compiled in.
-/// One file of a program suffices, so those with remote calls do without. `run` uses it; a program
-/// that has tensors in messages but no `run` does so itself.
-template <class = void>
-void use_tensors() noexcept;
-
 /// The tensors of one message, a part of its record. Used by one thread at a time.
-class tensor_table : public part {
+class tensor_table : public message_extension {
  public:
-  /// Throws `rpc_error` with `not_encodable` if the program does without `use_tensors`.
+  /// Throws `rpc_error` with `not_encodable` if no file of the program
+  /// includes weft/run.hpp.
   [[nodiscard]] static std::unique_ptr<tensor_table> make() {
     if (detail::make_tensor_table == nullptr) {
       throw rpc_error(errc::not_encodable,
-                      "a tensor in a program that names neither weft::run nor weft::use_tensors");
+                      "a tensor in a program of which no file includes weft/run.hpp");
     }
     return detail::make_tensor_table();
   }
@@ -105,11 +85,11 @@ template <>
 struct codec<at::Tensor> {
   static constexpr std::size_t min_size = 4;
   static void encode(writer& w, const at::Tensor& value) {
-    w.number(w.part<tensor_table>().add(value));
+    w.number(w.extension<tensor_table>().add(value));
   }
   static at::Tensor decode(reader& r) {
     const auto index = r.number<std::uint32_t>();
-    return r.part<tensor_table>().received(r, index);
+    return r.extension<tensor_table>().received(r, index);
   }
 };
 
@@ -119,5 +99,3 @@ struct structure<at::Tensor> {
 };
 
 }  // namespace weft
-
-#include <weft/wire/live_tensor_table.hpp>

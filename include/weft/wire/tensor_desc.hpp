@@ -115,7 +115,6 @@ class tensor_desc_reader {
 /// Checks a whole section against the frame's buffers. Returns an empty text, or what is wrong.
 /// Allocates one bit per buffer. Afterwards every descriptor lies within its buffer, and every
 /// sparse tensor has indices and values that fit its sizes (the index values are not looked at).
-template <class = void>
 [[nodiscard]] std::string check_tensors(std::span<const std::byte> section,
                                         std::span<const blob> buffers);
 

@@ -6,7 +6,7 @@
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/limits.hpp>
-#include <weft/wire/parts.hpp>
+#include <weft/wire/message_extensions.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@ namespace weft {
 class writer {
  public:
   /// All three must outlive the writer.
-  explicit writer(bytes& out, parts& record, const limits& limit = default_limits) noexcept
+  explicit writer(bytes& out, message_extensions& record,
+                  const limits& limit = default_limits) noexcept
       : out_(&out), record_(&record), limits_(&limit), begin_(out.size()) {}
 
   template <class T>
@@ -40,7 +41,7 @@ class writer {
   }
   /// This message's P (see parts.hpp).
   template <class P>
-  P& part() {
+  P& extension() {
     return record_->get<P>();
   }
 
@@ -74,12 +75,12 @@ class writer {
 
   /// Bytes written so far.
   [[nodiscard]] std::size_t size() const noexcept { return out_->size() - begin_; }
-  [[nodiscard]] parts& record() noexcept { return *record_; }
+  [[nodiscard]] message_extensions& record() noexcept { return *record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
 
  private:
   friend class message;
-  void rebind(bytes& out, parts& record) noexcept {
+  void rebind(bytes& out, message_extensions& record) noexcept {
     out_ = &out;
     record_ = &record;
   }
@@ -94,7 +95,7 @@ class writer {
   }
 
   bytes* out_;
-  parts* record_;
+  message_extensions* record_;
   const limits* limits_;
   std::size_t begin_;
   std::uint64_t cost_ = 0;

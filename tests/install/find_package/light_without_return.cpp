@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads like a coroutine, but a light<void> function has to `return {};`.
+// Reads like a coroutine, but a immediate<void> function has to `return {};`.
 #include <weft/rpc/invocation.hpp>
 
 int counted = 0;
 
-weft::light<void> count();
-weft::light<void> count() { ++counted; }
+weft::immediate<void> count();
+weft::immediate<void> count() { ++counted; }
 
 int main() {
   count();

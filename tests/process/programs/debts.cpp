@@ -6,7 +6,6 @@
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
-#include <weft/weft.hpp>
 
 #include <ATen/ATen.h>
 
@@ -68,7 +67,7 @@ asio::awaitable<void> ask(worker& me, int n) {
 /// The other one is there, and has made one small reply.
 int greet() { return 1; }
 /// Returns once this worker has said what it holds when it owes nothing.
-const weft::ref<weft::event> said = weft::make_ref<weft::event>();
+const weft::intrusive_ptr<weft::event> said = weft::make_intrusive<weft::event>();
 asio::awaitable<void> idle_known() { co_await weft::event::wait(said); }
 
 asio::awaitable<void> main_(worker& me) {
@@ -93,7 +92,7 @@ int main(int argc, char** argv) {
   debts::both = argv[3] == std::string("both");
   weft::options o;
   o.workers = 2;
-  o.pool_threads = 1;  // each has one more reply in the making
+  o.compute_threads = 1;  // each has one more reply in the making
   // How long one is stopped is the test's matter.
   o.lost_after = std::chrono::seconds(0);
   o.stall_limit = o.call_deadline = o.shutdown_deadline = std::chrono::minutes(5);

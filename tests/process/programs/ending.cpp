@@ -45,13 +45,14 @@ void note_and_throw() {
   throw std::runtime_error("unheard");
 }
 asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 /// What the main of a rank has reached; for three ranks, as threads they share this memory.
 struct stage {
-  weft::ref<weft::event> reached[3] = {weft::make_ref<weft::event>(), weft::make_ref<weft::event>(),
-                                       weft::make_ref<weft::event>()};
+  weft::intrusive_ptr<weft::event> reached[3] = {weft::make_intrusive<weft::event>(),
+                                                 weft::make_intrusive<weft::event>(),
+                                                 weft::make_intrusive<weft::event>()};
 };
 stage greeted, ready;
 asio::awaitable<void> until_greeted(worker& me) {

@@ -4,7 +4,7 @@
 // when it prints "ready"; the victim serves, or has nothing more to do. What a worker's own call,
 // pass or step then throws it says: "caller: <errc> <execution> '<peer>'".
 #include <weft/optim/distributed.hpp>
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <torch/optim/sgd.h>
 
@@ -28,7 +28,7 @@ constexpr auto long_time = std::chrono::minutes(5);  // longer than any test
 void say(const std::string& line) { std::cout << line + "\n" << std::flush; }
 
 asio::awaitable<void> wait() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 void sleep() { std::this_thread::sleep_for(long_time); }
@@ -66,18 +66,19 @@ asio::awaitable<void> train(worker& me) {
   auto optimizer = co_await weft::optim::distributed<torch::optim::SGD>::create(
       me, {weight}, torch::optim::SGDOptions(0.01));
   const at::Tensor x = at::ones({2, 8});
-  co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-    at::Tensor loss = (co_await there.call<&layer::forward>(x)).sum();
-    if (steps) co_await ctx.backward(loss);
-    // One forward pass, and then what this stage is about, over and over.
-    co_await for_ever([&]() -> asio::awaitable<void> {
-      if (steps) {
-        co_await optimizer.step(ctx);
-      } else {
-        co_await ctx.backward(loss, {.retention = weft::autograd::graph_retention::retain});
-      }
-    });
-  });
+  co_await weft::autograd::with_context(
+      me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+        at::Tensor loss = (co_await there.call<&layer::forward>(x)).sum();
+        if (steps) co_await ctx.backward(loss);
+        // One forward pass, and then what this stage is about, over and over.
+        co_await for_ever([&]() -> asio::awaitable<void> {
+          if (steps) {
+            co_await optimizer.step(ctx);
+          } else {
+            co_await ctx.backward(loss, {.retention = weft::autograd::graph_retention::retain});
+          }
+        });
+      });
 }
 
 asio::awaitable<void> at_stage(worker& me) {
@@ -155,7 +156,7 @@ int main(int argc, char** argv) {
   matrix::stage = argv[2];
   matrix::victim = static_cast<std::uint32_t>(std::stoul(argv[3]));
   weft::options o;
-  o.pool_threads = 4;  // of which two sleep
+  o.compute_threads = 4;  // of which two sleep
   // In a meeting rank 2 begins to start only when the others wait.
   o.rendezvous_deadline = std::chrono::seconds(matrix::stage == "rendezvous" ? 20 : 60);
   o.shutdown_deadline = std::chrono::seconds(5);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the process tests start: `party <deed>`, as three workers unless a launcher started it.
+#include <weft/engine/placement.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
@@ -23,7 +24,7 @@ std::string deed;
 int add(int a, int b) { return a + b; }
 int process() { return ::getpid(); }
 asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_ref<weft::event>();
+  const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);
 }
 

@@ -78,12 +78,12 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":no_memory")) o.bounds.worker_tensor_bytes = 0;
   if (least) o.bounds.payload = 256 * 1024;
   if (what.ends_with(":no_stall_limit")) o.stall_limit = {};
-  if (what.ends_with(":no_pool_idle")) o.pool_idle = {};
+  if (what.ends_with(":no_pool_idle")) o.buffer_cache_idle = {};
   if (what.ends_with(":no_call")) o.call_deadline = {};
   if (what.ends_with(":no_rendezvous")) o.rendezvous_deadline = {};
   if (what.ends_with(":no_handshake")) o.handshake_deadline = std::chrono::seconds(-1);
   if (little) o.window_bytes = 4096;
-  o.pool_threads = 1;
+  o.compute_threads = 1;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
                                                  : weft::run<weft::tcp>(main_, o);
   say(name + " returned " + std::to_string(status));

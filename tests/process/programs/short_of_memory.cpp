@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A worker whose process may not have more memory: `short_of_memory <tcp|unix> <io_threads>`, as
 // two workers, of which rank 1 takes 400 MB where 200 MB are left, and then, when it may have all.
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <cstdint>
 #include <fstream>

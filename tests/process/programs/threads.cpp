@@ -4,7 +4,6 @@
 // runs.
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
-#include <weft/weft.hpp>
 
 #include <ATen/Parallel.h>
 
@@ -42,7 +41,7 @@ numbers here() {
 
 numbers plain() { return here(); }
 asio::awaitable<numbers> coroutine() { co_return here(); }
-weft::light<numbers> light() { return here(); }
+weft::immediate<numbers> light() { return here(); }
 
 std::mutex lock;
 numbers in_backward{};
@@ -73,10 +72,11 @@ asio::awaitable<void> main_(worker& me) {
     out += line("coroutine", co_await p.call<&coroutine>());
     out += line("light", co_await p.call<&light>());
     at::Tensor x = at::ones({2}).set_requires_grad(true);
-    co_await weft::autograd::scope(me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
-      at::Tensor y = co_await p.call<&forward>(x);
-      co_await ctx.backward(y.sum());
-    });
+    co_await weft::autograd::with_context(
+        me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+          at::Tensor y = co_await p.call<&forward>(x);
+          co_await ctx.backward(y.sum());
+        });
     out += line("backward", co_await p.call<&backward_saw>());
   }
   std::cout << out << std::flush;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A whole run of such a program: nothing of it may begin.
 #include "shared.hpp"
-#include <weft/weft.hpp>
+#include <weft/run.hpp>
 
 #include <iostream>
 

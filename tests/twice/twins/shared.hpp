@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/rpc/invocation.hpp>
+#include <weft/rpc/table.hpp>
 
 namespace twins {
 

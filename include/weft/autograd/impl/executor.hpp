@@ -76,13 +76,13 @@ inline void local_executor::seed(node_index send, variable_list gradients) {
 }
 
 template <class Sink>
-run_state local_executor::run(Sink&& sink) {
+executor_status local_executor::run(Sink&& sink) {
   std::optional<at::ThreadLocalStateGuard> guard;
   if (state_) guard.emplace(*state_);
   const at::AutoGradMode off(false);
   while (!failure_) {
-    if (stop_.load(std::memory_order_relaxed)) return run_state::stopped;
-    if (ready_.empty()) return has_drained() ? run_state::drained : run_state::waiting;
+    if (stop_.load(std::memory_order_relaxed)) return executor_status::stopped;
+    if (ready_.empty()) return has_drained() ? executor_status::drained : executor_status::waiting;
     const node_index n = ready_.top().node;
     ready_.pop();
     ++nodes_run_;
@@ -94,7 +94,7 @@ run_state local_executor::run(Sink&& sink) {
       }
     }
   }
-  return run_state::failed;
+  return executor_status::failed;
 }
 
 inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) {
@@ -191,9 +191,8 @@ inline void local_executor::fail(node_type& node, std::string text, std::excepti
   if (torch::autograd::AnomalyMode::is_enabled()) node.metadata()->print_stack(node.name());
 }
 
-template <class>
-void run_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
-               const send_table& sends, worker_rank self) {
+inline void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+                           const send_table& sends, worker_rank self) {
   local_graph nodes(sends);
   begin start_at;
   for (const root& r : roots) start_at.roots.push_back(nodes.index(r.edge.function));
@@ -208,7 +207,7 @@ void run_local(std::vector<root> roots, graph_retention retention, gradient_map&
   local_executor executor(nodes, plan);
   for (root& r : roots) executor.seed(std::move(r));
   const auto nowhere = [](outgoing_gradients&&) {};
-  if (executor.run(nowhere) == run_state::failed) {
+  if (executor.run(nowhere) == executor_status::failed) {
     std::rethrow_exception(executor.failure().cause);
   }
   into.merge(std::move(executor.gradients()));

@@ -270,9 +270,9 @@ inline std::string wave::misuse_of(const peer_message& m) const {
   if (m.message != 0 && m.context == pass_.context) return {};
   const std::string tensor = "a tensor that came from worker " + std::to_string(m.peer);
   if (m.message == 0) {
-    return tensor +
-           " was not recorded, so its history there is lost: make the call inside autograd::scope, "
-           "or detach() its result";
+    return tensor + " was not recorded, so its history there is lost: make the call inside "
+                    "autograd::with_context, "
+                    "or detach() its result";
   }
   return tensor +
          " belongs to another autograd context, and gradients do not flow from one context into "

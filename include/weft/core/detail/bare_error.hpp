@@ -10,18 +10,18 @@
 
 namespace weft::detail {
 
-/// One detail for each `execution`, made before main and never destroyed.
+/// One detail for each `call_progress`, made before main and never destroyed.
 class bare_details {
  public:
   bare_details() noexcept {
     for (std::size_t i = 0; i < count; ++i) {
       new (&storage_[i]) error_detail;
-      at(i)->ran = static_cast<execution>(i);
+      at(i)->ran = static_cast<call_progress>(i);
       at(i)->retain();
     }
   }
-  [[nodiscard]] ref<const error_detail> of(execution ran) noexcept {
-    return ref<const error_detail>(at(static_cast<std::size_t>(ran)));
+  [[nodiscard]] intrusive_ptr<const error_detail> of(call_progress ran) noexcept {
+    return intrusive_ptr<const error_detail>(at(static_cast<std::size_t>(ran)));
   }
 
  private:
@@ -36,12 +36,12 @@ class bare_details {
 };
 inline bare_details bare_error_details;
 
-[[nodiscard]] inline error bare_error(errc code, execution ran) noexcept {
+[[nodiscard]] inline error bare_error(errc code, call_progress ran) noexcept {
   return {make_error_code(code), bare_error_details.of(ran)};
 }
 
 /// As the constructor of `error`, but without its words if there is no memory for them.
-[[nodiscard]] inline error sure_error(errc code, const char* text, execution ran,
+[[nodiscard]] inline error sure_error(errc code, const char* text, call_progress ran,
                                       origin from = origin::local) noexcept {
   try {
     return error(code, text, ran, from);

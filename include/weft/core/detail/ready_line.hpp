@@ -6,7 +6,7 @@
 //   handler of a waiter ─► [ w1 | w2 | ... ] ─► at most `most` of them, the rest are posted
 #pragma once
 
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/io_context.hpp>
 
@@ -25,7 +25,7 @@ class ready_line {
 
    private:
     friend class ready_line;
-    ref<item> behind_;
+    intrusive_ptr<item> behind_;
   };
 
   explicit ready_line(const asio::io_context& io) noexcept
@@ -34,13 +34,14 @@ class ready_line {
   ready_line& operator=(const ready_line&) = delete;
   ~ready_line() {
     innermost = outer_;
-    while (const ref<item> next = pop()) next->go_on_later();
+    while (const intrusive_ptr<item> next = pop()) next->go_on_later();
   }
 
   /// True: it goes on behind the handler that runs here for `io`.
-  [[nodiscard]] static bool join(const asio::io_context& io, const ref<item>& who) noexcept {
+  [[nodiscard]] static bool join(const asio::io_context& io,
+                                 const intrusive_ptr<item>& who) noexcept {
     if (!innermost || innermost->io_ != &io) return false;
-    ref<item>& end = innermost->last_ ? innermost->last_->behind_ : innermost->first_;
+    intrusive_ptr<item>& end = innermost->last_ ? innermost->last_->behind_ : innermost->first_;
     end = who;
     innermost->last_ = who.get();
     return true;
@@ -49,15 +50,15 @@ class ready_line {
   void run() {
     constexpr int most = 64;
     for (int left = most; left > 0; --left) {
-      const ref<item> next = pop();
+      const intrusive_ptr<item> next = pop();
       if (!next) return;
       next->go_on();
     }
   }
 
  private:
-  ref<item> pop() noexcept {
-    ref<item> out = std::move(first_);
+  intrusive_ptr<item> pop() noexcept {
+    intrusive_ptr<item> out = std::move(first_);
     if (out) first_ = std::move(out->behind_);
     if (!first_) last_ = nullptr;
     return out;
@@ -67,7 +68,7 @@ class ready_line {
 
   const asio::io_context* const io_;
   ready_line* const outer_;
-  ref<item> first_;
+  intrusive_ptr<item> first_;
   item* last_ = nullptr;
 };
 inline thread_local ready_line* ready_line::innermost = nullptr;

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <weft/core/detail/ready_line.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/execution_context.hpp>
 
@@ -108,12 +108,12 @@ inline std::shared_ptr<room> room::of(asio::execution_context& context) {
 
 inline void room::close() noexcept {
   for (;;) {
-    ref<guest> next;
+    intrusive_ptr<guest> next;
     {
       const std::lock_guard hold(lock_);
       closed_ = true;
       if (!first_) break;
-      next = ref<guest>(first_);
+      next = intrusive_ptr<guest>(first_);
       next->unlink();
       next->release();  // the room's count; `next` has its own
     }
@@ -134,7 +134,7 @@ inline void guest::enter(std::shared_ptr<room> home) noexcept {
 
 inline room::pass guest::leave() noexcept {
   if (!room_) return {};
-  const ref<guest> held(this);
+  const intrusive_ptr<guest> held(this);
   const std::lock_guard hold(room_->lock_);
   if (!inside_) return {};
   unlink();

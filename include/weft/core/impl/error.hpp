@@ -79,15 +79,15 @@ class error_category final : public std::error_category {
   }
 };
 
-inline const char* text_of(execution ran) noexcept {
+inline const char* text_of(call_progress ran) noexcept {
   switch (ran) {
-  case execution::not_sent:
+  case call_progress::not_sent:
     return "not sent";
-  case execution::not_executed:
+  case call_progress::not_executed:
     return "not executed";
-  case execution::maybe_executed:
+  case call_progress::maybe_executed:
     return "maybe executed";
-  case execution::executed:
+  case call_progress::executed:
     return "executed";
   }
   return "?";
@@ -100,9 +100,9 @@ inline const std::error_category& category() noexcept {
   return instance;
 }
 
-inline error::error(errc code, std::string text, execution ran, origin from)
+inline error::error(errc code, std::string text, call_progress ran, origin from)
     : code_(make_error_code(code)) {
-  auto detail = make_ref<error_detail>();
+  auto detail = make_intrusive<error_detail>();
   detail->text = std::move(text);
   detail->ran = ran;
   detail->from = from;
@@ -147,7 +147,7 @@ inline std::string error::message() const {
 
 template <class Edit>
 error error::with(Edit&& edit) const {
-  auto copy = make_ref<error_detail>();
+  auto copy = make_intrusive<error_detail>();
   const error_detail& d = detail();
   copy->from = d.from;
   copy->ran = d.ran;
@@ -161,7 +161,7 @@ error error::with(Edit&& edit) const {
   copy->cause_code = d.cause_code;
   copy->cause = d.cause;
   std::forward<Edit>(edit)(*copy);
-  return {code_, ref<const error_detail>(std::move(copy))};
+  return {code_, intrusive_ptr<const error_detail>(std::move(copy))};
 }
 
 }  // namespace weft

@@ -16,21 +16,21 @@
 namespace weft {
 
 /// Where a function runs.
-enum class run_style : std::uint8_t {
-  pool,       // T: on the compute pool
+enum class function_style : std::uint8_t {
+  plain,      // T: on the compute pool
   coroutine,  // asio::awaitable<T>: on the worker's executor
-  light,      // light<T>: in place, on the thread that read the request; must not block
+  immediate,  // immediate<T>: in place, on the thread that read the request; must not block
 };
 
-/// A class whose objects `peer::make` constructs in place, as a light function runs, and not on the
-/// compute pool: its constructors must not block, and be shorter than a switch of threads. It names
-/// itself, so that no class derived from it says the same unasked.
+/// A class whose objects `peer::make` constructs in place, as an immediate function runs, and not
+/// on the compute pool: its constructors must not block, and be shorter than a switch of threads.
+/// It names itself, so that no class derived from it says the same unasked.
 ///
 ///   class counter {
 ///    public:
-///     using light_constructor = counter;
+///     using immediate_constructor = counter;
 template <class T>
-concept light_to_make = std::is_same_v<typename T::light_constructor, T>;
+concept immediate_to_make = std::is_same_v<typename T::immediate_constructor, T>;
 
 /// What a function gets in its first parameter beside the arguments.
 enum class injection : std::uint8_t {
@@ -54,17 +54,17 @@ inline constexpr auto pointer_of<F> = std::remove_cv_t<decltype(F)>::function;
 template <class T>
 struct returned {
   using result = std::remove_cvref_t<T>;
-  static constexpr run_style style = run_style::pool;
+  static constexpr function_style style = function_style::plain;
 };
 template <class T, class Executor>
 struct returned<asio::awaitable<T, Executor>> {
   using result = std::remove_cvref_t<T>;
-  static constexpr run_style style = run_style::coroutine;
+  static constexpr function_style style = function_style::coroutine;
 };
 template <class T>
-struct returned<light<T>> {
+struct returned<immediate<T>> {
   using result = std::remove_cvref_t<T>;
-  static constexpr run_style style = run_style::light;
+  static constexpr function_style style = function_style::immediate;
 };
 
 // The parameters: an injected one first, then the object if there is one, then what travels.
@@ -193,7 +193,8 @@ template <class T, class... Args>
 struct declaration<constructor_t<T, Args...>> {
   struct type : free_declaration<T, typename constructor_argument<Args>::type...> {
     static constexpr bool is_constructor = true;
-    static constexpr run_style style = light_to_make<T> ? run_style::light : run_style::pool;
+    static constexpr function_style style =
+        immediate_to_make<T> ? function_style::immediate : function_style::plain;
   };
 };
 

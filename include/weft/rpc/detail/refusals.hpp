@@ -36,8 +36,8 @@ inline constexpr bool called_on_an_object =
 template <auto F>
 inline constexpr bool no_ellipsis = !function<F>::is_variadic;
 template <auto F>
-inline constexpr bool light_takes_no_worker =
-    function<F>::style != run_style::light || function<F>::injects != injection::worker;
+inline constexpr bool immediate_takes_no_worker =
+    function<F>::style != function_style::immediate || function<F>::injects != injection::worker;
 
 template <class T>
 inline constexpr bool is_view_type = false;
@@ -167,11 +167,11 @@ consteval bool check_declaration() {
                "take a std::vector.",
                "weft: ", name_of<F>::value(),
                " has C's ..., and nothing says what it is given; take a std::vector.");
-  WEFT_REQUIRE((light_takes_no_worker<F>),
-               "weft: a light function runs on the thread that reads requests, so it takes no "
+  WEFT_REQUIRE((immediate_takes_no_worker<F>),
+               "weft: an immediate function runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.",
                "weft: ", name_of<F>::value(),
-               " is light and runs on the thread that reads requests, so it takes no "
+               " is immediate and runs on the thread that reads requests, so it takes no "
                "weft::worker&; take const weft::caller&, or be a coroutine.");
   return []<class... P>(std::type_identity<std::tuple<P...>>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/rpc/peer.hpp: the caller's half of a call.
+// Bodies of weft/rpc/peer.hpp: the caller's half of a call. All that does not depend on the
+// function's types stands behind the virtual members of `link`.
 #pragma once
 
-#include <weft/rpc/detail/caught.hpp>
-#include <weft/rpc/detail/refuse_crowd.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/associated_executor.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/deferred.hpp>
 #include <asio/io_context.hpp>
-#include <asio/use_awaitable.hpp>
 
-#include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace weft {
 
@@ -41,221 +46,7 @@ inline std::vector<peer> worker::peers(std::string_view role) {
 
 namespace detail {
 
-/// When a request is written: with its batch of handlers, at once, or soon, for its caller goes on.
-enum class urgency : std::uint8_t { turn, early, soon };
-
-/// Whether anything depends on when the reply comes.
-enum class reply_is : std::uint8_t { awaited, unhurried };
-
-/// A call ready to be encoded: who, what, until when, and what a service needs to know of it.
-struct outgoing_call {
-  ref<link> to;
-  std::uint64_t function = 0;
-  std::uint32_t signature = 0;
-  std::string_view name;
-  call_settings settings;
-  urgency how = urgency::turn;
-  reply_is reply = reply_is::awaited;
-};
-
-/// What a caller can tell of its call besides what went wrong.
-struct call_story {
-  link* to;
-  std::string_view function;
-  time_point begun;
-  time_point deadline;  // its own or the default, never later than the scope's
-  bool waited = false;  // for room, or for its answer
-};
-
-inline call_story begin_story(const outgoing_call& c) {
-  worker& me = c.to->self();
-  const time_point now = me.time().now();
-  time_point deadline = later(now, c.settings.limit.value_or(me.settings().call_deadline));
-  if (current_scope && current_scope->deadline) {
-    deadline = std::min(deadline, *current_scope->deadline);
-  }
-  return {c.to.get(), c.name, now, deadline, false};
-}
-
-inline frame_header header_of(const outgoing_call& c) {
-  frame_header h;
-  h.kind = frame_kind::request;
-  h.function = c.function;
-  h.signature = c.signature;
-  if (c.reply == reply_is::unhurried) h.flags |= flag_unhurried;
-  if (current_scope) {
-    h.trace = current_scope->trace;
-    h.span = current_scope->span;
-  }
-  return h;
-}
-
-/// Adds to an error what the caller knows.
-inline error describe(const error& e, const call_story& s) noexcept {
-  return with_if_possible(e, [&](error_detail& d) {
-    using std::chrono::microseconds;
-    const worker& me = s.to->self();
-    if (d.peer.empty()) d.peer = s.to->name();
-    d.incarnation = me.members().members[s.to->rank()].incarnation.low;
-    if (d.function.empty()) d.function = std::string(s.function);
-    d.deadline = std::chrono::duration_cast<microseconds>(s.deadline - s.begun);
-    d.elapsed = std::chrono::duration_cast<microseconds>(me.time().now() - s.begun);
-    // A call that waited for its link says what the link waits for.
-    if (s.waited && e.ran() == execution::not_sent && e == errc::timed_out) {
-      if (const error why = s.to->reason()) d.text += "; " + why.detail().text;
-    }
-  });
-}
-
-/// Without waiting, and without passing by who waits in line.
-[[nodiscard]] inline bool finds_room(link& to) noexcept { return !to.crowded() && to.roomy(); }
-
-struct sent_request {
-  std::uint64_t call = 0;
-  std::uint64_t frame = link::no_room;
-  /// Other threads took the room that it had found: it was not sent, and may try again.
-  [[nodiscard]] bool sent_back() const noexcept { return frame == link::no_room; }
-};
-
-/// Of what is not sent, as nobody would wait for its reply.
-inline error too_late() noexcept {
-  return sure_error(errc::timed_out, "the deadline had passed before it was sent",
-                    execution::not_sent);
-}
-
-/// Sends `m`. Whoever wants the reply waits for it before this thread, the worker's, does anything
-/// else. Throws if there is no memory for the slot.
-inline expected<sent_request> send_request(const outgoing_call& c, message&& m, time_point now,
-                                           time_point deadline) {
-  link& to = *c.to;
-  frame_header h = header_of(c);
-  h.call = to.slots().open(deadline);
-  h.deadline = deadline_field(deadline - now);
-  to.self().calls.fetch_add(1, std::memory_order_relaxed);
-  const auto number = to.queue(std::move(m), h);
-  if (!number || *number == link::no_room) {
-    to.slots().close(h.call);
-    if (number) return sent_request();
-    return tl::unexpected(number.error());
-  }
-  switch (c.how) {
-  case urgency::turn:
-    to.flush();
-    break;
-  case urgency::early:
-    to.flush_early();
-    break;
-  case urgency::soon:
-    to.flush_with_turn();
-    break;
-  }
-  return sent_request{h.call, *number};
-}
-template <class Fill>
-expected<sent_request> send_request(const outgoing_call& c, const Fill& fill, time_point now,
-                                    time_point deadline) {
-  if (deadline <= now) return tl::unexpected(too_late());
-  message m(c.to->self().settings().bounds);
-  fill(m);
-  return send_request(c, std::move(m), now, deadline);
-}
-
-/// A call awaited elsewhere, on the worker's thread, where it inherits nothing. None: sent back.
-inline asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_call c, message m,
-                                                                       time_point deadline) {
-  link& to = *c.to;
-  if (!finds_room(to)) {
-    if (auto ok = co_await to.room(deadline); !ok) co_return call_result{nullptr, ok.error()};
-  }
-  const time_point now = to.self().time().now();
-  if (deadline <= now) co_return call_result{nullptr, too_late()};
-  const auto sent = send_request(c, std::move(m), now, deadline);
-  if (!sent) co_return call_result{nullptr, sent.error()};
-  if (sent->sent_back()) co_return std::nullopt;
-  co_return co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
-}
-
-/// Sends what `fill(message&)` writes, awaits the reply on any executor, and returns what
-/// `take(call_result, const call_story&)` makes of it, or of what went wrong. A call's coroutine.
-template <class Fill, class Take>
-auto round_trip(outgoing_call c, Fill fill, Take take)
-    -> asio::awaitable<std::invoke_result_t<Take, call_result, const call_story&>> {
-  link& to = *c.to;
-  worker& me = to.self();
-  call_story story = begin_story(c);
-  call_result r;
-  bool sent_back = false;
-  do {
-    bool before = true;  // whatever is thrown on this thread is thrown before the request is sent
-    try {
-      sent_back = false;
-      if (me.on_thread()) {
-        // In line first, so that who waits there holds no encoded message.
-        time_point now = story.waited ? me.time().now() : story.begun;
-        if (!finds_room(to)) {
-          story.waited = true;
-          if (auto ok = co_await to.room(story.deadline); !ok) r.failure = ok.error();
-          now = me.time().now();
-        }
-        if (!r.failure) {
-          const auto sent = send_request(c, fill, now, story.deadline);
-          // Since the room was found nothing was awaited, so this is not cancelled, and does wait.
-          if (!sent) {
-            r.failure = sent.error();
-          } else if (sent->sent_back()) {
-            sent_back = true;
-          } else {
-            story.waited = true;
-            r = co_await to.slots().async_wait(sent->call, sent->frame, asio::deferred);
-          }
-        }
-      } else {
-        message m(me.settings().bounds);
-        fill(m);
-        before = false;
-        story.waited = true;
-        auto there = start_on(scoped(me.context(), make_ref<scope>()),
-                              exchange_for_others(c, std::move(m), story.deadline));
-        auto result = co_await std::move(there)(asio::use_awaitable);
-        sent_back = !result;
-        if (result) r = std::move(*result);
-      }
-    } catch (...) {
-      const error why = caught(me, execution::maybe_executed);
-      story.waited = false;
-      r = {nullptr, before ? unsent(why) : why};
-    }
-  } while (sent_back);
-  if (!r.reply) r.failure = describe(r.failure, story);
-  co_return take(std::move(r), story);
-}
-
-/// What the reply holds, or why it cannot be read; the function ran in any case.
-template <class R>
-expected<R> decode_reply(incoming_message& reply, const call_story& story) {
-  try {
-    reader r = reply.payload();
-    if constexpr (std::is_void_v<R>) {
-      r.finish();
-      return {};
-    } else {
-      expected<R> out(codec<R>::decode(r));
-      r.finish();
-      return out;
-    }
-  } catch (...) {
-    const error why = caught(story.to->self(), execution::executed);
-    return tl::unexpected(describe(
-        with_if_possible(why, [](error_detail& d) { d.ran = execution::executed; }), story));
-  }
-}
-
-template <class Parameters>
-void encode_all(message& m, const Parameters& arguments) {
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (codec<std::tuple_element_t<I, Parameters>>::encode(m.payload(), std::get<I>(arguments)), ...);
-  }(std::make_index_sequence<std::tuple_size_v<Parameters>>());
-}
+// ── what a call writes ──
 
 /// Converts the first arguments to F's parameter types; what is left are options.
 template <class Parameters, class... Args>
@@ -281,29 +72,88 @@ struct prepare_nothing {
   void operator()(message&) const noexcept {}
 };
 
-/// What a caller gets of an answer: R, expected<R>, or an exception.
-template <class R, class Delivered>
-struct answer_taker {
-  Delivered operator()(call_result r, const call_story& story) const {
-    constexpr bool as_value = !std::is_same_v<Delivered, R>;
-    expected<R> result = r.reply ? decode_reply<R>(*r.reply, story)
-                                 : expected<R>(tl::unexpected(std::move(r.failure)));
-    if constexpr (as_value) {
-      return result;
-    } else {
-      if (!result) throw rpc_error(result.error());
-      if constexpr (!std::is_void_v<R>) return std::move(*result);
-    }
+/// Arguments that were converted, as they are written. Refers to both, which outlive it.
+template <class Parameters, class Prepare>
+class arguments_body final : public request_body {
+ public:
+  arguments_body(const Parameters& arguments, const Prepare& prepare) noexcept
+      : arguments_(arguments), prepare_(prepare) {}
+  void write(message& m) const override {
+    prepare_(m);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (codec<std::tuple_element_t<I, Parameters>>::encode(m.payload(), std::get<I>(arguments_)),
+       ...);
+    }(std::make_index_sequence<std::tuple_size_v<Parameters>>());
   }
+
+ private:
+  const Parameters& arguments_;
+  const Prepare& prepare_;
 };
 
-template <class Fn, class Delivered, class Prepare>
-asio::awaitable<Delivered> run_call(outgoing_call c, typename Fn::arguments args, Prepare prepare) {
-  auto fill = [args = std::move(args), prepare = std::move(prepare)](message& m) {
-    prepare(m);
-    encode_all(m, args);
-  };
-  return round_trip(std::move(c), std::move(fill), answer_taker<typename Fn::result, Delivered>());
+/// Arguments of a call that does not wait: converted when they are written, so that what throws
+/// then is an error of the call.
+template <class Parameters, class Split, class Given, class Prepare>
+class given_body final : public request_body {
+ public:
+  given_body(Given&& given, const Prepare& prepare) noexcept
+      : given_(std::move(given)), prepare_(prepare) {}
+  void write(message& m) const override {
+    const Parameters arguments = Split::arguments(std::move(given_));
+    arguments_body<Parameters, Prepare>(arguments, prepare_).write(m);
+  }
+
+ private:
+  mutable Given given_;  // references; written once
+  const Prepare& prepare_;
+};
+
+// ── what a caller gets ──
+
+/// What the reply holds, or why it cannot be read; the function ran in any case.
+template <class R>
+expected<R> decode_reply(incoming_message& reply, const outgoing_call& c) {
+  try {
+    reader r = reply.payload();
+    if constexpr (std::is_void_v<R>) {
+      r.finish();
+      return {};
+    } else {
+      expected<R> out(codec<R>::decode(r));
+      r.finish();
+      return out;
+    }
+  } catch (...) {
+    return tl::unexpected(c.to().caught(c, call_progress::executed));
+  }
+}
+
+/// What an error of a call is to its user.
+struct blame_callee {
+  static const error& error_of(const error& e) noexcept { return e; }
+};
+
+template <class R, class Blame>
+expected<R> take_answer(call_result&& r, const outgoing_call& c) {
+  if (r.reply) {
+    expected<R> result = decode_reply<R>(*r.reply, c);
+    if (result) return result;
+    return tl::unexpected(Blame::error_of(result.error()));
+  }
+  return tl::unexpected(Blame::error_of(c.to().describe(r.failure, c)));
+}
+
+/// R, expected<R>, or an exception.
+template <class R, class Delivered, class Blame>
+Delivered deliver_answer(call_result&& r, const outgoing_call& c) {
+  constexpr bool as_value = !std::is_same_v<Delivered, R>;
+  expected<R> result = take_answer<R, Blame>(std::move(r), c);
+  if constexpr (as_value) {
+    return result;
+  } else {
+    if (!result) throw rpc_error(result.error());
+    if constexpr (!std::is_void_v<R>) return std::move(*result);
+  }
 }
 
 template <class Fn>
@@ -315,22 +165,40 @@ const function_entry& entry_of() noexcept {
   }
 }
 
-template <class Fn>
-outgoing_call outgoing(ref<link> to, call_settings settings) {
-  const function_entry& what = entry_of<Fn>();
-  return {std::move(to), what.id, what.signature, what.name, settings};
+// ── a call that is awaited: one coroutine, unless it waits for room or is awaited elsewhere ──
+
+template <class Fn, class Delivered, class Blame, class Prepare>
+asio::awaitable<Delivered> call_and_wait(outgoing_call c, typename Fn::arguments arguments,
+                                         Prepare prepare) {
+  const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
+  call_result r;
+  try {
+    switch (c.to().send_now(c, body, r.failure)) {
+    case link::sending::sent:
+      r = co_await async_wait_for_reply(c.to().replies(), c.sent(), asio::deferred);
+      break;
+    case link::sending::later:
+      r = co_await c.to().send_later(c, body);
+      break;
+    case link::sending::failed:
+      break;
+    }
+  } catch (...) {  // no memory to wait
+    r.failure = c.to().caught(c, call_progress::maybe_executed);
+  }
+  co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
 }
 
 /// The call of Fn as an awaitable that holds its converted arguments.
-template <class Fn, class Prepare, class... Args>
+template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
 auto make_call(link& to, Prepare prepare, Args&&... args)
     -> asio::awaitable<call_return<typename Fn::result, Args...>> {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
-  outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
-  return run_call<Fn, call_return<typename Fn::result, Args...>>(
-      std::move(c), split::arguments(std::move(given)), std::move(prepare));
+  return call_and_wait<Fn, call_return<typename Fn::result, Args...>, Blame>(
+      outgoing_call(to, entry_of<Fn>(), split::options(given)), split::arguments(std::move(given)),
+      std::move(prepare));
   // NOLINTEND(bugprone-use-after-move)
 }
 
@@ -344,56 +212,48 @@ struct answer_handler {
 
   executor_type executor;
   asio::cancellation_slot stop;
-  call_story story;
-  Heard heard;  // (call_result, const call_story&)
+  outgoing_call call;
+  Heard heard;  // (call_result, const outgoing_call&)
 
   [[nodiscard]] executor_type get_executor() const noexcept { return executor; }
   [[nodiscard]] asio::cancellation_slot get_cancellation_slot() const noexcept { return stop; }
   void operator()(call_result r) {
     if (stop.is_connected()) stop.clear();
-    if (!r.reply) r.failure = describe(r.failure, story);
-    heard(std::move(r), story);
+    heard(std::move(r), call);
   }
 };
 
-/// Sends what `fill(message&)` writes; `heard` has the answer, or why there is none. Worker's
-/// thread. False: sent back, and `heard` knows nothing.
-template <class Fill, class Heard>
-bool send_then(const outgoing_call& c, const Fill& fill, asio::cancellation_slot stop,
+/// Sends it if that takes no wait; `heard` has the answer, or why there is none. False: it would
+/// wait, and `heard` was not called.
+template <class Heard>
+bool send_then(outgoing_call& c, const request_body& body, asio::cancellation_slot stop,
                Heard heard) {
-  worker& me = c.to->self();
-  call_story story = begin_story(c);
   error why;
-  try {
-    const auto sent = send_request(c, fill, story.begun, story.deadline);
-    if (sent && sent->sent_back()) return false;
-    if (sent) {
-      story.waited = true;
-      c.to->slots().async_wait(sent->call, sent->frame,
-                               answer_handler<Heard>{{me.context().get_executor(), this_scope()},
-                                                     stop,
-                                                     std::move(story),
-                                                     std::move(heard)});
-      return true;
-    }
-    why = sent.error();
-  } catch (...) {
-    why = unsent(caught(me));
+  switch (c.to().send_now(c, body, why)) {
+  case link::sending::later:
+    return false;
+  case link::sending::failed:
+    heard(call_result{nullptr, std::move(why)}, c);
+    return true;
+  case link::sending::sent:
+    wait_for_reply(
+        c.to().replies(), c.sent(),
+        answer_handler<Heard>{
+            {c.to().self().context().get_executor(), this_scope()}, stop, c, std::move(heard)});
+    return true;
   }
-  heard(call_result{nullptr, describe(why, story)}, story);
-  return true;
+  return false;
 }
 
-/// Ends a future with its answer. `Blame` says what an error of the call is to its user.
+/// Ends a future with its answer.
 template <class R, class Blame>
 struct kept_promise {
   promise<R> future;
 
-  void operator()(call_result r, const call_story& story) {
+  void operator()(call_result r, const outgoing_call& c) {
     try {
-      if (!r.reply) throw rpc_error(Blame::error_of(r.failure));
-      expected<R> result = decode_reply<R>(*r.reply, story);
-      if (!result) throw rpc_error(Blame::error_of(result.error()));
+      expected<R> result = take_answer<R, Blame>(std::move(r), c);
+      if (!result) throw rpc_error(std::move(result).error());
       if constexpr (std::is_void_v<R>) {
         future->value.emplace();
       } else {
@@ -406,67 +266,35 @@ struct kept_promise {
   }
 };
 
-struct blame_callee {
-  static const error& error_of(const error& e) noexcept { return e; }
-  template <class R>
-  static asio::awaitable<R> of(asio::awaitable<R> call) {
-    return call;
-  }
-};
-
 template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
 auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn::result> {
   using R = typename Fn::result;
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
-  c.how = urgency::early;
+  outgoing_call c(to, entry_of<Fn>(), split::options(given), outgoing_call::urgency::early);
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
-  if (!finds_room(to)) refuse_crowd(to);
-  worker& me = to.self();
-  auto executor = scoped(me.context(), this_scope());
-  if (me.on_thread()) {
-    auto state = make_ref<future_state<R>>(executor);
-    const auto fill = [&](message& m) {
-      prepare(m);
-      encode_all(m, arguments);
-    };
-    if (send_then(c, fill, state->stop.slot(), kept_promise<R, Blame>{promise<R>(state)})) {
+  to.require_room();
+  asio::any_io_executor executor = to.self().get_executor();
+  if (to.self().on_thread()) {
+    auto state = make_intrusive<future_state<R>>(executor);
+    const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
+    if (send_then(c, body, state->stop.slot(), kept_promise<R, Blame>{promise<R>(state)})) {
       return future<R>(std::move(state));
     }
   }
-  return start_on(std::move(executor), Blame::of(run_call<Fn, R>(std::move(c), std::move(arguments),
-                                                                 std::move(prepare))));
+  return start_on(std::move(executor), call_and_wait<Fn, R, Blame>(
+                                           std::move(c), std::move(arguments), std::move(prepare)));
 }
 
 /// Queues a request that has no reply. It has a deadline only if it was given one: nobody waits.
 template <class Fn, class Prepare, class... Args>
-void post_call(link& to, std::uint16_t flags, Prepare prepare, Args&&... args) {
+void post_call(link& to, Prepare prepare, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
-  worker& me = to.self();
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  const outgoing_call c = outgoing<Fn>(ref<link>(&to), split::options(given));
-  const call_story story = begin_story(c);
-  if (!finds_room(to)) refuse_crowd(to);
-  error why;
-  try {
-    message m(me.settings().bounds);
-    prepare(m);
-    const typename Fn::arguments arguments = split::arguments(std::move(given));
-    encode_all(m, arguments);
-    frame_header h = header_of(c);
-    h.flags |= flags;
-    if (c.settings.limit) h.deadline = deadline_field(*c.settings.limit);
-    me.calls.fetch_add(1, std::memory_order_relaxed);
-    const auto queued = to.queue(std::move(m), h);
-    if (queued && *queued == link::no_room) refuse_crowd(to);
-    if (!queued) why = queued.error();
-  } catch (...) {
-    why = unsent(caught(me));
-  }
-  if (why) throw rpc_error(describe(why, story));
-  to.flush_early();
+  outgoing_call c(to, entry_of<Fn>(), split::options(given), outgoing_call::urgency::early);
+  to.post(c, given_body<typename Fn::arguments, split, decltype(given), Prepare>(std::move(given),
+                                                                                 prepare));
 }
 
 }  // namespace detail
@@ -476,7 +304,7 @@ auto peer::call(Args&&... args) const
     -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>> {
   static_assert(detail::check_call<F, Args...>());
   static_assert(detail::check_result<F>());
-  return detail::make_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
+  return detail::make_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
                                                std::forward<Args>(args)...);
 }
 
@@ -486,14 +314,14 @@ auto peer::start(Args&&... args) const -> future<typename function<F>::result> {
   static_assert(detail::check_result<F>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
-  return detail::start_call<detail::exposed<F>>(to(), detail::prepare_nothing{},
+  return detail::start_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
                                                 std::forward<Args>(args)...);
 }
 
 template <auto F, class... Args>
 void peer::post(Args&&... args) const {
   static_assert(detail::check_call<F, Args...>());
-  detail::post_call<detail::exposed<F>>(to(), flag_no_reply, detail::prepare_nothing{},
+  detail::post_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
                                         std::forward<Args>(args)...);
 }
 

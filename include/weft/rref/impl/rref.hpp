@@ -2,6 +2,7 @@
 // Bodies of weft/rref/rref.hpp.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/rref/rref.hpp>
 
 #include <asio/awaitable.hpp>
@@ -12,7 +13,7 @@ namespace detail {
 /// Puts the object that a request is for, and the result that stays, into its message.
 struct prepare_reference {
   worker& me;
-  ref<reference> target;
+  intrusive_ptr<reference> target;
   std::optional<rref_protocol::creation> create;
 
   void operator()(message& m) const {
@@ -34,33 +35,8 @@ struct prepare_reference {
   return error(make_error_code(errc::rref_owner_died), e.shared_detail());
 }
 
-template <class Delivered>
-asio::awaitable<Delivered> with_owner_loss(asio::awaitable<Delivered> call) {
-  error lost;
-  try {
-    if constexpr (std::is_void_v<Delivered>) {
-      co_await std::move(call);
-      co_return;
-    } else {
-      Delivered out = co_await std::move(call);
-      if constexpr (requires { out.error().code(); }) {
-        if (!out) co_return tl::unexpected(as_owner_loss(out.error()));
-      }
-      co_return out;
-    }
-  } catch (const rpc_error& e) {
-    if (!(e.error() == errc::peer_died)) throw;
-    lost = as_owner_loss(e.error());
-  }
-  throw rpc_error(lost);
-}
-
 struct blame_owner {
   static error error_of(const error& e) { return as_owner_loss(e); }
-  template <class R>
-  static asio::awaitable<R> of(asio::awaitable<R> call) {
-    return with_owner_loss(std::move(call));
-  }
 };
 
 [[noreturn]] inline void refuse_empty() {
@@ -77,7 +53,7 @@ struct kept : Fn {
 /// A reference whose request has not begun. If it never does, its users hear of it.
 class unbegun_creation {
  public:
-  unbegun_creation(worker& me, std::string_view function, ref<reference> held) noexcept
+  unbegun_creation(worker& me, std::string_view function, intrusive_ptr<reference> held) noexcept
       : me_(&me), function_(function), held_(std::move(held)) {}
   unbegun_creation(unbegun_creation&&) noexcept = default;
   unbegun_creation& operator=(unbegun_creation&&) = delete;
@@ -86,79 +62,71 @@ class unbegun_creation {
     me_->use<rref_service>().never_sent(
         held_->id(), function_,
         sure_error(errc::resource_exhausted, "no memory to begin the request that was to make it",
-                   execution::not_sent));
+                   call_progress::not_sent));
   }
-  [[nodiscard]] ref<reference> begin() noexcept { return std::move(held_); }
+  [[nodiscard]] intrusive_ptr<reference> begin() noexcept { return std::move(held_); }
 
  private:
   worker* me_;
   std::string_view function_;
-  ref<reference> held_;
+  intrusive_ptr<reference> held_;
 };
 
 /// Sees to it that the users of a reference hear of a request that was never sent. If it was, the
 /// owner keeps the error.
 struct creation_follower {
   worker& me;
-  std::string_view function;
-  ref<reference> held;
+  intrusive_ptr<reference> held;
 
-  void operator()(const call_result& r, const call_story&) const {
-    if (r.reply || r.failure.ran() != execution::not_sent) return;
-    me.use<rref_service>().never_sent(held->id(), function, r.failure);
+  void operator()(const call_result& r, const outgoing_call& c) const {
+    if (r.reply || r.failure.ran() != call_progress::not_sent) return;
+    me.use<rref_service>().never_sent(held->id(), c.function().name, c.to().describe(r.failure, c));
   }
 };
 
 /// A creation that waits for room, or for its worker's thread.
 template <class Fn>
-asio::awaitable<void> create_later(outgoing_call out, typename Fn::arguments arguments,
+asio::awaitable<void> create_later(outgoing_call c, typename Fn::arguments arguments,
                                    prepare_reference prepare, unbegun_creation made) {
-  const creation_follower follow{prepare.me, Fn::name(), made.begin()};
-  error why;
+  const creation_follower follow{prepare.me, made.begin()};
+  const arguments_body<typename Fn::arguments, prepare_reference> body(arguments, prepare);
+  call_result r;
   try {
-    const auto fill = [&](message& m) {
-      prepare(m);
-      encode_all(m, arguments);
-    };
-    co_return co_await round_trip(std::move(out), fill, follow);
+    r = co_await c.to().send_later(c, body);
   } catch (...) {  // no memory to begin
-    why = unsent(caught(prepare.me));
+    r.failure = c.to().caught(c, call_progress::not_sent);
   }
-  follow({nullptr, std::move(why)}, {});
+  follow(r, c);
 }
 
 /// Sends a request whose result stays at its owner; a failure is met by the reference's users. What
 /// the conversion of an argument throws is thrown here, before anything is promised to anybody.
 template <class Fn, class... Args>
-ref<reference> remote_call(worker& me, std::uint32_t owner, ref<reference> target, Args&&... args) {
+intrusive_ptr<reference> remote_call(worker& me, std::uint32_t owner,
+                                     intrusive_ptr<reference> target, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   const call_settings settings = split::options(given);
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
-  auto& service = me.use<rref_service>();
-  auto made = service.create(owner);
+  link& to = me.link_to(owner);
+  auto made = me.use<rref_service>().create(owner);
   if (!made) {
-    return make_ref<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(me.to(owner).reason()));
+    return make_intrusive<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(to.reason()));
   }
   unbegun_creation unbegun(me, Fn::name(), made->reference);
-  outgoing_call out = outgoing<kept<Fn>>(ref<link>(&me.to(owner)), settings);
-  out.how = urgency::soon;
-  out.reply = reply_is::unhurried;
+  outgoing_call c(to, entry_of<kept<Fn>>(), settings, outgoing_call::urgency::soon,
+                  outgoing_call::reply_is::unhurried);
   prepare_reference prepare{me, std::move(target), made->what};
-  if (me.on_thread() && finds_room(*out.to)) {
-    const auto fill = [&](message& m) {
-      prepare(m);
-      encode_all(m, arguments);
-    };
-    if (send_then(out, fill, {}, creation_follower{me, Fn::name(), made->reference})) {
+  if (me.on_thread()) {
+    const arguments_body<typename Fn::arguments, prepare_reference> body(arguments, prepare);
+    if (send_then(c, body, {}, creation_follower{me, made->reference})) {
       static_cast<void>(unbegun.begin());
       return std::move(made->reference);
     }
   }
-  start_on(scoped(me.context(), this_scope()),
-           create_later<Fn>(std::move(out), std::move(arguments), std::move(prepare),
-                            std::move(unbegun)))
+  start_on(me.get_executor(), create_later<Fn>(std::move(c), std::move(arguments),
+                                               std::move(prepare), std::move(unbegun)))
       .detach();
   return std::move(made->reference);
 }
@@ -180,9 +148,9 @@ auto rref<T>::to_here(Options&&... options) const
   static_assert(std::is_copy_constructible_v<T> && encodable<T>,
                 "weft: to_here needs a T that can be copied and sent; call its members instead");
   if (!held_) detail::refuse_empty();
-  return detail::with_owner_loss(detail::make_call<detail::fetch_function<T>>(
-      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
-      std::forward<Options>(options)...));
+  return detail::make_call<detail::fetch_function<T>, detail::blame_owner>(
+      owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
+      std::forward<Options>(options)...);
 }
 
 template <class T>
@@ -193,9 +161,9 @@ auto rref<T>::call(Args&&... args) const
   detail::expose_on<M, T>();
   static_assert(detail::check_result<M>());
   if (!held_) detail::refuse_empty();
-  return detail::with_owner_loss(detail::make_call<detail::exposed<M>>(
-      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
-      std::forward<Args>(args)...));
+  return detail::make_call<detail::exposed<M>, detail::blame_owner>(
+      owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
+      std::forward<Args>(args)...);
 }
 
 template <class T>
@@ -208,7 +176,7 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
   return detail::start_call<detail::exposed<M>, detail::blame_owner>(
-      owner().to(), detail::prepare_reference{*me_, held_, std::nullopt},
+      owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Args>(args)...);
 }
 

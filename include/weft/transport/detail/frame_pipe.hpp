@@ -6,10 +6,10 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/concepts.hpp>
-#include <weft/transport/cursor.hpp>
 #include <weft/transport/detail/parking.hpp>
+#include <weft/transport/outbox.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
@@ -28,34 +28,34 @@ class frame_pipe : public ref_counted {
   static constexpr std::uint64_t most_bytes = 64u << 20;  // one frame may exceed it
   enum class taken : std::uint8_t { frames, nothing, ended };
 
-  void set_reader(ref<parking> where) {
+  void set_reader(intrusive_ptr<parking> where) {
     std::lock_guard hold(lock_);
     reader_ = std::move(where);
   }
-  void set_writer(ref<parking> where) {
+  void set_writer(intrusive_ptr<parking> where) {
     std::lock_guard hold(lock_);
     writer_ = std::move(where);
   }
 
   /// Takes what fits; wakes the reader once.
-  [[nodiscard]] written put(cursor& batch) noexcept {
+  [[nodiscard]] write_status put(outbox& batch) noexcept {
     std::unique_lock hold(lock_);
-    if (ended_) return written::closed;
-    if (batch.empty()) return written::everything;
+    if (ended_) return write_status::closed;
+    if (batch.empty()) return write_status::everything;
     while (!batch.empty() && has_room()) {
       try {
         queue_.make_room();
       } catch (const std::bad_alloc&) {
         hold.unlock();
         end();  // the reader hears of it when it has read the rest
-        return written::closed;
+        return write_status::closed;
       }
       frame f = batch.take();
       bytes_ += f.wire_size();
       queue_.push(std::move(f));
     }
     writer_waits_ = !batch.empty();
-    const auto result = writer_waits_ ? written::blocked : written::everything;
+    const auto result = writer_waits_ ? write_status::blocked : write_status::everything;
     wake(hold, std::exchange(reader_waits_, false) ? reader_ : nullptr);
     return result;
   }
@@ -85,8 +85,8 @@ class frame_pipe : public ref_counted {
   void end() noexcept {
     std::unique_lock hold(lock_);
     ended_ = true;
-    const ref<parking> reader = std::exchange(reader_waits_, false) ? reader_ : nullptr;
-    const ref<parking> writer = std::exchange(writer_waits_, false) ? writer_ : nullptr;
+    const intrusive_ptr<parking> reader = std::exchange(reader_waits_, false) ? reader_ : nullptr;
+    const intrusive_ptr<parking> writer = std::exchange(writer_waits_, false) ? writer_ : nullptr;
     wake(hold, reader);
     wake(hold, writer);
   }
@@ -97,7 +97,8 @@ class frame_pipe : public ref_counted {
   }
 
   /// Held: an end that moves to another io_context waits elsewhere from then on.
-  static void wake(std::unique_lock<std::mutex>& hold, const ref<parking>& waiter) noexcept {
+  static void wake(std::unique_lock<std::mutex>& hold,
+                   const intrusive_ptr<parking>& waiter) noexcept {
     if (hold.owns_lock()) hold.unlock();
     if (waiter) waiter->wake();
   }
@@ -108,8 +109,8 @@ class frame_pipe : public ref_counted {
   bool ended_ = false;
   bool reader_waits_ = false;  // implies that reader_ is set; so for the writer
   bool writer_waits_ = false;
-  ref<parking> reader_;
-  ref<parking> writer_;
+  intrusive_ptr<parking> reader_;
+  intrusive_ptr<parking> writer_;
 };
 
 /// A `connection` that hands over memory instead of bytes. Frames come from this process and are
@@ -120,16 +121,16 @@ class pipe_connection {
   /// The other end cannot vanish without a word.
   static constexpr bool same_process = true;
 
-  pipe_connection(asio::io_context& io, ref<frame_pipe> in, ref<frame_pipe> out)
-      : state_(make_ref<state>(io, std::move(in), std::move(out))) {}
+  pipe_connection(asio::io_context& io, intrusive_ptr<frame_pipe> in, intrusive_ptr<frame_pipe> out)
+      : state_(make_intrusive<state>(io, std::move(in), std::move(out))) {}
   pipe_connection(pipe_connection&&) noexcept = default;
   pipe_connection& operator=(pipe_connection&&) = delete;
   ~pipe_connection() {
     if (state_) close();
   }
 
-  [[nodiscard]] written try_write(cursor& batch) noexcept {
-    if (state_->closed.load(std::memory_order_relaxed)) return written::closed;
+  [[nodiscard]] write_status try_write(outbox& batch) noexcept {
+    if (state_->closed.load(std::memory_order_relaxed)) return write_status::closed;
     return state_->out->put(batch);
   }
   [[nodiscard]] asio::awaitable<void> writable() {
@@ -153,7 +154,7 @@ class pipe_connection {
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
   /// See any_connection.
   [[nodiscard]] bool move_to(asio::io_context& io) {
-    auto moved = make_ref<state>(io, state_->in, state_->out);
+    auto moved = make_intrusive<state>(io, state_->in, state_->out);
     moved->arriving.swap(state_->arriving);
     moved->closed.store(state_->closed.load());
     state_ = std::move(moved);
@@ -162,20 +163,20 @@ class pipe_connection {
 
  private:
   struct state : ref_counted {
-    state(asio::io_context& io, ref<frame_pipe> i, ref<frame_pipe> o)
+    state(asio::io_context& io, intrusive_ptr<frame_pipe> i, intrusive_ptr<frame_pipe> o)
         : executor(io.get_executor()),
-          read_wait(make_ref<parking>(io)),
-          write_wait(make_ref<parking>(io)),
+          read_wait(make_intrusive<parking>(io)),
+          write_wait(make_intrusive<parking>(io)),
           in(std::move(i)),
           out(std::move(o)) {
       in->set_reader(read_wait);
       out->set_writer(write_wait);
     }
     const executor_type executor;
-    const ref<parking> read_wait;
-    const ref<parking> write_wait;
-    const ref<frame_pipe> in;
-    const ref<frame_pipe> out;
+    const intrusive_ptr<parking> read_wait;
+    const intrusive_ptr<parking> write_wait;
+    const intrusive_ptr<frame_pipe> in;
+    const intrusive_ptr<frame_pipe> out;
     std::atomic<bool> closed{false};
     frame_queue arriving;  // taken, not yet delivered
   };
@@ -205,14 +206,14 @@ class pipe_connection {
   void check() const {
     if (!state_->closed.load(std::memory_order_relaxed)) return;
     throw rpc_error(
-        error(errc::closed, "the connection was closed here", execution::maybe_executed));
+        error(errc::closed, "the connection was closed here", call_progress::maybe_executed));
   }
   [[nodiscard]] static rpc_error peer_gone() {
     return rpc_error(error(errc::peer_died, "the peer closed the connection",
-                           execution::maybe_executed, origin::transport));
+                           call_progress::maybe_executed, origin::transport));
   }
 
-  ref<state> state_;
+  intrusive_ptr<state> state_;
 };
 
 }  // namespace weft::detail

@@ -4,7 +4,7 @@
 
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/any_completion_handler.hpp>
 #include <asio/associated_cancellation_slot.hpp>
@@ -69,7 +69,7 @@ class parking : public ref_counted {
         [this](auto handler) { park(std::move(handler)); }, asio::use_awaitable);
     const auto cancellation = co_await asio::this_coro::cancellation_state;
     if (cancellation.cancelled() != asio::cancellation_type::none) {
-      throw rpc_error(errc::cancelled, "the wait was cancelled", execution::maybe_executed);
+      throw rpc_error(errc::cancelled, "the wait was cancelled", call_progress::maybe_executed);
     }
   }
 
@@ -95,7 +95,7 @@ class parking : public ref_counted {
     if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
   }
   void post_resume() noexcept {
-    post_(executor_.context(), [self = ref<parking>(this)] { self->resume(); });
+    post_(executor_.context(), [self = intrusive_ptr<parking>(this)] { self->resume(); });
   }
   /// A wake() that comes before this is answered by it: the waiter looks again.
   void resume() {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/core/ref.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/framed.hpp>
 
 #include <asio/awaitable.hpp>
@@ -38,7 +38,7 @@ using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor
     }
   }
   return rpc_error(error(code, "cannot connect to " + where + ": " + why.message(),
-                         execution::not_sent, origin::transport));
+                         call_progress::not_sent, origin::transport));
 }
 
 /// What was opened as a stream, as a connection.
@@ -66,7 +66,7 @@ class stream_listener : public ref_counted {
 
   /// On the io_context of the acceptor. Waits out a lack of descriptors or memory.
   [[nodiscard]] static asio::awaitable<socket_of<Protocol>>
-  accept(ref<stream_listener> self, asio::io_context::executor_type io) {
+  accept(intrusive_ptr<stream_listener> self, asio::io_context::executor_type io) {
     for (;;) {
       if (self->closed_) throw rpc_error(errc::closed, "the transport no longer listens");
       std::error_code ec;
@@ -85,7 +85,7 @@ class stream_listener : public ref_counted {
   /// Any thread, while the io_context lives.
   void close() noexcept {
     if (closed_.exchange(true)) return;
-    asio::post(acceptor_.get_executor(), [self = ref<stream_listener>(this)] {
+    asio::post(acceptor_.get_executor(), [self = intrusive_ptr<stream_listener>(this)] {
       std::error_code ignored;
       self->acceptor_.close(ignored);
       self->pause_.cancel();

@@ -25,7 +25,7 @@ namespace weft::detail {
     const std::size_t size = left < 8 ? 8 : std::size_t{8} + load<std::uint32_t>(table + from + 4);
     if (size > left) {
       return tl::unexpected(error(errc::protocol_error, "the table ends inside a section",
-                                  execution::maybe_executed, origin::transport));
+                                  call_progress::maybe_executed, origin::transport));
     }
     if (load<section_kind>(table + from) != section_kind::tensors) {
       std::memmove(table + to, table + from, size);
@@ -36,7 +36,7 @@ namespace weft::detail {
   }
   if (from != h.table_bytes) {
     return tl::unexpected(error(errc::protocol_error, "the table is longer than its sections",
-                                execution::maybe_executed, origin::transport));
+                                call_progress::maybe_executed, origin::transport));
   }
   f.blobs.clear();
   h.tensors = 0;

@@ -90,8 +90,8 @@ inline frame message::finish(frame_header header) && {
 
 inline expected<void> incoming_message::check() {
   auto refuse = [](std::string text) {
-    return tl::unexpected(
-        error(errc::protocol_error, std::move(text), execution::maybe_executed, origin::transport));
+    return tl::unexpected(error(errc::protocol_error, std::move(text),
+                                call_progress::maybe_executed, origin::transport));
   };
   const frame_header& h = frame_.header;
   const std::uint64_t head = header_size + h.payload_bytes + h.table_bytes;

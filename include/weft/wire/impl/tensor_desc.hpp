@@ -135,8 +135,8 @@ inline const char* tensor_desc_reader::next(tensor_desc& d,
   return detail::judge(d, buffers);
 }
 
-template <class>
-std::string check_tensors(std::span<const std::byte> section, std::span<const blob> buffers) {
+inline std::string check_tensors(std::span<const std::byte> section,
+                                 std::span<const blob> buffers) {
   if (section.size() < detail::tensor_section_head) return "a tensors section without a head";
   tensor_desc_reader in(section);
   const tensor_section head = in.head();

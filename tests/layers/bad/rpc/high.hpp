@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: BSL-1.0
+// Asks the machine.
+#pragma once
+
 #include <weft/core/low.hpp>
 // A comment may name steady_clock and std::random_device.
 auto now = std::chrono::steady_clock::now();

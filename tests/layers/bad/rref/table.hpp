@@ -1,3 +1,7 @@
+// SPDX-License-Identifier: BSL-1.0
+// Iterates what has no order.
+#pragma once
+
 struct table {
   std::unordered_map<int, std::vector<int>>
       entries_;

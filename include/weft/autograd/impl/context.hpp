@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/autograd/context.hpp.
+#pragma once
+
+#include <weft/autograd/context.hpp>
+#include <weft/core/detail/insist.hpp>
+
+#include <utility>
+
+namespace weft::autograd {
+
+namespace detail {
+
+/// Releases the context however the scope ends.
+class release_guard {
+ public:
+  release_guard(worker& me, intrusive_ptr<open_context> state)
+      : me_(me), state_(std::move(state)) {}
+  release_guard(const release_guard&) = delete;
+  release_guard& operator=(const release_guard&) = delete;
+  ~release_guard() {
+    try {
+      weft::detail::insist([this] { me_.use<autograd_service>().release(state_); });
+    } catch (...) {  // no memory to tell the others: they let go of it when this worker leaves
+    }
+  }
+
+ private:
+  worker& me_;
+  intrusive_ptr<open_context> state_;
+};
+
+[[nodiscard]] inline intrusive_ptr<weft::call_scope>
+scope_with(intrusive_ptr<const ref_counted> context) {
+  const intrusive_ptr<const weft::call_scope> outer = this_scope();
+  intrusive_ptr<weft::call_scope> inner =
+      outer ? outer->copy() : make_intrusive<weft::call_scope>();
+  inner->autograd = std::move(context);
+  return inner;
+}
+
+}  // namespace detail
+
+inline context this_context(worker& me) {
+  auto state = autograd_service::current();
+  if (!state) {
+    throw rpc_error(errc::autograd_context_gone,
+                    "no autograd context is open in this coroutine: open one by "
+                    "weft::autograd::with_context, or be called from inside of one",
+                    call_progress::not_executed);
+  }
+  return context(me, std::move(state));
+}
+
+template <class Body>
+auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>())) {
+  if (const auto outer = this_scope(); outer && outer->autograd) {
+    throw rpc_error(errc::invalid_argument,
+                    "an autograd context is open in this coroutine already");
+  }
+  const context ctx(me, me.use<autograd_service>().open());
+  const detail::release_guard release(me, ctx.state());
+  co_return co_await with_scope(me.context(), detail::scope_with(ctx.state()), body(ctx));
+}
+
+}  // namespace weft::autograd

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSL-1.0
+// When the requests of a run are all done: pure protocol of rank 0, by Mattern's double counting.
+//
+//   rank 0   every main has returned ─ count(1) ─► all   each answers at once with its counts
+//            all answered, uneven    ─ count(2) ─► …     after a pause that grows
+//            even twice, unchanged   ─ done
+//
+// One even round is no proof: counts of different moments may agree by chance while a request that
+// one of them saw and the other did not is under way. A request counts as sent before it leaves,
+// and as finished after all that its function sent; two equal even rounds therefore leave nothing.
+#pragma once
+
+#include <weft/engine/fwd.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+/// What one worker counted of its requests to and from one other, or itself.
+struct peer_counts {
+  std::uint32_t peer = 0;
+  std::uint64_t sent = 0;      ///< to the peer
+  std::uint64_t finished = 0;  ///< of those that came from it
+  bool down = false;           ///< their link is lost: what it carried counts no more
+  [[nodiscard]] bool operator==(const peer_counts&) const = default;
+};
+/// By rank, ascending; whoever is not in it has counts of zero.
+using work_report = std::vector<peer_counts>;
+
+class drain {
+ public:
+  enum class step : std::uint8_t { waiting, ask_again_later, ask_again, done };
+  /// Why it is not done: some worker that did not answer, or one that owes the most requests.
+  struct shortfall {
+    std::uint32_t worker = 0;
+    bool silent = false;
+    std::uint32_t sender = 0;   ///< whose requests it did not finish; unless silent
+    std::uint64_t missing = 0;  ///< how many of them
+    std::uint64_t all = 0;      ///< everybody's
+  };
+
+  explicit drain(std::uint32_t size) : now_(size), before_(size), answered_(size, false) {}
+
+  /// Begins a round; its number is the question.
+  std::uint64_t ask() {
+    before_ = std::exchange(now_, std::vector<work_report>(now_.size()));
+    answered_.assign(answered_.size(), false);
+    missing_ = answered_.size();
+    return ++round_;
+  }
+  /// The answer of one worker. Nothing: nobody who keeps to the protocol says that.
+  std::optional<step> answer(std::uint32_t from, std::uint64_t round, work_report report) {
+    if (round != round_ || from >= now_.size() || answered_[from]) return std::nullopt;
+    if (!well_formed(report)) return std::nullopt;
+    now_[from] = std::move(report);
+    answered_[from] = true;
+    if (--missing_ > 0) return step::waiting;
+    if (!even()) {
+      even_before_ = false;
+      pause_ = std::min(pause_ * 2, longest_pause);
+      return step::ask_again_later;
+    }
+    if (std::exchange(even_before_, true) && now_ == before_) return step::done;
+    return step::ask_again;
+  }
+  /// How long to wait after `ask_again_later`.
+  [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return pause_; }
+
+  /// Time is nearly up: who does not answer the round that is under way now is silent. Without
+  /// this, nobody is: a question may be on its way to somebody who is well.
+  void last_call() noexcept { last_called_ = round_; }
+  /// What stands in the way, by the last whole round.
+  [[nodiscard]] shortfall missing() const {
+    shortfall out;
+    for (std::uint32_t r = 0; r < now_.size(); ++r) {
+      if (answered_[r] || round_ > last_called_) continue;
+      out.worker = r;
+      out.silent = true;
+      break;
+    }
+    const std::vector<work_report>& known = missing_ > 0 ? before_ : now_;
+    each_pair(known, [&](std::uint32_t from, std::uint32_t to, std::uint64_t sent,
+                         std::uint64_t finished) {
+      if (sent <= finished) return;
+      out.all += sent - finished;
+      if (out.silent || sent - finished <= out.missing) return;
+      out.worker = to;
+      out.sender = from;
+      out.missing = sent - finished;
+    });
+    return out;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds longest_pause{64};
+
+  [[nodiscard]] bool well_formed(const work_report& report) const noexcept {
+    std::uint64_t next = 0;
+    for (const peer_counts& c : report) {
+      if (c.peer < next || c.peer >= now_.size()) return false;
+      next = std::uint64_t{c.peer} + 1;
+    }
+    return true;
+  }
+  [[nodiscard]] static peer_counts about(const work_report& report, std::uint32_t peer) noexcept {
+    const auto at =
+        std::lower_bound(report.begin(), report.end(), peer,
+                         [](const peer_counts& c, std::uint32_t p) { return c.peer < p; });
+    return at != report.end() && at->peer == peer ? *at : peer_counts{peer, 0, 0, false};
+  }
+  /// visit(from, to, sent, finished) for each direction in which a request went, twice for some.
+  template <class Visit>
+  static void each_pair(const std::vector<work_report>& all, Visit&& visit) {
+    for (std::uint32_t r = 0; r < all.size(); ++r) {
+      for (const peer_counts& mine : all[r]) {
+        const peer_counts theirs = about(all[mine.peer], r);
+        if (mine.down || theirs.down) continue;
+        visit(r, mine.peer, mine.sent, theirs.finished);
+        if (theirs == peer_counts{r, 0, 0, false}) visit(mine.peer, r, theirs.sent, mine.finished);
+      }
+    }
+  }
+  [[nodiscard]] bool even() const {
+    bool out = true;
+    each_pair(now_, [&](std::uint32_t, std::uint32_t, std::uint64_t sent, std::uint64_t finished) {
+      out = out && sent == finished;
+    });
+    return out;
+  }
+
+  std::uint64_t round_ = 0;
+  std::uint64_t last_called_ = 0;
+  std::vector<work_report> now_;
+  std::vector<work_report> before_;
+  std::vector<bool> answered_;
+  std::size_t missing_ = 0;
+  bool even_before_ = false;
+  std::chrono::milliseconds pause_{1};
+};
+
+}  // namespace weft::engine

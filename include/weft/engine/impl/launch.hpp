@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/launch.hpp.
+#pragma once
+
+#include <weft/core/real_clock.hpp>
+#include <weft/engine/culprit.hpp>
+#include <weft/engine/descriptor.hpp>
+#include <weft/engine/descriptor_limit.hpp>
+#include <weft/engine/launch.hpp>
+#include <weft/rpc/options.hpp>
+
+#include <asio/buffer.hpp>
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/signal_set.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace weft {
+namespace engine {
+
+[[noreturn]] inline void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+/// Before anything is made for each of them.
+inline void check_workers(std::uint32_t workers) {
+  if (workers <= max_workers_per_host) return;
+  throw rpc_error(errc::invalid_argument, std::to_string(workers) +
+                                              " workers are more than one host may have: at most " +
+                                              std::to_string(max_workers_per_host));
+}
+
+/// A listening socket on loopback, so that no other process can take the port meanwhile.
+class listening_socket {
+ public:
+  listening_socket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (!fd_ || ::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        ::listen(fd_.get(), 1024) != 0 ||
+        ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      throw_errno("weft: a socket for the rendezvous");
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+  [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
+  /// Once it is another process's: with that, the port is to end.
+  void close() noexcept { fd_ = descriptor(); }
+
+ private:
+  descriptor fd_;
+  std::uint16_t port_ = 0;
+};
+
+/// The arguments of this process, to be given again.
+[[nodiscard]] inline std::vector<std::string> own_arguments() {
+  std::ifstream in("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> out;
+  for (std::string argument; std::getline(in, argument, '\0');) out.push_back(argument);
+  return out;
+}
+
+/// Lines out of what comes in pieces. A bar that is redrawn without a line's end keeps its last
+/// state only; what else has no end is cut.
+class line_splitter {
+ public:
+  static constexpr std::size_t longest = 64 * 1024;
+
+  template <class Print>
+  void add(std::string_view text, Print&& print) {
+    for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos;
+         text.remove_prefix(end + 1)) {
+      partial_ += text.substr(0, end);
+      print(std::string_view(partial_));
+      partial_.clear();
+    }
+    partial_ += text;
+    if (partial_.size() <= longest) return;
+    if (const std::size_t redrawn = partial_.rfind('\r'); redrawn != std::string::npos) {
+      partial_.erase(0, redrawn);
+    }
+    if (partial_.size() > longest) finish(print);
+  }
+  template <class Print>
+  void finish(Print&& print) {
+    if (!partial_.empty()) print(std::string_view(partial_));
+    partial_.clear();
+  }
+  [[nodiscard]] std::size_t held() const noexcept { return partial_.size(); }
+
+ private:
+  std::string partial_;
+};
+
+/// While it lives, a write to who has gone is an error and not the end of this process; and the
+/// standard descriptors exist, so that nothing else takes their numbers.
+class steady_streams {
+ public:
+  steady_streams() {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+      const int got = ::open("/dev/null", O_RDWR);  // the lowest free number, so this one
+      if (got == STDOUT_FILENO) {
+        std::cerr << "weft: standard output is closed; what the workers print is lost" << std::endl;
+      }
+    }
+    struct ::sigaction ignore{};
+    ignore.sa_handler = SIG_IGN;
+    ::sigaction(SIGPIPE, &ignore, &before_);
+  }
+  steady_streams(const steady_streams&) = delete;
+  steady_streams& operator=(const steady_streams&) = delete;
+  ~steady_streams() { ::sigaction(SIGPIPE, &before_, nullptr); }
+  /// In a child, after fork.
+  void undo() const noexcept { ::sigaction(SIGPIPE, &before_, nullptr); }
+
+ private:
+  struct ::sigaction before_{};
+};
+
+/// One supervised process: its output, its report, its end.
+struct child {
+  std::uint32_t rank;
+  std::string name;
+  pid_t pid = -1;
+  std::unique_ptr<asio::posix::stream_descriptor> pipe;
+  std::unique_ptr<asio::posix::stream_descriptor> report;
+  line_splitter lines;
+  char buffer[4096];
+  bool ended = false;
+};
+
+class supervisor {
+ public:
+  explicit supervisor(launch_options o) : options_(std::move(o)) {
+    if (!options_.name) {
+      options_.name = [](std::uint32_t rank, std::uint32_t) {
+        return "worker" + std::to_string(rank);
+      };
+    }
+    std::vector<std::string> names;
+    for (std::uint32_t r = 0; r < options_.workers; ++r) {
+      names.push_back(options_.name(r, options_.workers));
+    }
+    finder_ = culprit_finder(std::move(names));
+  }
+  ~supervisor() {
+    stop(SIGKILL);  // where starting them threw
+    for (auto& c : children_) {
+      if (!c->ended) ::waitpid(c->pid, nullptr, 0);
+    }
+  }
+
+  /// 0, or the exit status for this process.
+  int run();
+
+ private:
+  void start(std::uint32_t rank);
+  void read(child& c);
+  void read_last(child& c);
+  void print(child& c, std::string_view text);
+  void print_line(const child& c, std::string_view line);
+  void watch_signals();
+  void interrupt(int signal);
+  void reap();
+  void listen(child& c);
+  enum class report_pipe : std::uint8_t { open, closed };
+  report_pipe hear(child& c);
+  void judge();
+  void say(const std::string& sentence);
+  void force();
+  void stop(int signal) {
+    for (auto& c : children_) {
+      if (!c->ended) ::kill(c->pid, signal);
+    }
+  }
+  void force_within(duration d) { force_by(later(clock_.now(), d)); }
+  void force_by(time_point when) {
+    if (force_at_ && *force_at_ <= when) return;
+    force_at_ = when;
+    force_->arm(when, [this] { force(); });
+  }
+
+  launch_options options_;
+  steady_streams streams_;
+  listening_socket store_;
+  asio::io_context context_{1};
+  asio::signal_set signals_{context_, SIGINT, SIGTERM, SIGCHLD};
+  real_clock clock_;
+  std::unique_ptr<timer> force_ = clock_.make_timer(context_);
+  std::unique_ptr<timer> settle_ = clock_.make_timer(context_);
+  std::optional<time_point> force_at_;
+  std::vector<std::unique_ptr<child>> children_;
+  std::size_t running_ = 0;
+  culprit_finder finder_{{}};
+  enum class stage : std::uint8_t { running, settling, said } stage_ = stage::running;
+  bool forcing_ = false;
+  std::optional<int> interrupted_;  // by that signal
+  bool output_lost_ = false;
+};
+
+inline int supervisor::run() {
+  const std::string workers = options_.workers == 1 ? " worker" : " workers";
+  need_descriptors(2 * std::size_t{options_.workers} + 8,
+                   "the launcher of " + std::to_string(options_.workers) + workers);
+  for (std::uint32_t rank = 0; rank < options_.workers; ++rank) start(rank);
+  store_.close();
+  watch_signals();
+  context_.run();
+  if (interrupted_) return 128 + *interrupted_;
+  return stage_ == stage::said || output_lost_ ? 1 : 0;
+}
+
+inline void supervisor::start(std::uint32_t rank) {
+  auto c = std::make_unique<child>();
+  c->rank = rank;
+  c->name = options_.name(rank, options_.workers);
+  int output[2];
+  int report[2];
+  if (::pipe2(output, O_CLOEXEC) != 0) throw_errno("weft: a pipe for a worker");
+  const descriptor output_end(output[1]);
+  c->pipe = std::make_unique<asio::posix::stream_descriptor>(context_, output[0]);
+  if (::pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("weft: a pipe for a worker");
+  const descriptor report_end(report[1]);
+  c->report = std::make_unique<asio::posix::stream_descriptor>(context_, report[0]);
+  // Everything that the child needs is made before the fork; after it only system calls follow.
+  std::vector<std::string> environment;
+  auto set = [&](const std::string& key, const std::string& value) {
+    std::erase_if(environment, [&](const std::string& e) { return e.starts_with(key + "="); });
+    environment.push_back(key + "=" + value);
+  };
+  for (char** e = environ; *e; ++e) environment.emplace_back(*e);
+  set("RANK", std::to_string(rank));
+  set("LOCAL_RANK", std::to_string(rank));
+  set("WORLD_SIZE", std::to_string(options_.workers));
+  set("LOCAL_WORLD_SIZE", std::to_string(options_.workers));
+  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_PORT", std::to_string(store_.port()));
+  set("WEFT_STORE_FD", std::to_string(store_.fd()));
+  set("WEFT_REPORT_FD", std::to_string(report_end.get()));
+  std::vector<std::string> arguments = own_arguments();
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  for (std::string& a : arguments) argv.push_back(a.data());
+  for (std::string& e : environment) envp.push_back(e.data());
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  const bool foreground = options_.foreground == rank;
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw_errno("weft: starting a worker");
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);
+    ::setpgid(0, 0);  // Ctrl-C reaches the supervisor, which stops the workers
+    if (!foreground) {
+      ::dup2(output_end.get(), STDOUT_FILENO);
+      ::dup2(output_end.get(), STDERR_FILENO);
+    }
+    streams_.undo();
+    if (rank == 0) ::fcntl(store_.fd(), F_SETFD, 0);
+    ::fcntl(report_end.get(), F_SETFD, 0);
+    ::execve("/proc/self/exe", argv.data(), envp.data());
+    ::_exit(127);
+  }
+  c->pid = pid;
+  ++running_;
+  children_.push_back(std::move(c));
+  read(*children_.back());
+  listen(*children_.back());
+}
+
+inline void supervisor::read(child& c) {
+  c.pipe->async_read_some(asio::buffer(c.buffer),
+                          [this, &c](const asio::error_code& ec, std::size_t size) {
+                            print(c, std::string_view(c.buffer, size));
+                            if (!ec && running_ > 0) {
+                              read(c);
+                            } else {
+                              read_last(c);
+                            }
+                          });
+}
+
+/// What a worker left in its pipe when the last one ended. Not until the pipe is closed: a process
+/// that a worker started may hold it for as long as it likes.
+inline void supervisor::read_last(child& c) {
+  asio::error_code ec;
+  asio::posix::stream_descriptor::bytes_readable left;
+  c.pipe->io_control(left, ec);
+  for (std::size_t more = ec ? 0 : left.get(); more > 0;) {
+    const std::size_t size = std::min(more, sizeof c.buffer);
+    const std::size_t got = c.pipe->read_some(asio::buffer(c.buffer, size), ec);
+    print(c, std::string_view(c.buffer, got));
+    if (ec) break;
+    more -= got;
+  }
+  c.lines.finish([&](std::string_view line) { print_line(c, line); });
+  c.pipe->close(ec);
+}
+
+inline void supervisor::print(child& c, std::string_view text) {
+  c.lines.add(text, [&](std::string_view line) { print_line(c, line); });
+}
+
+inline void supervisor::print_line(const child& c, std::string_view line) {
+  if (options_.on_line) return options_.on_line(c.rank, line);
+  if (output_lost_) return;
+  // A foreground worker's bar may stand on the last line of a terminal: write over it.
+  const bool over = options_.foreground && ::isatty(STDOUT_FILENO) != 0;
+  std::string text = over ? "\r\x1b[2K[" : "[";
+  text += c.name + "] ";
+  text += line;
+  text += '\n';
+  if (std::cout << text << std::flush) return;
+  output_lost_ = true;
+  std::cerr << "weft: standard output was closed; the run ends" << std::endl;
+  stop(SIGTERM);
+  force_within(std::chrono::seconds(1));
+}
+
+inline void supervisor::watch_signals() {
+  signals_.async_wait([this](const asio::error_code& ec, int signal) {
+    if (ec) return;
+    if (signal == SIGCHLD) {
+      reap();
+    } else {
+      interrupt(signal);
+      stop(SIGTERM);
+      force_within(std::chrono::seconds(1));
+    }
+    if (running_ > 0) watch_signals();
+  });
+  reap();  // one may have ended before the signals were watched
+}
+
+/// The first signal is what ended the run, unless something else has already, and was said.
+inline void supervisor::interrupt(int signal) {
+  if (interrupted_ || output_lost_ || stage_ == stage::said) return;
+  interrupted_ = signal;
+  say(std::string("the run was ended by ") + (signal == SIGINT ? "SIGINT" : "SIGTERM"));
+}
+
+inline void supervisor::listen(child& c) {
+  c.report->async_wait(asio::posix::stream_descriptor::wait_read, [this, &c](asio::error_code ec) {
+    if (ec || running_ == 0 || hear(c) == report_pipe::closed) return;
+    judge();
+    listen(c);
+  });
+}
+
+/// What the worker has said by now.
+inline supervisor::report_pipe supervisor::hear(child& c) {
+  char text[4096];
+  for (;;) {
+    const ::ssize_t got = ::read(c.report->native_handle(), text, sizeof text);
+    if (got <= 0) return got == 0 ? report_pipe::closed : report_pipe::open;
+    finder_.heard(c.rank, std::string_view(text, static_cast<std::size_t>(got)));
+  }
+}
+
+inline void supervisor::reap() {
+  // Those that were killed first: of several that ended meanwhile, they did not end by themselves.
+  std::vector<std::pair<child*, int>> ends;
+  for (auto& c : children_) {
+    int status = 0;
+    if (c->ended || ::waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
+    c->ended = true;
+    --running_;
+    ends.insert(WIFSIGNALED(status) ? ends.begin() : ends.end(), {c.get(), status});
+  }
+  for (auto& c : children_) hear(*c);
+  for (const auto& [c, status] : ends) {
+    if (!forcing_) finder_.ended(c->rank, status);
+  }
+  judge();
+  if (running_ > 0) return;
+  asio::error_code ignored;
+  signals_.cancel(ignored);
+  force_->cancel();
+  settle_->cancel();
+  for (auto& c : children_) {
+    c->pipe->cancel(ignored);
+    c->report->cancel(ignored);
+  }
+}
+
+inline void supervisor::judge() {
+  if (interrupted_ || output_lost_) return;
+  if (finder_.failed()) {
+    force_within(options_.grace);
+    if (stage_ == stage::said) return;
+    if (const auto& culprit = finder_.culprit()) {
+      say(*culprit + "; the run ends");
+    } else if (running_ == 0) {
+      say(*finder_.suspect() + "; the run ends");
+    } else if (stage_ == stage::running) {
+      // Some blame another, whose own end says more: it may be on its way.
+      stage_ = stage::settling;
+      settle_->arm(clock_.now() + std::chrono::seconds(1), [this] {
+        if (stage_ == stage::settling) say(*finder_.suspect() + "; the run ends");
+      });
+    }
+  } else if (finder_.ended_well()) {
+    force_by(later(later(clock_.now(), options_.shutdown), options_.grace));
+  }
+}
+
+inline void supervisor::say(const std::string& sentence) {
+  stage_ = stage::said;
+  std::cerr << "weft: " + sentence + "\n" << std::flush;
+}
+
+/// Their time is over.
+inline void supervisor::force() {
+  if (!interrupted_ && !output_lost_ && stage_ != stage::said) {
+    if (const auto suspect = finder_.suspect()) {
+      say(*suspect + "; the run ends");
+    } else {
+      for (const auto& c : children_) {
+        if (!c->ended) {
+          say(finder_.who(c->rank) + "did not end with the run; it is killed");
+        }
+      }
+    }
+  }
+  forcing_ = true;
+  stop(SIGKILL);
+}
+
+}  // namespace engine
+
+WEFT_DECL int launch_local(launch_options o) {
+  engine::check_workers(o.workers);
+  return engine::supervisor(std::move(o)).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/request_queue.hpp.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/cork.hpp>
+#include <weft/engine/resume_users.hpp>
+#include <weft/engine/worker.hpp>
+
+#include <utility>
+
+namespace weft::engine {
+
+inline request_queue::~request_queue() {
+  for (const intrusive_ptr<request_coroutine>& c : idle_) c->drop();
+}
+
+inline void request_queue::push(intrusive_ptr<link> from, frame f, error lacking) {
+  push({std::move(from), std::move(f), std::move(lacking), nullptr});
+}
+inline void request_queue::push(intrusive_ptr<served_request> call) {
+  push({nullptr, {}, {}, std::move(call)});
+}
+inline void request_queue::push(entry&& what) {
+  const bool wake = insist([&] {
+    const std::lock_guard lock(mutex_);
+    if (inbox_.size() == inbox_.capacity()) inbox_.reserve(2 * inbox_.size() + 16);
+    inbox_.push_back(std::move(what));
+    return inbox_.size() == 1;
+  });
+  if (wake) wake_(me_.context(), [this] { drain(); });
+}
+
+inline void request_queue::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_.swap(inbox_);
+  }
+  cork cork(me_, &me_.late());
+  std::size_t since_flush = 0;
+  for (entry& e : draining_) {
+    if (since_flush > 0) cork.before_handler();
+    if (e.call) {
+      link& from = e.call->from();
+      from.start_coroutine(std::move(e.call));
+    } else {
+      try {
+        e.from->handle_here(std::move(e.f), std::move(e.lacking));
+      } catch (...) {
+        e.from->mark_down(caught(me_, call_progress::maybe_executed));
+      }
+    }
+    if (++since_flush == 32) {
+      cork.flush();
+      since_flush = 0;
+    }
+  }
+  draining_.clear();
+}
+
+inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
+  const intrusive_ptr<request_coroutine> by = idle_or_new();
+  // Nobody waits for its outcome here when only the reply is wanted.
+  if ((call->in.header().flags & flag_no_reply) == 0) call->done();
+  resume_users(me_.context(), [&] { by->give(call); });
+}
+
+inline intrusive_ptr<request_coroutine> request_queue::idle_or_new() {
+  while (!idle_.empty()) {
+    intrusive_ptr<request_coroutine> idle = std::move(idle_.back());
+    idle_.pop_back();
+    if (idle->reusable()) return idle;
+    idle->drop();
+  }
+  auto served = [this](const intrusive_ptr<request_coroutine>& by, served_request& ended) {
+    ended.from().forget(ended);
+    if (idle_.size() < most_idle) {
+      idle_.push_back(by);
+    } else {
+      by->retire();
+    }
+  };
+  auto fresh = make_intrusive<request_coroutine>(std::move(served));
+  fresh->begin(me_.context());
+  return fresh;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/run.hpp.
+#pragma once
+
+#include <weft/engine/autograd_service.hpp>
+#include <weft/engine/descriptor_limit.hpp>
+#include <weft/engine/impl/launch.hpp>
+#include <weft/engine/in_time.hpp>
+#include <weft/engine/launch.hpp>
+#include <weft/engine/placement.hpp>
+#include <weft/engine/rendezvous.hpp>
+#include <weft/engine/rref_service.hpp>
+#include <weft/engine/run.hpp>
+#include <weft/engine/run_report.hpp>
+#include <weft/engine/runtime.hpp>
+#include <weft/engine/services.hpp>
+#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/usable_cores.hpp>
+#include <weft/rpc/options.hpp>
+#include <weft/rpc/table.hpp>
+#include <weft/transport/inproc.hpp>
+
+#include <asio/ip/udp.hpp>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+/// What every worker of `run` has.
+[[nodiscard]] inline service_makers services_of_run() {
+  return services<weft::rref_service, weft::autograd_service>();
+}
+
+/// This host's address on the interface by which the store is reached.
+[[nodiscard]] inline std::string address_towards(const std::string& host) {
+  asio::io_context io;
+  asio::ip::udp::resolver resolver(io);
+  const auto found = resolver.resolve(host, "9");
+  asio::ip::udp::socket probe(io);
+  probe.connect(found.begin()->endpoint());  // sends nothing
+  return probe.local_endpoint().address().to_string();
+}
+
+/// Prints the one sentence of a failed run; returns the exit status.
+[[nodiscard]] inline int conclude(const std::string& name, const error& result) {
+  if (!result) return 0;
+  std::cerr << "weft: " + name + ": " + result.message() + "\n" << std::flush;
+  return 1;
+}
+
+/// Why no worker of this program may run anything, or success.
+[[nodiscard]] inline error unfit_program() {
+  try {
+    const function_table all;
+    return {};
+  } catch (const rpc_error& e) {
+    return e.error();
+  }
+}
+
+/// Why no worker may have these options, or success.
+[[nodiscard]] inline error unfit_options(const options& o) {
+  const auto refuse = [](const std::string& why) {
+    return error(errc::invalid_argument, "options." + why);
+  };
+  for (const auto& [name, value] : {std::pair{"window_bytes", o.window_bytes},
+                                    {"outbox_frames", std::uint64_t{o.outbox_frames}},
+                                    {"outbox_bytes", o.outbox_bytes}}) {
+    if (value > 0) continue;
+    return refuse(std::string(name) +
+                  " is 0, so that nothing could be sent: give a larger number, or the largest if "
+                  "there is to be no limit");
+  }
+  // An error with its causes takes up to 150 KB, what a worker counts for 1024 peers 21 KB, what
+  // waits in a coroutine function at least 1 KiB of the last two.
+  struct need {
+    const char* name;
+    std::uint64_t value;
+    std::uint64_t least;
+  };
+  for (const need& n : {need{"payload", o.bounds.payload, 256 << 10},
+                        need{"handshake", o.bounds.handshake, 4 << 10},
+                        need{"link_tensor_bytes", o.bounds.link_tensor_bytes, 1 << 20},
+                        need{"worker_tensor_bytes", o.bounds.worker_tensor_bytes, 1 << 20}}) {
+    if (n.value >= n.least) continue;
+    return refuse("bounds." + std::string(n.name) + " is " + std::to_string(n.value) +
+                  ", and weft itself needs " + std::to_string(n.least) + " bytes");
+  }
+  for (const auto& [name, value] : {std::pair{"call_deadline", o.call_deadline},
+                                    {"rendezvous_deadline", o.rendezvous_deadline},
+                                    {"handshake_deadline", o.handshake_deadline},
+                                    {"stall_limit", o.stall_limit},
+                                    {"buffer_cache_idle", o.buffer_cache_idle}}) {
+    if (value > duration{}) continue;
+    return refuse(std::string(name) +
+                  " leaves no time: give a longer one, also where nothing is to be cut off");
+  }
+  return {};
+}
+
+/// What a call of `run` does about other processes; one with threads for workers is none of these.
+enum class run_kind : std::uint8_t { alone, meets, starts };
+
+/// Notes that call. Why it must not go on, or success: workers meet once, and the processes that
+/// one starts would come to any call before it, and meet there.
+[[nodiscard]] inline error note_run(run_kind kind) {
+  static std::atomic<bool> alone{false};
+  static std::atomic<bool> several{false};
+  const bool again = (kind == run_kind::alone ? alone : several).exchange(true);
+  if (kind == run_kind::alone || !(again || (kind == run_kind::starts && alone))) return {};
+  return error(errc::invalid_argument,
+               "run was called a second time in this process, and a program of several processes "
+               "calls it once: do all that there is to do in one run, or start the program again");
+}
+
+/// Ends the process while threads that do not end still use everything. What was printed is written
+/// out, unless such a thread holds the stream.
+[[noreturn]] inline void leave(int status) {
+  static_cast<void>(ends_by(std::chrono::steady_clock::now() + std::chrono::seconds(1), [] {
+    std::cout.flush();
+    std::clog.flush();
+    std::fflush(nullptr);
+  }));
+  std::_Exit(status);
+}
+
+/// Settles how many threads such a worker has, and what each of them tells libtorch first: it keeps
+/// that number per thread, and a thread that has not been told takes every core.
+inline void settle_threads(options& o, std::uint32_t on_this_host) {
+  if (o.compute_threads == 0) o.compute_threads = cores_each(on_this_host);
+  o.intra_op_threads = intra_op_threads(o.intra_op_threads, on_this_host, o.compute_threads);
+  o.thread_starts = [n = static_cast<int>(o.intra_op_threads), then = std::move(o.thread_starts)] {
+    at::set_num_threads(n);
+    if (then) then();
+  };
+}
+
+inline int run_here(const placement& where, make_transports* transports, worker_main main_,
+                    options o) {
+  settle_threads(o, where.on_this_host);
+  member self;
+  self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
+  if (const error again = note_run(where.size > 1 ? run_kind::meets : run_kind::alone)) {
+    run_report::ends(self.name, again);
+    return conclude(self.name, again);
+  }
+  self.role = o.role(where.rank, where.size, "");
+  run_report::begins();
+  error result;
+  try {
+    need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
+    std::string address;
+    if (!where.one_host()) {
+      address = address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
+    }
+    random_source random = system_random();
+    // Kept to the end of the run: rank 0 serves it.
+    store_ptr store;
+    membership all;
+    runtime life(transport_set(transports(address)), o, services_of_run());
+    self.addresses = life.addresses();
+    self.window = o.window_bytes;
+    if (where.size > 1) {
+      meeting met = meet(where, self, o.rendezvous_deadline, random);
+      all = std::move(met.all);
+      store = std::move(met.store);
+    } else {
+      self.incarnation = random_id(random);
+      all.token = random_id(random);
+      all.members.push_back(self);
+    }
+    life.join(std::move(all), random);
+    result = life.run(std::move(main_), "the process leaves without waiting for it");
+    // Before this life ends, which may take long: functions may still run on its pool.
+    run_report::ends(self.name, result);
+    const int status = conclude(self.name, result);
+    if (life.left_behind()) leave(status);
+    return status;
+  } catch (const rpc_error& e) {
+    result = e.error();
+  } catch (const std::exception& e) {
+    result = error(errc::worker_failed, e.what());
+  }
+  run_report::ends(self.name, result);
+  return conclude(self.name, result);
+}
+
+/// Workers as threads of this process; what one that cannot be ended can reach is never destroyed.
+struct thread_runs {
+  std::mutex mutex;
+  std::condition_variable changed;
+  worker_main main_;
+  std::vector<std::string> names;
+  std::vector<std::unique_ptr<runtime>> lives;
+  std::vector<std::optional<int>> status;  // of those that have ended
+  std::size_t ended = 0;
+
+  void end(std::uint32_t rank, int with) {
+    const std::lock_guard lock(mutex);
+    status[rank] = with;
+    ++ended;
+    changed.notify_all();
+  }
+};
+
+/// All workers as threads of this process.
+[[nodiscard]] inline int run_in_threads(worker_main main_, options o) {
+  check_workers(o.workers);
+  const std::uint32_t size = std::max(1u, o.workers);
+  const std::string workers = std::to_string(size) + (size == 1 ? " worker" : " workers");
+  need_descriptors(size * descriptors_of_contexts(o.io_threads), "this process with " + workers);
+  settle_threads(o, size);
+  const auto hub = std::make_shared<inproc::hub>();
+  random_source random = system_random();
+  membership all;
+  all.token = random_id(random);
+  const auto runs = std::make_shared<thread_runs>();
+  runs->main_ = std::move(main_);
+  runs->status.resize(size);
+  for (std::uint32_t r = 0; r < size; ++r) {
+    runs->lives.push_back(
+        std::make_unique<runtime>(transports_of(inproc(hub)), o, services_of_run()));
+    runs->names.push_back(o.name(r, size, "worker" + std::to_string(r)));
+    all.members.push_back({runs->names.back(), o.role(r, size, ""), random_id(random),
+                           runs->lives.back()->addresses(), o.window_bytes});
+  }
+  for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
+  std::vector<std::thread> threads(size);
+  for (std::uint32_t r = 0; r < size; ++r) {
+    try {
+      threads[r] = std::thread([runs, r] {
+        int status = 1;
+        try {
+          status = conclude(runs->names[r], runs->lives[r]->run(runs->main_));
+        } catch (const std::exception& e) {
+          status = conclude(runs->names[r], error(errc::worker_failed, e.what()));
+        }
+        runs->end(r, status);
+      });
+    } catch (const std::system_error& e) {  // the others will miss it, and say so
+      runs->end(r, conclude(runs->names[r], error(errc::resource_exhausted, e.what())));
+    }
+  }
+  // Once the first has ended, the others do so by the deadline; one that cannot, because its own
+  // thread does not return from a handler, is left behind.
+  std::unique_lock lock(runs->mutex);
+  runs->changed.wait(lock, [&] { return runs->ended > 0; });
+  const time_point patience =
+      later(later(std::chrono::steady_clock::now(), o.shutdown_deadline), std::chrono::seconds(10));
+  runs->changed.wait_until(lock, patience, [&] { return runs->ended == size; });
+  const std::vector<std::optional<int>> status = runs->status;
+  lock.unlock();
+  int worst = 0;
+  for (std::uint32_t r = 0; r < size; ++r) {
+    if (status[r]) {
+      if (threads[r].joinable()) threads[r].join();
+      worst = std::max(worst, *status[r]);
+      continue;
+    }
+    threads[r].detach();
+    worst = conclude(runs->names[r],
+                     error(errc::worker_failed, "its thread does not return from what it runs; it "
+                                                "is left behind with all that it can reach"));
+  }
+  return worst;
+}
+
+inline namespace WEFT_VERSION_NAME {
+
+WEFT_DECL int run(make_transports* transports, worker_main main_, options o) {
+  if (const error unfit = unfit_program()) return conclude("run", unfit);
+  if (const error unfit = unfit_options(o)) return conclude("run", unfit);
+  std::optional<placement> where;
+  try {
+    where = placement_from_environment();
+  } catch (const rpc_error& e) {
+    return conclude("run", e.error());
+  }
+  if (!where && o.workers > 1) {
+    if (const error again = note_run(run_kind::starts)) return conclude("run", again);
+    launch_options launch;
+    launch.workers = o.workers;
+    launch.foreground = o.foreground;
+    launch.shutdown = o.shutdown_deadline;
+    launch.name = [name = o.name](std::uint32_t rank, std::uint32_t size) {
+      return name(rank, size, "worker" + std::to_string(rank));
+    };
+    try {
+      return launch_local(std::move(launch));
+    } catch (const std::exception& e) {
+      std::cerr << std::string("weft: ") + e.what() + "\n" << std::flush;
+      return 1;
+    }
+  }
+  return run_here(where.value_or(placement{}), transports, std::move(main_), std::move(o));
+}
+
+WEFT_DECL int run_threads(worker_main main_, options o) {
+  if (const error unfit = unfit_program()) return conclude("run", unfit);
+  if (const error unfit = unfit_options(o)) return conclude("run", unfit);
+  try {
+    return run_in_threads(std::move(main_), std::move(o));
+  } catch (const rpc_error& e) {
+    return conclude("run", e.error());
+  } catch (const std::exception& e) {
+    return conclude("run", error(errc::worker_failed, e.what()));
+  }
+}
+
+}  // namespace WEFT_VERSION_NAME
+}  // namespace weft::engine

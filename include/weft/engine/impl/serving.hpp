@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/serving.hpp and served_request.hpp.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/caught.hpp>
+#include <weft/engine/serving.hpp>
+#include <weft/engine/worker.hpp>
+#include <weft/wire/error_codec.hpp>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace weft::engine {
+
+inline served_request::~served_request() {
+  done();
+  if (served || listed()) from_->forget(*this);  // it was dropped
+}
+
+inline void served_request::done() noexcept {
+  if (!std::exchange(done_, true)) from_->requests.finished.fetch_add(1);
+}
+
+inline void serving::evaluate(served_request& call) {
+  const intrusive_ptr<const call_scope> self(&call);
+  const scope_guard guard(&call);
+  if (call.failure) {
+    // It cannot run.
+  } else if (call.given_up.load(std::memory_order_relaxed)) {
+    call.failure = sure_error(errc::cancelled, "the caller gave up before the function began",
+                              call_progress::not_executed, origin::remote_runtime);
+  } else if (too_late(call)) {
+    call.failure = sure_error(errc::timed_out, "the deadline passed before the function began",
+                              call_progress::not_executed, origin::remote_runtime);
+  } else {
+    try {
+      call.function->run(call);
+    } catch (...) {
+      fail_from_exception(call);
+    }
+  }
+  finish(call);
+}
+
+inline asio::awaitable<void> serving::serve(intrusive_ptr<served_request> call) {
+  try {
+    co_await call->function->start(*call);
+  } catch (...) {
+    fail_from_exception(*call);
+  }
+  finish(*call);
+}
+
+inline bool serving::too_late(const served_request& call) noexcept {
+  return call.deadline && call.who.self().time().now() >= *call.deadline;
+}
+
+inline void serving::finish(served_request& call) noexcept {
+  const struct done_at_the_end {
+    served_request& call;
+    ~done_at_the_end() { call.done(); }
+  } later{call};
+  link& peer = call.from();
+  try {
+    answer(call, peer);
+  } catch (...) {
+    // Nobody can be told for want of memory: silence would cost the caller its whole deadline.
+    peer.mark_down(caught(call.who.self(), call_progress::maybe_executed));
+  }
+}
+
+inline void serving::answer(served_request& call, link& peer) {
+  engine::worker& me = peer.self();
+  if (call.failure) {
+    if (auto* keeper = call.in.record().find<result_keeper>()) keeper->fail(call.failure);
+  }
+  if ((call.in.header().flags & flag_no_reply) != 0) {
+    if (call.failure) {
+      me.post_failed(call.in.header().function, call.function ? call.function->name : "",
+                     call.who.rank(), call.failure);
+    }
+    return;
+  }
+  const auto send = [&](message&& m, const frame_header& header) {
+    const auto queued = peer.queue(std::move(m), header);
+    if (queued && (call.in.header().flags & flag_unhurried) != 0) {
+      peer.flush_late();
+    } else if (queued) {
+      peer.flush();
+    }
+    return queued;
+  };
+  frame_header header;
+  header.call = call.call();
+  if (!call.failure) {
+    header.kind = frame_kind::reply;
+    const auto sent = send(std::move(call.out), header);
+    if (sent || peer.now() == weft::link::state::down) return;
+    call.failure = with_if_possible(sent.error(), [](error_detail& d) {
+      d.ran = call_progress::executed;
+      d.from = origin::remote_runtime;
+    });
+  }
+  header.kind = frame_kind::failure;
+  insist([&] {
+    message m(me.settings().bounds);
+    codec<error>::encode(m.payload(), call.failure);
+    const auto sent = send(std::move(m), header);
+    if (sent || peer.now() == weft::link::state::down) return;
+    if (sent.error() == errc::resource_exhausted) throw std::bad_alloc();
+    throw rpc_error(sent.error());
+  });
+}
+
+inline void serving::fail_from_exception(served_request& call) noexcept {
+  try {
+    describe_exception(call);
+  } catch (...) {  // no memory for the words
+    call.failure = bare_error(errc::remote_exception, call_progress::executed);
+  }
+}
+
+inline void serving::describe_exception(served_request& call) {
+  error& failure = call.failure;
+  auto remote = [&](std::string type, std::string text) {
+    auto story = make_intrusive<error_detail>();
+    story->from = origin::remote_user;
+    story->ran = call_progress::executed;
+    story->text = std::move(text);
+    story->remote_type = std::move(type);
+    story->peer = call.who.self().name();
+    failure =
+        error(make_error_code(errc::remote_exception), intrusive_ptr<const error_detail>(story));
+  };
+  // The caller's time is over, which its own timer may not have told it yet: what it gets must not
+  // depend on which of the two it hears first.
+  auto ran_out = [&] {
+    if (!call.deadline || call.who.self().time().now() < *call.deadline) return false;
+    failure = error(errc::timed_out, "the deadline passed while the function ran",
+                    call_progress::maybe_executed, origin::remote_runtime);
+    return true;
+  };
+  const auto aborted = [] {
+    try {
+      throw;
+    } catch (const std::system_error& e) {
+      return e.code() == asio::error::operation_aborted;
+    } catch (...) {
+      return false;
+    }
+  };
+  if (call.now != invocation::stage::function && !aborted()) {
+    // A user's codec, or weft's: the function did not run, or it did.
+    const bool before = call.now == invocation::stage::arguments;
+    const call_progress ran = before ? call_progress::not_executed : call_progress::executed;
+    failure = with_if_possible(caught(call.who.self(), ran), [&](error_detail& d) {
+      d.ran = ran;
+      d.from = origin::remote_runtime;
+    });
+    return;
+  }
+  try {
+    throw;
+  } catch (const rpc_error& e) {
+    const error& inner = e.error();  // the function's own, or of a call that it made
+    if ((inner != errc::timed_out && inner != errc::cancelled) || !ran_out()) {
+      remote(type_name_of(e), inner.message());
+      failure = failure.with([&](error_detail& d) {
+        d.cause_code = inner.code();
+        d.cause = inner.shared_detail();
+      });
+    }
+  } catch (const std::system_error& e) {
+    if (e.code() != asio::error::operation_aborted) {
+      remote(type_name_of(e), e.what());
+    } else if (!ran_out()) {
+      failure = error(errc::cancelled, "the function was cancelled", call_progress::maybe_executed,
+                      origin::remote_runtime);
+    }
+  } catch (const std::bad_alloc&) {
+    failure =
+        sure_error(errc::resource_exhausted, "no memory for what the function did (std::bad_alloc)",
+                   call_progress::executed, origin::remote_user);
+  } catch (const std::exception& e) {
+    remote(type_name_of(e), call.who.self().in_words(e));
+  } catch (...) {
+    remote("unknown", "an exception that is not a std::exception");
+  }
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/worker.hpp: a run, from its mains to its end.
+#pragma once
+
+#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/impl/worker.hpp>
+#include <weft/engine/worker.hpp>
+
+#include <algorithm>
+
+namespace weft::engine {
+
+/// "12.0 s"
+inline std::string in_seconds(duration d) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(d).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+// ── the run ──
+
+inline void worker::send_control(std::uint32_t rank, const shutdown_message& m) {
+  message out(options_.bounds);
+  out.payload().number(m.what);
+  out.payload().number(m.rank);
+  constexpr std::size_t most_words = 128 * 1024;  // fits into the smallest payload
+  codec<std::string>::encode(out.payload(), m.why.substr(0, most_words));
+  using kind = shutdown_message::kind;
+  if (m.what == kind::count || m.what == kind::counts) out.payload().number(m.round);
+  if (m.what == kind::counts) {
+    out.payload().number(static_cast<std::uint32_t>(m.report.size()));
+    for (const peer_counts& c : m.report) {
+      out.payload().number(c.peer);
+      out.payload().number(c.sent);
+      out.payload().number(c.finished);
+      out.payload().number(static_cast<std::uint8_t>(c.down ? 1 : 0));
+    }
+  }
+  frame_header header;
+  header.kind = frame_kind::control;
+  link& to = *links_[rank];
+  if (to.append(std::move(out).finish(header))) to.flush();
+}
+
+inline void worker::control(link& from, incoming_message& m) {
+  shutdown_message what;
+  try {
+    reader r = m.payload();
+    const auto kind = r.number<std::uint8_t>();
+    what.what = static_cast<shutdown_message::kind>(kind);
+    what.rank = r.number<std::uint32_t>();
+    what.why = codec<std::string>::decode(r);
+    using kinds = shutdown_message::kind;
+    if (what.what == kinds::count || what.what == kinds::counts) {
+      what.round = r.number<std::uint64_t>();
+    }
+    if (what.what == kinds::counts) {
+      const auto n = r.number<std::uint32_t>();
+      if (n > members_.size()) r.fail("more counts than workers");
+      for (std::uint32_t i = 0; i < n; ++i) {
+        peer_counts& c = what.report.emplace_back();
+        c.peer = r.number<std::uint32_t>();
+        c.sent = r.number<std::uint64_t>();
+        c.finished = r.number<std::uint64_t>();
+        c.down = r.number<std::uint8_t>() != 0;
+      }
+    }
+    r.finish();
+  } catch (const rpc_error& e) {
+    from.mark_down(
+        error(errc::protocol_error, "an unreadable control frame: " + e.error().message()));
+    return;
+  }
+  if (auto todo = run_.received(from.rank(), what)) {
+    act(*todo);
+  } else {
+    from.mark_down(error(errc::protocol_error, "a control frame that breaks the run's protocol"));
+  }
+}
+
+inline void worker::lost(link& peer, const error& reason) {
+  // Whoever tells it names the peer; a peer that died needs no other word for it.
+  std::string why = reason.detail().text;
+  if (reason != errc::peer_died || why.empty()) {
+    why = reason.code().message() + (why.empty() ? "" : ": ") + why;
+  }
+  act(run_.link_lost(peer.rank(), std::move(why)));
+}
+
+/// Whoever leaves because the run has failed is well: its users hear of the one that is not.
+inline error worker::said_of(std::uint32_t peer, const error& reason) const noexcept {
+  const auto& failure = run_.failure();
+  if (!failure || !only_leaves(peer)) return reason;
+  return with_if_possible(reason, [&](error_detail& d) {
+    d.text =
+        "the run ended: worker '" + members_.members[failure->first].name + "': " + failure->second;
+  });
+}
+
+inline void worker::act(const shutdown_protocol::actions& todo) {
+  for (const auto& [rank, m] : todo.send) {
+    try {
+      insist([&, to = rank, &what = m] { send_control(to, what); });
+    } catch (const std::bad_alloc&) {  // the loss of the link tells it, and the rest is done
+      links_[rank]->mark_down(bare_error(errc::resource_exhausted, call_progress::maybe_executed));
+    }
+  }
+  if (todo.lose) {
+    const auto& [rank, why] = *todo.lose;
+    links_[rank]->mark_down(
+        sure_error(errc::peer_died, why.c_str(), call_progress::maybe_executed, origin::transport));
+  }
+  if (todo.end) ended_->set();
+  if (todo.count) {
+    bound_the_end();
+    act(run_.counted(*todo.count, report()));
+  }
+  if (todo.ask_again) {
+    if (!again_) again_ = env_.time.make_timer(env_.context);
+    again_->arm(env_.time.now() + *todo.ask_again, [this] { act(run_.ask_again()); });
+  }
+}
+
+/// What was finished is read before what was sent: a function sends before it is finished.
+inline work_report worker::report() const {
+  work_report all(links_.size());
+  for (std::uint32_t r = 0; r < all.size(); ++r) {
+    all[r].peer = r;
+    all[r].finished = links_[r]->requests.finished.load();
+  }
+  for (peer_counts& c : all) {
+    c.sent = links_[c.peer]->requests.sent.load();
+    c.down = links_[c.peer]->now() == link::state::down;
+  }
+  std::erase_if(all, [](const peer_counts& c) { return c == peer_counts{c.peer, 0, 0, false}; });
+  return all;
+}
+
+/// How long others may take to answer, of the time that they have in all.
+inline duration time_to_answer(duration of) {
+  return std::clamp<duration>(of / 4, std::chrono::milliseconds(250), std::chrono::seconds(10));
+}
+
+/// Calls `then` at that time; if this thread was busy when it came, only after it has had time for
+/// what arrived meanwhile: nobody is to be called silent whom it did not listen to.
+inline void worker::alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
+                          std::function<void()> then) {
+  if (!by) by = env_.time.make_timer(env_.context);
+  by->arm(when, [this, &by, when, grace, then = std::move(then)]() mutable {
+    if (!by) return;
+    const time_point now = env_.time.now();
+    if (now < later(when, grace)) return then();
+    alarm(by, now + grace, grace, std::move(then));
+  });
+}
+
+/// Whoever has not greeted rank 0 by then died before it could, or cannot reach it.
+inline void worker::expect_everybody() {
+  if (members_.size() == 1) return;
+  const duration limit = options_.rendezvous_deadline;
+  alarm(greeted_, later(env_.time.now(), limit), time_to_answer(limit), [this, limit] {
+    std::string missing;
+    std::optional<std::uint32_t> first;
+    for (const intrusive_ptr<link>& l : links_) {
+      const bool expected = rank() == 0 ? l->rank() != 0 : l->rank() == 0;
+      if (!expected || l->now() == link::state::up) continue;
+      if (!first) first = l->rank();
+      missing += (missing.empty() ? "" : ", ") + l->name();
+    }
+    if (!first) return;
+    const std::string when = "within the rendezvous deadline of " + in_seconds(limit);
+    act(run_.link_lost(*first, rank() == 0
+                                   ? "it has not greeted rank 0 " + when + "; missing: " + missing
+                                   : "it, rank 0, has not answered the greeting " + when));
+  });
+}
+
+/// Rank 0's main has returned; a user who wonders why the run goes on is told, until all have.
+inline void worker::tell_of_waiting(duration after) noexcept try {
+  if (rank() != 0 || after <= duration::zero() || run_.over() || ends_by_) return;
+  if (!waits_) waits_ = env_.time.make_timer(env_.context);
+  waits_->arm(later(env_.time.now(), after), [this]() noexcept {
+    try {
+      std::string who;
+      for (const std::uint32_t r : run_.running()) {
+        who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+      }
+      say(name(), "its main has returned, and it serves until all have; it waits for " + who);
+    } catch (const std::bad_alloc&) {  // the next word will do
+    }
+    tell_of_waiting(options_.still_waiting);
+  });
+} catch (const std::bad_alloc&) {  // it is only a word
+}
+
+/// Every main has returned: from now on the time counts.
+inline void worker::bound_the_end() {
+  if (ends_by_) return;
+  waits_.reset();
+  const duration limit = options_.shutdown_deadline;
+  const duration grace = time_to_answer(limit);
+  const time_point now = env_.time.now();
+  ends_by_ = later(now, limit);
+  if (rank() != 0) {
+    // Rank 0 decides; its word comes first.
+    alarm(over_, later(*ends_by_, grace), grace, [this, limit] {
+      act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
+                                in_seconds(limit)));
+    });
+    return;
+  }
+  const time_point last_call = std::max(now, *ends_by_ - grace);
+  alarm(over_, last_call, grace, [this, last_call, grace] {
+    run_.last_call();
+    alarm(over_, std::max(last_call, env_.time.now()) + grace, grace,
+          [this] { give_up_waiting(); });
+  });
+}
+
+inline void worker::give_up_waiting() {
+  const auto missing = run_.unfinished();
+  if (!missing) return;
+  const std::string deadline = "the shutdown deadline of " + in_seconds(options_.shutdown_deadline);
+  auto requests = [](std::uint64_t n) {
+    return std::to_string(n) + (n == 1 ? " request" : " requests");
+  };
+  std::string why;
+  if (missing->silent) {
+    why = "it did not answer by " + deadline + " whether its requests are done";
+    if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
+  } else if (missing->missing == 0) {
+    why = "its requests were still increasing at " + deadline;
+  } else {
+    why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
+          "' not done by " + deadline;
+    if (missing->all > missing->missing) why += ", " + std::to_string(missing->all) + " in the run";
+  }
+  act(run_.cut(missing->worker, why));
+}
+
+inline void worker::handler_threw(const std::exception_ptr& what) {
+  std::string words = "a handler threw something that is not a std::exception";
+  try {
+    std::rethrow_exception(what);
+  } catch (const std::exception& e) {
+    words = "a handler threw: " + in_words(e);
+  } catch (...) {
+  }
+  if (!thrown_) thrown_ = words;
+  act(run_.main_failed(rank(), std::move(words)));
+}
+
+inline std::vector<std::string> worker::still_running() {
+  std::vector<std::string> out;
+  for (const running_functions::entry& e : running_.list(env_.time.now())) {
+    out.push_back("function '" + e.function + "' called by worker '" + e.caller +
+                  "' still runs on " + name() + "'s pool after " + in_seconds(e.age));
+  }
+  return out;
+}
+
+inline void worker::shutdown(const error& why) { act(run_.main_failed(rank(), why.message())); }
+
+/// The worker whose loss an error comes from, through however many calls; empty: none is known.
+inline std::string lost_worker(const error& e) {
+  std::string out;
+  for (error c = e; c; c = c.cause()) {
+    if (c == errc::peer_died || c == errc::rref_owner_died) out = c.detail().peer;
+  }
+  return out;
+}
+
+/// If memory lacks even for that, again in a later turn, until it is there.
+inline void worker::main_threw(std::exception_ptr what) noexcept {
+  try {
+    insist([&] {
+      try {
+        std::rethrow_exception(what);
+      } catch (const rpc_error& e) {
+        // A main that fails because another worker is gone is not the one to name.
+        act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()), e.what()));
+      } catch (const std::exception& e) {
+        act(run_.main_failed(rank(), in_words(e)));
+      } catch (...) {
+        act(run_.main_failed(rank(), "it threw something that is not a std::exception"));
+      }
+    });
+  } catch (...) {
+    main_post_(env_.context, [this, again = std::move(what)] { main_threw(again); });
+  }
+}
+
+inline asio::awaitable<error>
+worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
+  env_.transports.accept(
+      [this]() -> asio::io_context& {
+        return env_.io.empty() ? front() : *env_.io[next_io_++ % env_.io.size()];
+      },
+      [this](connection_ptr c, asio::io_context& io) { accept(std::move(c), io); });
+  begin_life();
+  trim_buffers();
+  if (rank() != 0) links_[0]->open();
+  expect_everybody();
+  auto body = [](worker& me,
+                 std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
+    try {
+      co_await f(me);
+      me.act(me.run_.main_returned());
+      me.tell_of_waiting(me.options_.waiting);
+    } catch (...) {
+      me.main_threw(std::current_exception());
+    }
+  };
+  auto ended = event::wait(ended_);
+  future<void> running =
+      start_on(scoped(env_.context, make_intrusive<call_scope>()), body(*this, std::move(main_)));
+  co_await std::move(ended);
+  greeted_.reset();
+  again_.reset();
+  over_.reset();
+  waits_.reset();
+  // What was cut still has to be told, and what failed still has to end.
+  const time_point over = env_.time.now();
+  if (!ends_by_) ends_by_ = later(over, options_.shutdown_deadline);
+  const time_point deadline = std::max(*ends_by_, over + std::chrono::seconds(1));
+  error result;
+  if (const auto& failure = run_.failure()) {
+    const auto& [who, why] = *failure;
+    result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
+                 .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
+    // Nobody waits to tell it what it will not hear.
+    if (who != rank() && rank() != 0) links_[who]->mark_down(result);
+    pass_on_word();
+    auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
+    if (rank() == 0) {
+      co_await until(soon(), [this] { return all_sent(); });
+    } else {
+      // Rank 0 must hear of it, or it would wait for ever; and it before others, who would only
+      // see a closed connection. It answers the one that failed by closing the link.
+      co_await until(deadline, [this] { return sent(*links_[0]); });
+      if (who == rank()) {
+        co_await until(soon(), [this] { return links_[0]->now() == link::state::down; });
+      }
+    }
+    const error ending(errc::peer_died,
+                       "the run ended: worker '" + members_.members[who].name + "': " + why);
+    // The others are well: calls to them end, but no service may think that they are gone.
+    for (const intrusive_ptr<link>& l : links_) l->fail_calls(l->rank() == who ? result : ending);
+    // Whoever waits for a call hears why it failed before it hears that all is over.
+    co_await until(soon(), [this] {
+      return std::all_of(links_.begin(), links_.end(),
+                         [](const intrusive_ptr<link>& l) { return l->settled(); });
+    });
+    // What a service has heard of the culprit meanwhile says more than this.
+    const error no_more = ending.with([&, w = who](error_detail& d) {
+      if (w != rank()) d.peer = members_.members[w].name;
+    });
+    for (const auto& s : services_) {
+      if (s) insist([&] { s->fail_waits(no_more); });
+    }
+    co_await hand_words_on(soon());
+    running.request_stop();
+    co_await until(soon(), [&running] { return running.ready(); });
+    co_await until(soon(), [this] { return all_sent(); });
+  } else {
+    for (const auto& s : services_) {
+      if (s) co_await s->stop(deadline);
+    }
+    co_await until(deadline, [this] { return all_sent(); });
+  }
+  // Rank 0 leaves last, so that nobody mistakes its leaving for a loss.
+  if (rank() == 0) {
+    co_await until(std::min(deadline, env_.time.now() + std::chrono::seconds(5)), [this] {
+      return std::all_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
+        const auto now = l->now();
+        return l->rank() == rank() || now != link::state::up;
+      });
+    });
+  }
+  env_.transports.close();
+  for (const intrusive_ptr<link>& l : links_) l->close();
+  co_await until(std::min(deadline, env_.time.now() + std::chrono::milliseconds(100)),
+                 [&running] { return running.ready(); });
+  // Whoever waited for a link is told, in front of this, that it is closed.
+  co_await asio::post(env_.context, asio::use_awaitable);
+  deadlines_.stop();
+  trim_->cancel();
+  if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
+  co_return result;
+}
+
+/// To those whom rank 0's own word may not have reached yet, before they see a link closed. Without
+/// memory it is rank 0's word that they hear, if later.
+inline void worker::pass_on_word() noexcept {
+  for (const intrusive_ptr<link>& l : links_) {
+    if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
+    try {
+      insist([&] {
+        const auto words = run_.parting_words();
+        if (words && words->rank != l->rank()) send_control(l->rank(), *words);
+      });
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+/// Gives idle receive buffers back to the system.
+inline void worker::trim_buffers() {
+  if (!trim_) trim_ = env_.time.make_timer(env_.context);
+  trim_->arm(later(env_.time.now(), options_.buffer_cache_idle), [this] {
+    buffers_.release_idle(env_.time.now().time_since_epoch(), options_.buffer_cache_idle);
+    trim_buffers();
+  });
+}
+
+inline bool worker::sent(const link& l) { return l.now() == link::state::down || l.waiting() == 0; }
+inline bool worker::all_sent() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const intrusive_ptr<link>& l) { return sent(*l); });
+}
+
+/// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
+/// that waits through others hears why they failed before it is cancelled. A few turns are made
+/// though the time is over.
+inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
+  constexpr int most = 64;
+  constexpr int always = 8;
+  for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
+    const intrusive_ptr<event> turn = make_intrusive<event>();
+    asio::post(env_.context, [turn] { turn->set(); });
+    co_await event::wait(turn);
+  }
+}
+
+/// Looks every millisecond; for the end of a run only.
+inline asio::awaitable<void> worker::until(time_point deadline, std::function<bool()> done) {
+  const auto timer = env_.time.make_timer(env_.context);
+  while (!done() && env_.time.now() < deadline) {
+    const intrusive_ptr<event> tick = make_intrusive<event>();
+    timer->arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
+    co_await event::wait(tick);
+  }
+}
+
+}  // namespace weft::engine

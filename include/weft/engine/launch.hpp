@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSL-1.0
+// Starts this program again, once per worker of this machine, and watches over the processes.
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/core/time.hpp>
+#include <weft/engine/fwd.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct launch_options {
+  std::uint32_t workers = 1;  ///< at most max_workers_per_host (options.hpp)
+  /// Names for the log's prefixes and the report of a failure; default "worker<rank>".
+  std::function<std::string(std::uint32_t rank, std::uint32_t size)> name;
+  /// Takes each line that a worker prints, instead of printing it with its prefix.
+  std::function<void(std::uint32_t rank, std::string_view line)> on_line;
+  /// A worker that keeps this process's standard output and error, for a progress bar say.
+  std::optional<std::uint32_t> foreground;
+  /// How long the others may take to end once one has ended well: what `run` promises them ...
+  duration shutdown = std::chrono::seconds(30);
+  /// ... and how much more than that, or after one has failed.
+  duration grace = std::chrono::seconds(10);
+};
+
+/// Runs this program again as `o.workers` processes with RANK, WORLD_SIZE and a meeting point in
+/// their environment, prints what they print with a prefix, and waits for their end. The worker
+/// that failed is named on standard error: the one that was killed, threw, or left early, not the
+/// first to exit. Whoever does not end in time, because it hangs or is stopped, is killed and
+/// named. SIGINT and SIGTERM stop them all within 2 s, and are named; they die with this process.
+/// Returns the exit status: 0, 1 if a worker failed or standard output was closed, 128 + the signal
+/// that ended the run (130 for SIGINT, 143 for SIGTERM). For the program's first process, which
+/// `placement_from_environment()` tells, only. Throws std::system_error and rpc_error if processes
+/// cannot be started; invalid_argument: too many workers.
+[[nodiscard]] WEFT_DECL int launch_local(launch_options o);
+
+}  // namespace weft

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the launcher said: rank, world size, and how many workers share this host.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/engine/fwd.hpp>
+
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+struct placement {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  std::uint32_t on_this_host = 1;  ///< workers here, this one included
+  std::string launcher;            ///< "torchrun", "mpirun", "srun", or "environment"
+
+  [[nodiscard]] bool one_host() const noexcept { return on_this_host == size; }
+};
+
+namespace detail {
+
+[[nodiscard]] inline std::optional<std::string> environment_text(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT: before any thread changes it
+  if (!value || !*value) return std::nullopt;
+  return std::string(value);
+}
+/// The variable as a number; invalid_argument names a variable that is not one.
+[[nodiscard]] inline std::optional<std::uint32_t> environment_number(const char* name) {
+  const auto text = environment_text(name);
+  if (!text) return std::nullopt;
+  std::uint32_t value = 0;
+  const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (ec != std::errc() || end != text->data() + text->size()) {
+    throw rpc_error(errc::invalid_argument,
+                    std::string(name) + "='" + *text + "' in the environment is not a number");
+  }
+  return value;
+}
+
+}  // namespace detail
+
+/// Reads the environment of torchrun (and launch_local), Open MPI, MPICH and Slurm, in that order;
+/// nothing if no launcher started this process. Throws rpc_error invalid_argument.
+[[nodiscard]] inline std::optional<placement> placement_from_environment() {
+  struct source {
+    const char* rank;
+    const char* size;
+    const char* local;
+    const char* name;
+  };
+  static constexpr std::array<source, 4> sources = {{
+      {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "torchrun"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun"},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun"},
+      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun"},
+  }};
+  for (const source& s : sources) {
+    const auto rank = detail::environment_number(s.rank);
+    const auto size = detail::environment_number(s.size);
+    if (!rank || !size) continue;
+    if (*rank >= *size) {
+      throw rpc_error(errc::invalid_argument, std::string(s.rank) + "=" + std::to_string(*rank) +
+                                                  " is not below " + s.size + "=" +
+                                                  std::to_string(*size));
+    }
+    placement out{*rank, *size, detail::environment_number(s.local).value_or(0), s.name};
+    if (out.on_this_host == 0) {
+      // Without MASTER_ADDR nothing says that there is another host.
+      out.on_this_host = detail::environment_text("MASTER_ADDR") ? 1 : out.size;
+    }
+    return out;
+  }
+  return std::nullopt;
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSL-1.0
+// The way of frames to the worker's thread, and of requests to the coroutines that serve them.
+//
+//   a thread that reads ─ push ─► inbox ─ drain, on the worker's thread ─┬─► link::handle_here
+//                                                                        └─► link::start_coroutine
+//   link ── serve ─► a coroutine that waits for a request, or a new one ─► the function, its reply
+//
+// One inbox keeps the order in which a link's frames came, whatever they are.
+#pragma once
+
+#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/request_coroutine.hpp>
+#include <weft/engine/served_request.hpp>
+#include <weft/wire/frame.hpp>
+
+#include <asio/io_context.hpp>
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+namespace weft::engine {
+
+class request_queue {
+ public:
+  explicit request_queue(engine::worker& me) : me_(me) {}
+  request_queue(const request_queue&) = delete;
+  request_queue& operator=(const request_queue&) = delete;
+  ~request_queue();
+
+  /// A frame that `from` has read. Any thread; wakes the worker's once a batch.
+  void push(intrusive_ptr<link> from, frame f, error lacking);
+  /// A request of a coroutine function. Any thread.
+  void push(intrusive_ptr<served_request> call);
+
+  /// Gives a request that has begun to a coroutine, which runs its function at once. Worker's
+  /// thread. Throws std::bad_alloc.
+  void serve(const intrusive_ptr<served_request>& call);
+
+ private:
+  static constexpr std::size_t most_idle = 256;
+
+  struct entry {
+    intrusive_ptr<link> from;  // of a frame
+    frame f;
+    error lacking;
+    intrusive_ptr<served_request> call;
+  };
+  void push(entry&& what);
+  void drain();
+  [[nodiscard]] intrusive_ptr<request_coroutine> idle_or_new();
+
+  engine::worker& me_;
+  std::mutex mutex_;  // guards the inbox
+  std::vector<entry> inbox_;
+  sure_post wake_;
+  // The worker's thread:
+  std::vector<entry> draining_;
+  std::vector<intrusive_ptr<request_coroutine>> idle_;  // wait for requests
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+// The ledger's shell: it turns messages into steps, keeps the values, and sends what comes out.
+//
+//   section of a request or reply {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
+//   frame of kind rref            {message 40, at least one, at most 512}
+//
+// Every step happens under one short lock, and what it sends is queued under it, so that links see
+// messages in the order of the steps. Values are destroyed on the worker's thread, never under it.
+#pragma once
+
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/worker.hpp>
+#include <weft/rref/ledger.hpp>
+#include <weft/rref/ledger_wire.hpp>
+#include <weft/rref/service.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::engine {
+
+class rref_core;
+
+/// The one implementation of `weft::rref_service`.
+class rref_service final : public weft::rref_service {
+ public:
+  explicit rref_service(engine::worker& me);
+  ~rref_service() override { rref_service::detach(); }
+
+  [[nodiscard]] intrusive_ptr<reference> share(std::shared_ptr<void> value,
+                                               const void* type) override;
+  [[nodiscard]] std::optional<created> create(std::uint32_t owner) override;
+  void never_sent(const rref_id& id, std::string_view function, const error& why) noexcept override;
+  [[nodiscard]] error state_of(const reference& r) const override;
+  [[nodiscard]] std::shared_ptr<void> local(const reference& r, const void* type) const override;
+  [[nodiscard]] rref_protocol::ledger_counters counters() const override;
+  [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] bool idle() const override;
+
+  // ── service ──
+  [[nodiscard]] bool owns(frame_kind kind) const noexcept override {
+    return kind == frame_kind::rref;
+  }
+  void attach(weft::link& to, const frame_header& header, message& m) override;
+  void sent(weft::link& to, message_extensions& record) override;
+  void dropped(weft::link& to, message_extensions& record) override;
+  expected<void> arrive(weft::link& from, incoming_message& m) override;
+  expected<void> frame(weft::link& from, incoming_message& m) override;
+  void batch_ends() noexcept override;
+  void down(weft::link& peer, const error& reason) override;
+  void detach() noexcept override;
+
+ private:
+  [[nodiscard]] bool take_over(weft::link& from, incoming_message& m,
+                               const std::vector<rref_protocol::transfer>& given);
+  [[nodiscard]] bool find_target(weft::link& from, incoming_message& m, const rref_id& id);
+  [[nodiscard]] bool keep_result(weft::link& from, incoming_message& m,
+                                 const rref_protocol::creation& create);
+
+  using core = rref_core;
+  intrusive_ptr<core> core_;
+};
+
+}  // namespace weft::engine
+
+#include <weft/engine/impl/rref_service.hpp>

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a worker tells the launcher of this machine about its run, over a pipe: lines
+//
+//   begins                         it has entered `run`
+//   ends well                      `run` is about to return 0
+//   ends <name> <why>              `run` is about to return 1, for what the worker <name> did; "?"
+//                                  if nobody is to blame. Blanks in names are "%".
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/placement.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace weft::engine {
+
+/// A name as one word.
+[[nodiscard]] inline std::string as_word(std::string name) {
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return c <= ' '; }, '%');
+  return name.empty() ? "%" : name;
+}
+
+/// Silent where no launcher listens. Any thread; a line at a time.
+class run_report {
+ public:
+  static void begins() {
+    if (const auto fd = pipe()) {
+      ::fcntl(*fd, F_SETFD, FD_CLOEXEC);  // not for processes that this one starts
+      say(*fd, "begins");
+    }
+  }
+  /// Once, before the process may end; `result` as `run` concludes it.
+  static void ends(const std::string& self, const error& result) {
+    const auto fd = pipe();
+    if (!fd) return;
+    if (!result) return say(*fd, "ends well");
+    const std::string& other = result.detail().peer;
+    const bool of_all = result == errc::rendezvous_failed || result == errc::duplicate_name;
+    const bool own = result == errc::worker_failed || (other.empty() && !of_all);
+    std::string why = result.detail().text.empty() ? result.message() : result.detail().text;
+    std::replace(why.begin(), why.end(), '\n', ' ');
+    say(*fd, "ends " +
+                 (own             ? as_word(self)
+                  : other.empty() ? "?"
+                                  : as_word(other)) +
+                 " " + why.substr(0, 1000));
+  }
+
+ private:
+  static std::optional<int> pipe() {
+    try {
+      const auto fd = environment_number("WEFT_REPORT_FD");
+      return fd ? std::optional<int>(static_cast<int>(*fd)) : std::nullopt;
+    } catch (const rpc_error&) {
+      return std::nullopt;
+    }
+  }
+  static void say(int fd, std::string line) {
+    line += '\n';
+    [[maybe_unused]] const auto written = ::write(fd, line.data(), line.size());
+  }
+};
+
+}  // namespace weft::engine

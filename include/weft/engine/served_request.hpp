@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSL-1.0
+// A request while it is served, from its arrival to its reply.
+//
+//   link ─► served_request ─► thunk<f>: decode, run, encode (or keep) ─► serving: reply or failure
+#pragma once
+
+#include <weft/core/time.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/memory_budget.hpp>
+#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/table.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace weft::engine {
+
+/// What serves an invocation and can be told to stop.
+class cancellable {
+ public:
+  virtual void cancel() = 0;
+
+ protected:
+  ~cancellable() = default;
+};
+
+/// What the engine knows of an invocation beside what its function sees.
+class served_request final : public invocation, public deadline_entry {
+ public:
+  /// Leaves `f` alone if it throws.
+  served_request(weft::worker& me, intrusive_ptr<link> from, frame&& f, const limits& bounds,
+                 error lacking, std::uint32_t rank, std::string_view name)
+      : invocation(me, std::move(f), bounds, std::move(lacking), rank, name),
+        from_(std::move(from)) {}
+  ~served_request() override;
+
+  const function_entry* function = nullptr;
+  error failure;  ///< set: a failure is sent instead of `out`
+  /// Cancels the coroutine that serves it, while one does; worker's thread only.
+  cancellable* runner = nullptr;
+  std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
+  std::uint64_t cost = 0;             ///< in the peer's window, until it begins
+  bool begun = false;                 ///< as soon as it arrived
+  held_memory held;                   ///< of a coroutine that has begun, until its end
+  std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
+  served_request* served_next = nullptr;  ///< ... these two under the link's lock
+  served_request** served_link = nullptr;
+
+  /// The run need not wait for this request any more. Called when its function has ended, or, of a
+  /// coroutine whose caller would only want the reply, when it has begun; at the latest at its end.
+  void done() noexcept;
+
+  [[nodiscard]] link& from() const noexcept { return *from_; }
+  [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
+  /// The caller no longer waits. Worker's thread.
+  void give_up() {
+    given_up.store(true, std::memory_order_relaxed);
+    if (runner) runner->cancel();
+  }
+
+  static void* operator new(std::size_t size) { return recycled_new(size); }
+  static void operator delete(void* block, std::size_t size) noexcept {
+    recycled_delete(block, size);
+  }
+
+ private:
+  /// Its deadline passed while its coroutine runs.
+  void expired() override {
+    if (runner) runner->cancel();
+  }
+
+  intrusive_ptr<link> from_;
+  bool done_ = false;
+};
+
+}  // namespace weft::engine

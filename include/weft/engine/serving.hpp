@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSL-1.0
+// How a request is served: its function runs, then its reply is sent.
+#pragma once
+
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/served_request.hpp>
+
+#include <asio/awaitable.hpp>
+
+namespace weft::engine {
+
+struct serving {
+  /// Runs an immediate or plain function on this thread, then replies.
+  static void evaluate(served_request& call);
+  /// Runs a coroutine function; the reply is sent when it ends.
+  static asio::awaitable<void> serve(intrusive_ptr<served_request> call);
+  /// Sends the reply or failure.
+  static void finish(served_request& call) noexcept;
+  /// Its deadline has passed.
+  [[nodiscard]] static bool too_late(const served_request& call) noexcept;
+  /// Turns the exception in flight into the call's failure.
+  static void fail_from_exception(served_request& call) noexcept;
+
+ private:
+  static void answer(served_request& call, link& peer);
+  static void describe_exception(served_request& call);
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSL-1.0
+// The one kind of tensor table there is.
+#pragma once
+
+#include <weft/engine/fwd.hpp>
+#include <weft/wire/detail/tensor_order.hpp>
+#include <weft/wire/tensor.hpp>
+#include <weft/wire/tensor_desc.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+namespace weft::engine {
+
+/// Keeps a tensor's storage until its bytes are sent; in process, the receiver finds it here.
+class tensor_blob_owner final : public blob_owner {
+ public:
+  explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
+  ~tensor_blob_owner() override { before_drop(storage_); }
+  [[nodiscard]] const void* kind() const noexcept override { return tag(); }
+  [[nodiscard]] static const void* tag() noexcept { return &detail::part_key<tensor_blob_owner>; }
+  [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
+
+ private:
+  c10::Storage storage_;
+};
+
+/// What encodes and decodes the tensors of one message; the one implementation there is.
+class tensor_table final : public weft::tensor_table {
+ public:
+  std::uint32_t add(const at::Tensor& tensor) override;
+  void finish(message& m) override;
+  [[nodiscard]] const at::Tensor& received(reader& r, std::uint32_t index) override;
+  void open(reader& r) override;
+
+ private:
+  std::unordered_map<const void*, std::uint32_t> index_of_;  // used once there are many
+  bool open_ = false;
+};
+
+/// Makes them known to `codec<at::Tensor>` before main, wherever this file is compiled in.
+inline const bool tensors_are_known = [] {
+  weft::detail::make_tensor_table = []() -> std::unique_ptr<weft::tensor_table> {
+    return std::make_unique<tensor_table>();
+  };
+  return true;
+}();
+
+}  // namespace weft::engine
+
+#include <weft/engine/impl/tensor_receive.hpp>
+#include <weft/engine/impl/tensor_send.hpp>

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSL-1.0
+// The transports of a worker, most preferred first, and which of them reaches whom.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/rpc/membership.hpp>
+#include <weft/transport/any_transport.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+/// `listen` first, then `accept`; both on the thread that runs that io_context, or before it runs.
+class transport_set {
+ public:
+  using accepted = std::function<void(connection_ptr, asio::io_context&)>;
+
+  transport_set() = default;
+  explicit transport_set(transport_list all) : transports_(std::move(all)) {}
+
+  /// Opens all listening ends; their addresses in order of preference.
+  [[nodiscard]] std::vector<member::address> listen(asio::io_context& io) {
+    listener_ = &io;
+    std::vector<member::address> out;
+    for (const any_transport_ptr& t : transports_) {
+      std::string endpoint = t->listen(io);
+      out.push_back({std::string(t->name()), std::move(endpoint)});
+    }
+    return out;
+  }
+
+  /// Connects to that member. The lower rank's list decides: its first entry by which the two
+  /// reach each other. Errors: no_common_transport, peer_died, ...
+  [[nodiscard]] asio::awaitable<connection_ptr> connect(const membership& all, std::uint32_t to,
+                                                        asio::io_context& io) {
+    const member& theirs = all.members[to];
+    const member& decides = all.rank < to ? all.self() : theirs;
+    for (const auto& [name, ignored] : decides.addresses) {
+      for (const auto& [transport, endpoint] : theirs.addresses) {
+        if (transport != name) continue;
+        for (const any_transport_ptr& t : transports_) {
+          if (t->name() != name || !t->reaches(endpoint)) continue;
+          co_return co_await t->connect(io, endpoint);
+        }
+      }
+    }
+    throw rpc_error(errc::no_common_transport,
+                    "none of this worker's transports reaches worker '" + theirs.name + "'");
+  }
+
+  /// Accepts until `close`; each connection lives on `pick()`.
+  void accept(const std::function<asio::io_context&()>& pick, const accepted& then) {
+    for (const any_transport_ptr& t : transports_) {
+      asio::co_spawn(*listener_, accept_loop(*t, pick, then), asio::detached);
+    }
+  }
+
+  /// Stops listening.
+  void close() noexcept {
+    for (const any_transport_ptr& t : transports_) t->close();
+  }
+
+ private:
+  static asio::awaitable<void> accept_loop(any_transport& t,
+                                           std::function<asio::io_context&()> pick, accepted then) {
+    for (;;) {
+      asio::io_context& io = pick();
+      try {
+        then(co_await t.accept(io), io);
+        continue;
+      } catch (const rpc_error& e) {
+        if (e.error() == errc::closed) co_return;  // the worker stops
+      } catch (const std::bad_alloc&) {
+        // That one is closed; the next may find memory.
+      }
+      co_await asio::post(asio::use_awaitable);
+    }
+  }
+
+  transport_list transports_;
+  asio::io_context* listener_ = nullptr;
+};
+
+/// The set of these transports.
+template <transport... Transports>
+[[nodiscard]] transport_set transports_of(Transports... t) {
+  transport_list all;
+  (all.push_back(make_any_transport(std::move(t))), ...);
+  return transport_set(std::move(all));
+}
+
+}  // namespace weft::engine

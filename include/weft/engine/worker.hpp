@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSL-1.0
+// The worker itself: connecting, serving, and the end of a run. Bodies: impl/worker.hpp (turns of
+// the loop, requests), worker_connect.hpp (connections, signs of life), worker_run.hpp (a run).
+#pragma once
+
+#include <weft/core/detail/sure_post.hpp>
+#include <weft/engine/cork.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/late_flush.hpp>
+#include <weft/engine/link.hpp>
+#include <weft/engine/request_queue.hpp>
+#include <weft/engine/running_functions.hpp>
+#include <weft/engine/say.hpp>
+#include <weft/engine/shutdown_protocol.hpp>
+#include <weft/engine/transport_set.hpp>
+#include <weft/memory/buffer_pool.hpp>
+#include <weft/rpc/table.hpp>
+#include <weft/rpc/worker.hpp>
+
+#include <asio/any_io_executor.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+/// What a worker is made of and does not own; a simulator brings its own. Outlives the worker.
+struct worker_parts {
+  asio::io_context& context;  ///< the worker's executor; one thread runs it
+  weft::clock& time;
+  random_source random;
+  transport_set& transports;
+  std::vector<asio::io_context*> io;  ///< where links live; empty: on `context`
+  /// Where connections are opened, accepted and judged, and where signs of life come from: a thread
+  /// that runs no user code for long. Null: `context`.
+  asio::io_context* front = nullptr;
+  /// Rings on `front`'s thread; null: only the end of a turn flushes what it sent.
+  flush_alarm* alarm = nullptr;
+  /// Where plain functions run. Runs nothing any more when the worker is destroyed.
+  asio::any_io_executor compute{};
+};
+
+/// Counted by links and services of a worker. Any thread.
+struct worker_counts {
+  std::atomic<std::uint64_t> calls{0}, served{0}, posts_failed{0}, creations_failed{0};
+  std::atomic<std::uint64_t> late_replies{0};
+  std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};
+};
+
+class worker final : public weft::worker {
+ public:
+  worker(worker_parts env, membership all, options settings);
+  ~worker() override;
+
+  /// Serves until every worker's main has returned or the run has failed; runs `main_` here.
+  /// Returns success or what ended the run. To be spawned on `context`.
+  asio::awaitable<error> run(std::function<asio::awaitable<void>(weft::worker&)> main_);
+
+  /// What a handler of a user's threw out of the io_context: it ends the run as if main had. On the
+  /// worker's thread.
+  void handler_threw(const std::exception_ptr& what);
+  /// Until when the run, or what is left of it, must have ended; nothing before its end has begun.
+  [[nodiscard]] std::optional<time_point> ends_by() const noexcept { return ends_by_; }
+  /// The sentence about each plain function that still runs.
+  [[nodiscard]] std::vector<std::string> still_running();
+
+  /// No other thread enters the worker through its services' handles from then on, and none is in
+  /// it. Before the contexts' work is dropped: those threads post to them.
+  void detach() noexcept {
+    for (const auto& s : services_) {
+      if (s) s->detach();
+    }
+  }
+  /// Destroys the coroutines that wait for replies: each holds its link, which holds it. Asio does
+  /// so by the contexts, so their work is dropped after this.
+  void drop_calls() noexcept {
+    for (const intrusive_ptr<link>& l : links_) {
+      l->drop_calls();
+      l->drop_waiting();
+    }
+  }
+  void add_service(service_id slot, std::unique_ptr<service> s) {
+    services_[static_cast<std::size_t>(slot)] = std::move(s);
+  }
+
+  void shutdown(const error& why) override;
+  [[nodiscard]] link& link_to(std::uint32_t rank) noexcept override { return *links_[rank]; }
+  [[nodiscard]] asio::any_io_executor
+  executor_in(intrusive_ptr<const call_scope> scope) const override {
+    return scoped(context_, std::move(scope));
+  }
+  [[nodiscard]] bool on_thread() const noexcept override {
+    return context_.get_executor().running_in_this_thread();
+  }
+  [[nodiscard]] const asio::any_io_executor& compute_pool() const noexcept override {
+    return env_.compute;
+  }
+  [[nodiscard]] worker_stats stats() const noexcept override;
+  /// The alarm rang, on the front thread.
+  void flush_late() {
+    if (late_.ring()) batch_ends(*this);
+  }
+
+  // ── for links; any thread unless marked ──
+
+  [[nodiscard]] const function_table& functions() const noexcept { return functions_; }
+  [[nodiscard]] buffer_pool& buffers() noexcept { return buffers_; }
+  /// What peers make this worker hold, against limits::worker_tensor_bytes.
+  [[nodiscard]] const intrusive_ptr<memory_budget>& memory() const noexcept { return memory_; }
+  /// For hashes of what peers choose.
+  [[nodiscard]] std::uint64_t salt() const noexcept { return salt_; }
+  [[nodiscard]] bool on_context(const asio::io_context& io) const noexcept {
+    return &io == &env_.context;
+  }
+  /// Links live on the worker's thread.
+  [[nodiscard]] bool links_on_context() const noexcept { return env_.io.empty(); }
+  [[nodiscard]] asio::io_context& front() const noexcept {
+    return env_.front ? *env_.front : env_.context;
+  }
+  [[nodiscard]] late_flush& late() noexcept { return late_; }
+  /// The running turn of the loop, which ends behind what is ready now. Worker's thread.
+  std::uint64_t turn() noexcept;
+  /// Has services told when this turn of the loop ends, behind what is ready now. Worker's thread.
+  void hold_turn() noexcept {
+    turn();
+    turn_held_ = true;
+  }
+  /// The way to this worker's thread, and to the coroutines that serve requests there.
+  [[nodiscard]] request_queue& requests() noexcept { return requests_; }
+  /// Opens a connection; ends in `install` or `cannot_connect` of the link.
+  void connect(link& to);
+  void control(link& from, incoming_message& m);  // worker's thread
+  void lost(link& peer, const error& reason);     // worker's thread
+  /// Whose link ends once the run is over here is no loss, but for the one that ended the run.
+  /// Worker's thread.
+  [[nodiscard]] bool only_leaves(std::uint32_t peer) const noexcept {
+    const auto& failure = run_.failure();
+    return run_.over() && !(failure && failure->first == peer);
+  }
+  /// What who waits for `peer` is told, which only leaves. Worker's thread.
+  [[nodiscard]] error said_of(std::uint32_t peer, const error& reason) const noexcept;
+  void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {
+    counts.frames_sent.fetch_add(frames, std::memory_order_relaxed);
+    counts.bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  void count_received(std::uint64_t frames, std::uint64_t bytes) noexcept {
+    counts.frames_received.fetch_add(frames, std::memory_order_relaxed);
+    counts.bytes_received.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] timer_list& deadlines() noexcept { return deadlines_; }  // worker's thread
+  /// The plain functions that run on the pool now.
+  [[nodiscard]] running_functions& running() noexcept { return running_; }
+  /// A one-way call failed here: counted, and the first one of each function is said on standard
+  /// error, unless it was given up.
+  void post_failed(std::uint64_t function, std::string_view named, std::uint32_t from,
+                   const error& why) noexcept;
+  /// An object that `from` wanted could not be made here, and nobody has been told: as a post that
+  /// failed. `function` is 0 if it is not here.
+  void creation_failed(std::uint64_t function, std::uint32_t from, const error& why) noexcept;
+
+  worker_counts counts;
+
+ private:
+  void end_turn() noexcept;
+  void accept(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> welcome_in(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> accept_handshake(connection_ptr connection, handshake& h, link*& out);
+  asio::awaitable<void> connect_to(intrusive_ptr<link> to, asio::io_context& io);
+  asio::awaitable<void> meet(intrusive_ptr<link> to, asio::io_context& io);
+  void begin_life();
+  void beat_again();
+  void judge_again(std::size_t which);
+  void send_control(std::uint32_t rank, const shutdown_message& m);
+  void pass_on_word() noexcept;
+  void act(const shutdown_protocol::actions& todo);
+  [[nodiscard]] work_report report() const;
+  void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
+             std::function<void()> then);
+  void expect_everybody();
+  void tell_of_waiting(duration after) noexcept;
+  void main_threw(std::exception_ptr what) noexcept;
+  void bound_the_end();
+  void give_up_waiting();
+  void trim_buffers();
+  [[nodiscard]] static bool sent(const link& l);
+  [[nodiscard]] bool all_sent() const;
+  asio::awaitable<void> hand_words_on(time_point deadline);
+  asio::awaitable<void> until(time_point deadline, std::function<bool()> done);
+
+  worker_parts env_;
+  timer_list deadlines_;
+  running_functions running_;
+  once_each failed_posts_, failed_creations_;
+  function_table functions_;
+  buffer_pool buffers_;
+  intrusive_ptr<memory_budget> memory_;
+  const std::uint64_t salt_;
+  late_flush late_;
+  std::unique_ptr<timer> trim_;
+  std::vector<intrusive_ptr<link>> links_;
+  shutdown_protocol run_;
+  intrusive_ptr<event> ended_ = make_intrusive<event>();
+  std::optional<time_point> ends_by_;
+  std::optional<std::string> thrown_;  // by a handler
+  std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
+  std::unique_ptr<timer> again_;       // the next count
+  std::unique_ptr<timer> over_;        // at ends_by_
+  std::unique_ptr<timer> waits_;       // for the other mains: the next time to say so
+  std::size_t next_io_ = 0;            // front thread
+
+  // Signs of life: one timer on the front thread, one on each thread with links.
+  duration pulse_;
+  std::unique_ptr<timer> beat_;
+  std::vector<std::pair<asio::io_context*, std::unique_ptr<timer>>> judges_;
+  std::atomic<std::uint64_t> looks_{0};  // of the worker's thread
+  std::uint64_t looks_seen_ = 0;         // front thread
+
+  // The worker's thread:
+  std::uint64_t turn_ = 0;
+  bool turn_grew_ = false;  // since its end was looked for
+  bool turn_held_ = false;
+  int turn_rounds_ = 0;
+
+  request_queue requests_{*this};
+  sure_post end_turn_;
+  sure_post main_post_;
+};
+
+}  // namespace weft::engine
+
+#include <weft/engine/impl/worker.hpp>
+#include <weft/engine/impl/worker_run.hpp>

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+// A call, at its caller's.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/core/time.hpp>
+#include <weft/rpc/call_options.hpp>
+#include <weft/rpc/function_entry.hpp>
+#include <weft/rpc/fwd.hpp>
+#include <weft/rpc/reply.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+/// What a call writes into its message: what services need to know of it, then its arguments.
+class request_body {
+ public:
+  /// May throw anything; then nothing is sent.
+  virtual void write(message& m) const = 0;
+
+ protected:
+  ~request_body() = default;
+};
+
+/// Whom it calls, what, how and until when, from when it is awaited, started or posted until its
+/// answer. Begun once: its deadline is its own limit or the worker's default, never later than that
+/// of the scope in which it begins. Copied while it waits; one thread at a time.
+class outgoing_call {
+ public:
+  /// When a request is written: with its batch of handlers, at once, or soon, for its caller goes
+  /// on.
+  enum class urgency : std::uint8_t { turn, early, soon };
+  /// Whether anything depends on when the reply comes.
+  enum class reply_is : std::uint8_t { awaited, unhurried };
+
+  outgoing_call(link& to, const function_entry& what, detail::call_settings s,
+                urgency written = urgency::turn, reply_is wanted = reply_is::awaited) noexcept;
+
+  [[nodiscard]] link& to() const noexcept { return *to_; }
+  [[nodiscard]] const function_entry& function() const noexcept { return *function_; }
+  [[nodiscard]] const detail::call_settings& settings() const noexcept { return settings_; }
+  [[nodiscard]] urgency how() const noexcept { return how_; }
+  [[nodiscard]] reply_is reply() const noexcept { return reply_; }
+  [[nodiscard]] const sent_request& sent() const noexcept { return sent_; }
+  [[nodiscard]] time_point begun() const noexcept { return begun_; }
+  [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
+  /// For room in the outbox, for its link, or for its answer.
+  [[nodiscard]] bool waited() const noexcept { return waited_; }
+
+  // ── for links ──
+  [[nodiscard]] bool has_begun() const noexcept { return begun_ != time_point{}; }
+  void begin(time_point now, time_point deadline) noexcept {
+    begun_ = now;
+    deadline_ = deadline;
+  }
+  void was_sent(const sent_request& as) noexcept {
+    sent_ = as;
+    waited_ = true;
+  }
+  void waits(bool now) noexcept { waited_ = now; }
+
+ private:
+  intrusive_ptr<link> to_;
+  const function_entry* function_;
+  detail::call_settings settings_;
+  sent_request sent_;
+  time_point begun_{};
+  time_point deadline_{};
+  urgency how_;
+  reply_is reply_;
+  bool waited_ = false;
+};
+
+}  // namespace weft

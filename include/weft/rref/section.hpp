@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a message says of references, beside the values that name them.
+//
+//   {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
+//   flags: 1 a target follows, 2 a creation; of a request only
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/rref/ledger_types.hpp>
+#include <weft/rref/ledger_wire.hpp>
+#include <weft/wire/bytes.hpp>
+#include <weft/wire/message_extensions.hpp>
+#include <weft/wire/reader.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::rref_protocol {
+
+struct section {
+  std::optional<rref_id> target;   ///< the function runs on this object
+  std::optional<creation> create;  ///< its result stays there as this
+  std::vector<transfer> transfers;
+};
+
+/// Appends the bytes of one section. Its transfers follow, `append_transfer` for each.
+inline void append_head(bytes& to, const std::optional<rref_id>& target,
+                        const std::optional<creation>& create, std::uint32_t transfers) {
+  const auto flags = static_cast<std::uint8_t>((target ? 1 : 0) | (create ? 2 : 0));
+  to.append(&flags, 1);
+  if (target) {
+    to.append(&target->owner, 4);
+    to.append(&target->creator, 4);
+    to.append(&target->serial, 8);
+  }
+  if (create) {
+    std::byte out[creation_bytes];
+    encode(*create, out);
+    to.append(out, sizeof out);
+  }
+  to.append(&transfers, 4);
+}
+inline void append_transfer(bytes& to, const transfer& what) {
+  std::byte out[transfer_bytes];
+  encode(what, out);
+  to.append(out, sizeof out);
+}
+
+/// Pure. protocol_error: no correct peer sends that. Throws std::bad_alloc, and may be tried again.
+[[nodiscard]] inline expected<section> read_section(std::span<const std::byte> in, bool request) {
+  const auto bad = [](const std::string& what) {
+    return tl::unexpected(error(errc::protocol_error, "an rref section " + what,
+                                call_progress::maybe_executed, origin::transport));
+  };
+  section out;
+  try {
+    message_extensions none;
+    reader r(in, none);
+    const auto flags = r.number<std::uint8_t>();
+    if (flags > 3 || (flags != 0 && !request)) return bad("with unknown flags");
+    if ((flags & 1) != 0) {
+      rref_id id;
+      id.owner = r.number<std::uint32_t>();
+      id.creator = r.number<std::uint32_t>();
+      id.serial = r.number<std::uint64_t>();
+      out.target = id;
+    }
+    if ((flags & 2) != 0) {
+      out.create = decode_creation(r.raw(creation_bytes));
+      if (!out.create) return bad("with a damaged creation");
+    }
+    const std::size_t count = r.count(transfer_bytes);
+    if (count > references_per_message) return bad("with too many references");
+    if (r.remaining() != count * transfer_bytes) return bad("whose count does not fit its length");
+    out.transfers.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto what = decode_transfer(r.raw(transfer_bytes));
+      if (!what) return bad("with a damaged transfer");
+      out.transfers.push_back(*what);
+    }
+  } catch (const rpc_error& e) {
+    return bad("that is too short: " + e.error().detail().text);
+  }
+  return out;
+}
+
+}  // namespace weft::rref_protocol

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSL-1.0
+// The engine, for the one file that compiles it in a program where WEFT_SEPARATE_COMPILATION is
+// defined for every file. That file needs no other line than this include; CMake's target
+// weft::compiled has such a file.
+#pragma once
+
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#error "weft: src.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
+#endif
+
+#include <weft/engine/impl/run.hpp>
+#include <weft/run.hpp>
+#include <weft/transport/inproc.hpp>
+#include <weft/transport/tcp.hpp>
+#include <weft/transport/unix_socket.hpp>
+
+#include <string>
+
+namespace weft {
+
+template <>
+any_transport_ptr make_transport_at<inproc>(const std::string& address) {
+  return detail::transport_at<inproc>(address);
+}
+template <>
+any_transport_ptr make_transport_at<tcp>(const std::string& address) {
+  return detail::transport_at<tcp>(address);
+}
+template <>
+any_transport_ptr make_transport_at<unix_socket>(const std::string& address) {
+  return detail::transport_at<unix_socket>(address);
+}
+
+}  // namespace weft

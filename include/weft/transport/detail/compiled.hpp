@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSL-1.0
+// weft's own transports in a program whose engine is compiled elsewhere: their names.
+#pragma once
+
+#include <weft/transport/any_transport.hpp>
+#include <weft/transport/fwd.hpp>
+
+#include <string>
+
+namespace weft {
+
+namespace detail {
+template <>
+inline constexpr bool is_compiled_in<inproc> = true;
+template <>
+inline constexpr bool is_compiled_in<tcp> = true;
+template <>
+inline constexpr bool is_compiled_in<unix_socket> = true;
+}  // namespace detail
+
+// Defined by weft/src.hpp.
+template <>
+any_transport_ptr make_transport_at<inproc>(const std::string& address);
+template <>
+any_transport_ptr make_transport_at<tcp>(const std::string& address);
+template <>
+any_transport_ptr make_transport_at<unix_socket>(const std::string& address);
+
+}  // namespace weft

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: BSL-1.0
+// The engine of a program that compiles it by its own means.
+#include <weft/src.hpp>

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+// The purpose comes too late.
