@@ -4,12 +4,14 @@
 #include "rows.hpp"
 #include "samples.hpp"
 #include "weft_pair.hpp"
+#include <weft/engine/worker.hpp>
 
 #include <asio.hpp>
 
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <vector>
@@ -20,6 +22,10 @@ namespace served {
 asio::awaitable<std::string> echo(std::string text) { co_return text; }
 weft::immediate<std::string> echo_immediate(std::string text) { return text; }
 std::string echo_pool(std::string text) { return text; }
+asio::awaitable<void> keep_idle(weft::worker& me, std::uint64_t most) {
+  static_cast<weft::engine::worker&>(me).requests().keep_idle(most);
+  co_return;
+}
 
 }  // namespace served
 
@@ -79,6 +85,13 @@ asio::awaitable<void> flight(weft::worker& me, figures& out) {
     co_await timer.async_wait(asio::use_awaitable);
   }
   if (state.failure) std::rethrow_exception(state.failure);
+}
+
+/// The callee makes a coroutine for each request instead of giving it to one that waits.
+template <auto Job>
+asio::awaitable<void> without_reuse(weft::worker& me, figures& out) {
+  co_await me.peer(callee_rank).template call<&served::keep_idle>(std::uint64_t{0});
+  co_await Job(me, out);
 }
 
 /// One coroutine that always has so many calls started, and takes them in turn.
@@ -170,6 +183,15 @@ void add_call_rows(std::vector<row>& rows) {
     const auto started = weft_run("call.window64." + x, over, one, 0, window);
     add(rows, "call.window64.start." + x + ".rate", "calls/s", started, "rate",
         {{"call", many, "rate"}});
+    if (over == link_kind::inproc) {  // little else, so that the difference shows
+      const auto fresh = weft_run("call.reuse.inproc fresh", over, one, 0,
+                                  without_reuse<one_by_one<&served::echo>>);
+      const auto fresh_many =
+          weft_run("call.reuse.flight64.inproc fresh", over, one, 0, without_reuse<flight>);
+      add(rows, "call.reuse.inproc.p50", "µs", empty, "p50", {{"fresh", fresh, "p50"}});
+      add(rows, "call.reuse.flight64.inproc.rate", "calls/s", many, "rate",
+          {{"fresh", fresh_many, "rate"}});
+    }
     if (over != link_kind::tcp) continue;
 
     const auto empty_io = weft_run("call.empty.tcp io1", over, one, 1, one_by_one<&served::echo>);

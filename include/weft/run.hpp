@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// `weft::run<transports...>(main, options)`: the whole life of a worker process. Face and engine,
-// for the one file that has `main`; other files include weft/weft.hpp.
+// `weft::run<transports...>(main, options)`: the whole life of a worker process; and weft::join, a
+// worker that a program owns. Face and engine, for the one file that has `main`; other files
+// include weft/weft.hpp.
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/engine/join.hpp>
 #include <weft/engine/launch.hpp>
 #include <weft/engine/run.hpp>
 #include <weft/transport/any_transport.hpp>
@@ -16,11 +18,24 @@
 #include <weft/transport/unix_socket.hpp>
 #endif
 
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
 #include <string>
 #include <type_traits>
 #include <utility>
 
 namespace weft {
+
+namespace detail {
+/// Fresh ones for a worker that is reached at `address`.
+template <runnable... Transports>
+[[nodiscard]] transport_list transports_at(const std::string& address) {
+  transport_list all;
+  (all.push_back(make_transport_at<Transports>(address)), ...);
+  return all;
+}
+}  // namespace detail
 
 /// Runs `main_` on a worker with these transports, most preferred first, and serves until every
 /// worker's main has returned and all that was posted is done, which takes no longer than
@@ -42,13 +57,49 @@ template <runnable... Transports>
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     return engine::run_threads(std::move(main_), std::move(o));
   } else {
-    const auto transports = [](const std::string& address) {
-      transport_list all;
-      (all.push_back(make_transport_at<Transports>(address)), ...);
-      return all;
-    };
-    return engine::run(+transports, std::move(main_), std::move(o));
+    return engine::run(&detail::transports_at<Transports...>, std::move(main_), std::move(o));
   }
+}
+
+/// Joins a run with a worker that this program owns, for programs that have a main loop already:
+/// meets the others, as `run` does, on a thread of its own. The worker serves on a loop of its own,
+/// which one thread runs by `owned_worker::run`, or on `loop`, which outlives nothing of it: what
+/// is left of a worker goes with its io_context. Which worker it is, the environment or
+/// `options.place` says; several may live in one process. It starts no processes.
+///
+///   weft::owned_worker me = co_await weft::join<weft::unix_socket, weft::tcp>(io);
+///   co_await me->peer(0).call<&f>(x);
+///   me.leave();
+///
+/// Throws rpc_error rendezvous_failed, duplicate_name, invalid_argument, resource_exhausted (too
+/// few descriptors), ambiguous_function; cancelled, when nobody waits any more: the thread that
+/// meets ends within a second.
+template <runnable... Transports>
+[[nodiscard]] asio::awaitable<owned_worker> join(asio::io_context& loop, options o = {}) {
+  static_assert(sizeof...(Transports) > 0,
+                "weft: join needs at least one transport: weft::join<weft::tcp>(io)");
+  return engine::join(&detail::transports_at<Transports...>, &loop, std::move(o));
+}
+/// On a loop of its own.
+template <runnable... Transports>
+[[nodiscard]] asio::awaitable<owned_worker> join(options o = {}) {
+  static_assert(sizeof...(Transports) > 0,
+                "weft: join needs at least one transport: weft::join<weft::tcp>()");
+  return engine::join(&detail::transports_at<Transports...>, nullptr, std::move(o));
+}
+/// The same two for threads that are no coroutines; they block until the workers have met, for
+/// options.rendezvous_deadline and two seconds at most.
+template <runnable... Transports>
+[[nodiscard]] owned_worker join_blocking(asio::io_context& loop, options o = {}) {
+  static_assert(sizeof...(Transports) > 0,
+                "weft: join needs at least one transport: weft::join_blocking<weft::tcp>(io)");
+  return engine::join_blocking(&detail::transports_at<Transports...>, &loop, std::move(o));
+}
+template <runnable... Transports>
+[[nodiscard]] owned_worker join_blocking(options o = {}) {
+  static_assert(sizeof...(Transports) > 0,
+                "weft: join needs at least one transport: weft::join_blocking<weft::tcp>()");
+  return engine::join_blocking(&detail::transports_at<Transports...>, nullptr, std::move(o));
 }
 
 /// A slip, for which there is a sentence.
@@ -63,5 +114,5 @@ template <transport... Transports, class Main>
 }  // namespace weft
 
 #if !defined(WEFT_SEPARATE_COMPILATION)
-#include <weft/engine/impl/run.hpp>
+#include <weft/engine/impl/join.hpp>
 #endif

@@ -8,7 +8,7 @@
 #error "weft: src.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
 #endif
 
-#include <weft/engine/impl/run.hpp>
+#include <weft/engine/impl/join.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>

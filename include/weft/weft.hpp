@@ -16,8 +16,14 @@
 #include <weft/core/future.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/call_options.hpp>
+#include <weft/rpc/caller.hpp>
+#include <weft/rpc/expose.hpp>
+#include <weft/rpc/immediate.hpp>
 #include <weft/rpc/options.hpp>
+#include <weft/rpc/owned_worker.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/rpc/wait.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>

@@ -342,7 +342,7 @@ TEST_CASE("executor: an error stops the pass, names the node, and changes nothin
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
-  CHECK(executor.run([](outgoing_gradients&&) {}) == executor_status::failed);
+  CHECK(executor.evaluate_ready([](outgoing_gradients&&) {}) == executor_status::failed);
   CHECK(executor.failure().text == "switch is off");
   CHECK(executor.failure().node.find("told") != std::string::npos);
   CHECK_THROWS_AS(std::rethrow_exception(executor.failure().cause), std::runtime_error);
@@ -382,7 +382,7 @@ TEST_CASE("executor: anomaly mode finds NaN and names the node") {
   plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
-  REQUIRE(executor.run([](outgoing_gradients&&) {}) == executor_status::failed);
+  REQUIRE(executor.evaluate_ready([](outgoing_gradients&&) {}) == executor_status::failed);
   CHECK(executor.failure().node == "SqrtBackward0");
   CHECK(executor.failure().text.find("NaN") != std::string::npos);
 }
@@ -397,7 +397,7 @@ TEST_CASE("executor: stops before the next node when told to") {
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   executor.stop();
-  CHECK(executor.run([](outgoing_gradients&&) {}) == executor_status::stopped);
+  CHECK(executor.evaluate_ready([](outgoing_gradients&&) {}) == executor_status::stopped);
   CHECK(executor.nodes_run() == 0);
 }
 

@@ -173,7 +173,7 @@ class workers {
     const worker_rank w = job.first;
     const pass_id id = job.second;
     local_pass& p = *at_[w].passes.at(id);
-    p.run([&](worker_rank to, packed_gradients&& g, bool) {
+    p.evaluate([&](worker_rank to, packed_gradients&& g, bool) {
       send(w, to, {id, std::move(g.message)}, g.tensors);
     });
     act(w, id, p.completed());

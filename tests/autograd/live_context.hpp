@@ -170,7 +170,7 @@ class with_outcome : public with_context {
   asio::awaitable<void> wait(duration limit) {
     const auto within = weft::make_intrusive<weft::call_scope>();
     within->deadline = me().time().now() + limit;
-    co_await weft::with_scope(me().context(), within, look());
+    co_await weft::with_scope(weft::detail::context_of(me()), within, look());
   }
   [[nodiscard]] bool waits() {
     const auto state = on(me(), [this] { return weft::engine::state_of(way_.joined->state()); });

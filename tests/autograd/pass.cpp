@@ -200,7 +200,7 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
     const auto p = begun();
     CHECK(p->arrive(0, one, {bad}).empty());
     REQUIRE(p->claim());
-    p->run([](worker_rank, packed_gradients&&, bool) {});
+    p->evaluate([](worker_rank, packed_gradients&&, bool) {});
     const auto out = p->completed();
     REQUIRE(!out.empty());
     CHECK(std::get<aborted>(out.back()).text.find("than its tensor") != std::string::npos);
@@ -211,7 +211,7 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
   CHECK(p->arrive(0, one, {at::zeros({2}, at::kDouble)}).empty());  // came twice
   REQUIRE(p->claim());
   CHECK(!p->claim());
-  p->run([](worker_rank, packed_gradients&&, bool) {});
+  p->evaluate([](worker_rank, packed_gradients&&, bool) {});
   CHECK(p->completed().size() == 1);  // done
   CHECK(p->arrive(0, end_message{}).size() == 1);
   CHECK(at::equal(p->gradients().find(a), at::full({2}, 2.0, at::kDouble)));
@@ -237,7 +237,7 @@ TEST_CASE("pass: what no other message leads to runs before discovery is over") 
     };
     std::vector<packed_gradients> sent;
     const auto run = [&] {
-      p.run([&](worker_rank to, packed_gradients&& g, bool) {
+      p.evaluate([&](worker_rank to, packed_gradients&& g, bool) {
         CHECK(to == 1);
         sent.push_back(std::move(g));
       });
@@ -279,7 +279,7 @@ TEST_CASE("pass: a lost initiator drops the pass, also while it runs") {
   const auto out = p.lost(0);
   REQUIRE(!out.empty());
   CHECK(std::get<aborted>(out.back()).reason == abort_reason::lost);
-  p.run([](worker_rank, packed_gradients&&, bool) {});
+  p.evaluate([](worker_rank, packed_gradients&&, bool) {});
   CHECK(p.completed().empty());
   CHECK(p.gradients().empty());
 }

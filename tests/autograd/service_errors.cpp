@@ -275,7 +275,7 @@ void check_loss(const std::function<void(workers&)>& end) {
 
 TEST_CASE("autograd errors: a worker that is lost in backward is named") {
   check_loss([](workers& all) {
-    asio::post(all.at(2).context(), [&all] {
+    asio::post(weft::detail::context_of(all.at(2)), [&all] {
       all.at(2).shutdown(weft::error(errc::worker_failed, "it was told to end"));
     });
   });
@@ -320,7 +320,7 @@ TEST_CASE("autograd errors: an initiator hears of the loss of a worker that it h
       CHECK(co_await eventually([&] { return door.arrived() == 1; }));
       CHECK(co_await eventually([&] { return far_loss::ready.load(); }));
       for (int i = 0; i < 5; ++i) co_await me.peer(2).call<&nothing>();
-      asio::post(all.at(3).context(), [&all] {
+      asio::post(weft::detail::context_of(all.at(3)), [&all] {
         all.at(3).shutdown(weft::error(errc::worker_failed, "it was told to end"));
       });
       static_cast<void>(co_await thrown_by(std::move(training).get()));

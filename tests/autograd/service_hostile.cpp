@@ -455,7 +455,7 @@ TEST_CASE("autograd service: gradients wait for the outcome of a pass that has r
       const auto soon = weft::make_intrusive<weft::call_scope>();
       soon->deadline = me.time().now() + 20ms;
       auto patient = me.spawn(thrown_by(ctx.gradients()));
-      CHECK(co_await weft::with_scope(me.context(),
+      CHECK(co_await weft::with_scope(weft::detail::context_of(me),
                                       weft::intrusive_ptr<const weft::call_scope>(soon),
                                       thrown_by(ctx.gradients())) == errc::timed_out);
       CHECK_FALSE(patient.ready());
@@ -632,6 +632,24 @@ TEST_CASE("autograd context: a reply that crosses the release tells who joined b
     const auto before = service(all, 0).frames();
     CHECK(arrive(all, 1, 0, weft::frame_kind::reply, section_of(id, 0, {2})));
     CHECK(service(all, 0).frames() == before + 1);
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
+TEST_CASE("autograd context: whom a lost worker brought in is released all the same") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    for (const int rank : {1, 2}) co_await me.peer(rank).call<&nothing>();
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      // Worker 1 called worker 2 in it, and is lost there before it can tell of it.
+      CHECK(arrive(all, 1, 2, weft::frame_kind::request, section_of(ctx.id(), 0, {})));
+      CHECK(service(all, 2).contexts() == 1);
+      all.at(2).link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+      const auto state = weft::engine::state_of(ctx.state());
+      CHECK(co_await eventually([&] {
+        const std::lock_guard lock(state->mutex);
+        return state->joined.contains(2);
+      }));
+    });
     CHECK(co_await all_forgotten(all));
   });
 }

@@ -760,6 +760,10 @@ TEST_CASE("wave: an ack that was not asked for is refused") {
   CHECK(refused(1, {1, {1}}));          // a sequence not yet used
   CHECK(refused(1, {0, {3}}));          // an impossible worker
   CHECK(refused(1, {0, {1}, 0, {3}}));  // one that waits
+  // Lists of more than there are, which would be kept until needs have come that never do.
+  constexpr std::uint32_t never = 0xffffffff;
+  CHECK(refused(1, {0, {0, 1, 2, 1}, never}));
+  CHECK(refused(1, {0, {1}, never, {0, 1, 2, 1}}));
   CHECK(w.phase() == wave_phase::run);  // nobody can ask this worker
   const auto settled = w.step(arrived{1, ack_message{0, {1}, 0, {1}}}, g);
   REQUIRE(settled.size() == 1);
@@ -837,6 +841,64 @@ TEST_CASE("wave: a gradient whose need was lost with its sender keeps no pass") 
   REQUIRE(out.size() == 2);
   CHECK(std::get<transmit>(out[0]).to == 0);
   CHECK(std::get<aborted>(out[1]).origin == 1);
+}
+
+TEST_CASE("wave: the loss of a participant that is not yet known as one ends the pass") {
+  // 0 asks 1, which asks 2. Both have done their part, and 2 is lost, before 0 hears anything.
+  history h(3);
+  const auto middle = h.op(1, {h.transfer(2, {h.op(2, {})}, 1)});
+  const auto root = h.op(0, {h.transfer(1, {middle}, 0)});
+  wave initiator({the_context, 0, 1}, 0, 3);
+  wave asked({the_context, 0, 1}, 1, 3);
+  const auto to_initiator = [](const outputs& out) {
+    std::vector<control_body> said;
+    for (const output& o : out) {
+      const auto* t = std::get_if<transmit>(&o);
+      if (t && t->to == 0) said.push_back(t->message.body);
+    }
+    return said;
+  };
+  const auto begun = initiator.step(begin{{root}}, h.workers[0]);
+  REQUIRE(std::holds_alternative<transmit>(begun.at(0)));
+  const auto need = std::get<transmit>(begun[0]).message.body;
+  asked.step(arrived{0, need}, h.workers[1]);
+  const auto acks = to_initiator(asked.step(arrived{2, ack_message{0, {2}}}, h.workers[1]));
+  REQUIRE(acks.size() == 1);
+  REQUIRE(std::holds_alternative<ack_message>(acks[0]));
+  const auto done = to_initiator(asked.step(drained{}, h.workers[1]));
+  REQUIRE(done.size() == 1);
+  CHECK(asked.step(lost{2}, h.workers[1]).empty());  // the initiator watches
+
+  initiator.step(drained{}, h.workers[0]);
+  SUBCASE("its ack before its done") {}
+  SUBCASE("done before its ack") { initiator.step(arrived{1, done[0]}, h.workers[0]); }
+  CHECK(initiator.step(lost{2}, h.workers[0]).empty());
+  const auto out = initiator.step(arrived{1, acks[0]}, h.workers[0]);
+  REQUIRE(initiator.phase() == wave_phase::aborted);
+  const auto& why = std::get<aborted>(out.back());
+  CHECK(why.origin == 2);
+  CHECK(why.reason == abort_reason::lost);
+  const auto told = to_initiator(out);
+  CHECK(told.empty());
+  const auto tells_it = [&](const output& o) {
+    const auto* t = std::get_if<transmit>(&o);
+    return t && t->to == 1 && std::holds_alternative<abort_message>(t->message.body);
+  };
+  CHECK(std::count_if(out.begin(), out.end(), tells_it) == 1);
+}
+
+TEST_CASE("wave: the loss of a worker without part, before that is known, ends nothing") {
+  history h(3);
+  const auto root = h.op(0, {h.transfer(1, {h.op(1, {})}, 0)});
+  test_graph& g = h.workers[0];
+  wave w({the_context, 0, 1}, 0, 3);
+  w.step(begin{{root}}, g);
+  CHECK(w.step(lost{2}, g).empty());
+  w.step(drained{}, g);
+  CHECK(w.step(arrived{1, ack_message{0, {1}}}, g).empty());
+  const auto over = w.step(arrived{1, done_message{}}, g);
+  REQUIRE(!over.empty());
+  CHECK(std::get<finished>(over.back()).participants == std::vector<worker_rank>{1});
 }
 
 TEST_CASE("wave: a done from a worker without part is refused once that is known") {

@@ -153,6 +153,22 @@ TEST_CASE("timer list: after stop it rings again only for what is added") {
   CHECK(f.log == "ab");
 }
 
+TEST_CASE("timer list: once closed it sets no alarm, also for what is added") {
+  fixture f;
+  auto a = f.writes("a");
+  auto b = f.writes("b");
+  f.list.add(a, f.time.now() + 1s);
+  f.list.close();
+  const int armed = f.time.armed();
+  f.list.add(b, f.time.now() + 1s);
+  CHECK(f.time.armed() == armed);
+  f.time.advance(5s);
+  CHECK(f.log.empty());
+  f.list.remove(a);
+  f.list.remove(b);
+  CHECK(f.list.empty());
+}
+
 TEST_CASE("timer list: entries outlive it") {
   asio::io_context io;
   manual_clock time;

@@ -4,8 +4,8 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/task_group.hpp>
-#include <weft/optim/write_turns.hpp>
-#include <weft/transport/detail/parking.hpp>
+#include <weft/optim/detail/write_turns.hpp>
+#include <weft/transport/detail/pipe_waiter.hpp>
 
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
@@ -64,16 +64,16 @@ TEST_CASE("shortage: what was woken and never ran goes with its io_context") {
   CHECK(e->use_count() == 1);  // its coroutine held another
 }
 
-asio::awaitable<void> park(intrusive_ptr<weft::detail::parking> place, int& passed) {
+asio::awaitable<void> wait_in(intrusive_ptr<weft::detail::pipe_waiter> place, int& passed) {
   co_await place->wait();
   ++passed;
 }
 
-TEST_CASE("shortage: a parked coroutine is woken without memory") {
+TEST_CASE("shortage: a coroutine of a pipe is woken without memory") {
   asio::io_context io;
-  const auto place = weft::make_intrusive<weft::detail::parking>(io);
+  const auto place = weft::make_intrusive<weft::detail::pipe_waiter>(io);
   int passed = 0;
-  asio::co_spawn(io, park(place, passed), asio::detached);
+  asio::co_spawn(io, wait_in(place, passed), asio::detached);
   io.poll();
   {
     const shortage now(1, all_of_them);

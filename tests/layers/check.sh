@@ -10,6 +10,8 @@
 #  - include of the whole of libtorch's front end outside optim/;
 #  - template that is one only to be compiled late, and name of what such templates were;
 #  - public header with another order than SPDX line, purpose, `#pragma once`, includes;
+#  - public header that hides its interface: over 12 lines of code of a namespace detail, nothing
+#    public by line 60, or a class of the header's own name that ends behind line 110;
 #  - line over 100 columns, and header over 500 lines.
 # Fails if there is any. Comments are not read.
 set -euo pipefail
@@ -23,7 +25,14 @@ done
 # Above all folders, these have the engine.
 with_engine='^(run|src|sim)\.hpp$'
 # Of engine/ (and engine/impl/), what starts processes and asks the machine, which no simulator runs.
-of_machines='^(launch|rendezvous|meeting_file|registration|runtime|run|placement|in_time|usable_cores|timer_alarm|descriptor|culprit)'
+of_machines='^(launch|rendezvous|meeting_file|registration|runtime|run|join|joined|placement|in_time|usable_cores|timer_alarm|descriptor|culprit)'
+
+# Public headers that hide their interface still. Protocols of the engine, which no user opens, and
+# whose parts are all detail, but for the class that is named:
+all_detail='^rref/ledger_(entries|owner|sessions|user|wire)\.hpp$'
+# The class is long: of those protocols, whose messages and steps are one list; of the engine's
+# queue; and the worker, whose members for users come first.
+long_class='^(rref/ledger|autograd/wave|transport/outbox|rpc/worker)\.hpp$'
 
 broken=0
 say() { echo "$1: $2"; broken=1; }
@@ -65,6 +74,39 @@ check_head() {
     say "$1:$at" "a header begins with its SPDX line, its purpose, #pragma once and its includes"
 }
 
+# Says in which lines file $1, a public header, hides its interface.
+check_outline() {
+  local line what
+  while IFS=: read -r line what; do
+    case $what in
+    class*) [[ $1 =~ $long_class ]] || say "$1:$line" "$what" ;;
+    *) [[ $1 =~ $all_detail ]] || say "$1:$line" "$what" ;;
+    esac
+  done < <(perl -e '
+    my ($own) = $ARGV[0] =~ m{(\w+)\.hpp$};
+    my ($depth, $detail, $begun, $own_begun, $own_ended) = (0, 0, 0, 0, 0);
+    while (my $line = <>) {
+      (my $code = $line) =~ s{//.*}{};
+      if ($depth) { # inside a namespace detail
+        $depth += ($code =~ tr/{//) - ($code =~ tr/}//);
+        next if !$depth || $code !~ /\S/ || $code =~ /^\s*(?:class|struct)\s+\w+;\s*$/;
+        print "$.:more than 12 lines of detail in a public header\n" if ++$detail == 13;
+        next;
+      }
+      if ($code =~ /^\s*(?:inline\s+)?namespace\s+(?:\w+::)*detail\b[^;]*\{/) {
+        $depth = ($code =~ tr/{//) - ($code =~ tr/}//);
+        next;
+      }
+      $begun ||= $. if $line =~ m{^/// } || $code =~ /^(?:class|struct|enum|concept)\b[^;]*$/;
+      $own_begun ||= $. if $code =~ /^(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?$own\b[^;]*$/;
+      $own_ended ||= $. if $own_begun && $code =~ /^\};/;
+    }
+    print "60:nothing public in the first 60 lines of a public header\n"
+      if $begun ? $begun > 60 : $. > 60;
+    print "$own_ended:class $own ends behind line 110 of its header\n" if $own_ended > 110;
+    ' "$1")
+}
+
 mapfile -t headers < <(find . -name '*.hpp' | sed 's:^\./::' | sort)
 for header in "${headers[@]}"; do
   code "$header" >/dev/null # here, as what a subshell keeps is lost
@@ -72,7 +114,10 @@ for header in "${headers[@]}"; do
   long=$(grep -nP '^.{101,}' "$header" | head -n 1 | cut -d: -f1 || true)
   [[ -z $long ]] || say "$header:$long" "over 100 columns"
   (($(wc -l <"$header") <= 500)) || say "$header:500" "over 500 lines"
-  [[ $header == */impl/* || $header == */detail/* || $folder == engine ]] || check_head "$header"
+  [[ $header == */impl/* || $header == */detail/* || $folder == engine ]] || {
+    check_head "$header"
+    check_outline "$header"
+  }
   forbid_over_lines "$header" 'template\s*<\s*(?:class|typename)(?:\s+\w+)?\s*=\s*void\s*>' \
     "a template that is one only to be compiled late"
   forbid_over_lines "$header" \

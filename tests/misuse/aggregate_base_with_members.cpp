@@ -1,6 +1,6 @@
 // expect: weft: .*base class.*\(counted from 0\).* has members. make it a member
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 struct point {
   int x;

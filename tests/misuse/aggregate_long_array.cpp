@@ -1,6 +1,6 @@
 // expect: weft: .*member.*\(counted from 0\).* is a C array of more than 16 elements
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 struct record {
   int id;

@@ -1,6 +1,6 @@
 // expect: weft: .*member.*\(counted from 0\).* is a reference, which cannot be sent. store a value
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // expect: weft: .*union.* cannot be sent, for nothing says which of its members is alive
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 union number {
   int i;

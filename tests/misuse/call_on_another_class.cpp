@@ -1,6 +1,6 @@
 // expect: weft: .*(is neither a member of|is a member of T, or takes T&)
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/call_check.hpp>
+#include <weft/rpc/detail/call_check.hpp>
 
 struct encoder {};
 struct stage {

@@ -1,6 +1,6 @@
 // expect: weft: .*result.* cannot be sent. leave it where it is with remote
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/call_check.hpp>
+#include <weft/rpc/detail/call_check.hpp>
 
 class stage {
  public:

@@ -1,6 +1,6 @@
 // expect: weft: .* has no constructor for these arguments
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/call_check.hpp>
+#include <weft/rpc/detail/call_check.hpp>
 
 #include <string>
 

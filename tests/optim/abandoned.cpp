@@ -88,7 +88,7 @@ class for_parameter final : public live_scene<weft::rref_service, autograd_servi
   asio::awaitable<void> wait(duration limit) {
     const auto within = weft::make_intrusive<weft::call_scope>();
     within->deadline = me().time().now() + limit;
-    co_await weft::with_scope(me().context(), within, make());
+    co_await weft::with_scope(weft::detail::context_of(me()), within, make());
   }
   [[nodiscard]] bool waits() { return calls_for_it() > 0; }
   void complete() { way_.door.open(); }

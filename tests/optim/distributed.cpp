@@ -165,7 +165,7 @@ std::shared_ptr<local_pass> pass_that_ran(weft::engine::context_state& state,
   pass->arrive(1, go_message{});
   pass->arrive(1, grad_message{state.last_message, 1, {1}}, {at::ones({3, 3})});
   REQUIRE(pass->claim());
-  pass->run([](worker_rank, packed_gradients&&, bool) {});
+  pass->evaluate([](worker_rank, packed_gradients&&, bool) {});
   static_cast<void>(pass->completed());
   return pass;
 }

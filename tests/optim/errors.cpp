@@ -122,8 +122,8 @@ TEST_CASE("optim: a step belongs to the context it is given, wherever it is awai
     co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor out = co_await l.call<&layer::forward>(at::ones({1, 3}));
       co_await ctx.backward(out.sum());
-      co_await weft::with_scope(me.context(), weft::make_intrusive<weft::call_scope>(),
-                                optimizer.step(ctx));
+      co_await weft::with_scope(weft::detail::context_of(me),
+                                weft::make_intrusive<weft::call_scope>(), optimizer.step(ctx));
     });
     CHECK(at::equal(co_await weight.to_here(), start_of(1) - 1));
   });

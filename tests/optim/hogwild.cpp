@@ -247,8 +247,8 @@ asio::awaitable<weft::error> backward_after(worker& me, weft::rref<layer> l,
       me, [&](context ctx) -> asio::awaitable<weft::error> {
         at::Tensor out = co_await l.call<&layer::forward>(input());
         out = co_await l.call<&layer::forward>(out);
-        co_await weft::with_scope(me.context(), weft::make_intrusive<weft::call_scope>(),
-                                  std::move(between));
+        co_await weft::with_scope(weft::detail::context_of(me),
+                                  weft::make_intrusive<weft::call_scope>(), std::move(between));
         co_return co_await thrown_by(ctx.backward(out.sum()));
       });
 }

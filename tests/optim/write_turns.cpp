@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whose turn it is: random steps over a few memories, against a model.
-#include <weft/optim/write_turns.hpp>
+#include <weft/optim/detail/write_turns.hpp>
 
 #include <doctest/doctest.h>
 

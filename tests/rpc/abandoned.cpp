@@ -194,7 +194,7 @@ struct for_room : with_door {
     auto held = [](weft::peer at) -> asio::awaitable<void> {
       static_cast<void>(co_await at.call<&pass>(1, as_expected));
     };
-    asio::co_spawn(me().context(), held(other()), [](std::exception_ptr) {});
+    asio::co_spawn(weft::detail::context_of(me()), held(other()), [](std::exception_ptr) {});
   }
 };
 using for_room_elsewhere = elsewhere<for_room>;
@@ -288,7 +288,7 @@ struct for_outbox : for_handshake<> {
     auto first = [](weft::peer to) -> asio::awaitable<void> {
       static_cast<void>(co_await to.call<&twice>(21, as_expected));
     };
-    asio::co_spawn(me().context(), first(other()), [](std::exception_ptr) {});
+    asio::co_spawn(weft::detail::context_of(me()), first(other()), [](std::exception_ptr) {});
     until("it waits in the outbox", [this] { return engine_link(me(), there).waiting() == 1; });
   }
   [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }

@@ -53,7 +53,7 @@ class for_outbox : public live_scene<> {
     auto stop = [](weft::peer at) -> asio::awaitable<void> {
       static_cast<void>(co_await at.call<&stop_reading>(1, as_expected));
     };
-    asio::co_spawn(me().context(), stop(other()), [](std::exception_ptr) {});
+    asio::co_spawn(weft::detail::context_of(me()), stop(other()), [](std::exception_ptr) {});
     until("the peer stops reading", [this] { return door_.arrived() == 1; });
     // A pipe inside the process holds 1024 frames, a connection less than 16 MiB.
     const std::string text(how_ == over::inproc ? 0 : std::size_t{16} << 20, 'x');

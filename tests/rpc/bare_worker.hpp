@@ -25,6 +25,9 @@ class bare_worker final : private surroundings, public worker {
       : worker(surroundings::context, surroundings::clock, std::move(random), alone(), options()) {}
   asio::any_io_executor executor_in(intrusive_ptr<const call_scope>) const override { return {}; }
   bool on_thread() const noexcept override { return true; }
+  loop_state loop() const noexcept override { return loop_state::idle; }
+  std::uint64_t times_run() const noexcept override { return 0; }
+  bool needs_this_thread() const noexcept override { return false; }
   const asio::any_io_executor& compute_pool() const noexcept override { return none_; }
   worker_stats stats() const noexcept override { return {}; }
   void shutdown(const error&) override {}

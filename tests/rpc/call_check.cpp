@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/call_check.hpp>
+#include <weft/rpc/detail/call_check.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>

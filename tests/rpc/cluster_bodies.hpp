@@ -77,7 +77,8 @@ std::vector<error> cluster_with<Services...>::join() {
 
 template <class... Services>
 void cluster_with<Services...>::stop() {
-  asio::post(at(0).context(), [this] { at(0).shutdown(error(errc::cancelled, "test is over")); });
+  asio::post(weft::detail::context_of(at(0)),
+             [this] { at(0).shutdown(error(errc::cancelled, "test is over")); });
 }
 
 template <class... Services>

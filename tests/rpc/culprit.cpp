@@ -23,6 +23,15 @@ culprit_finder three() {
   return f;
 }
 
+TEST_CASE("culprit: a run that failed is not made good by a process that returns 0") {
+  culprit_finder finder({"a", "b"});
+  finder.heard(0, "begins\nends a its owner has destroyed it\n");
+  finder.ended(0, 0);
+  CHECK(finder.failed());
+  REQUIRE(finder.culprit());
+  CHECK(*finder.culprit() == "worker 'a' (rank 0) failed: its owner has destroyed it");
+}
+
 TEST_CASE("culprit: a good end names nobody") {
   auto f = three();
   CHECK_FALSE(f.ended_well());
@@ -105,6 +114,72 @@ TEST_CASE("culprit: where nobody is to blame, the first who said why") {
   f.heard(0, "ends ? other words\n");
   f.ended(0, exited(1));
   CHECK(f.suspect() == "worker 'c' (rank 2) exited with status 1: these ranks of 4 are missing: 3");
+}
+
+// ── runs that go on ──
+
+/// As `three`, and the run goes on without the last.
+culprit_finder three_but_one() {
+  culprit_finder f({"a", "b b", "c"}, {true, false, true});  // rank 0 never may
+  for (std::uint32_t r = 0; r < 3; ++r) f.heard(r, "begins\n");
+  CHECK_FALSE(f.may_go(0));
+  CHECK(f.may_go(2));
+  return f;
+}
+void end_well(culprit_finder& f) {
+  for (const std::uint32_t r : {0u, 1u}) {
+    f.heard(r, "ends well\n");
+    f.ended(r, exited(0));
+  }
+  CHECK_FALSE(f.failed());
+  CHECK_FALSE(f.culprit());
+  CHECK_FALSE(f.suspect());
+  CHECK(f.ended_well());
+}
+
+TEST_CASE("culprit: whoever may go is told of once, however it goes, and is none") {
+  const auto gone = [](const char* report, int status) {
+    auto f = three_but_one();
+    f.heard(2, report);
+    f.ended(2, status);
+    const auto told = f.take_gone();
+    CHECK(f.take_gone().empty());
+    f.heard(1, "begins\n");  // looks for leavers again
+    CHECK(f.take_gone().empty());
+    end_well(f);
+    REQUIRE(told.size() == 1);
+    return told.front();
+  };
+  CHECK(gone("", killed) == "worker 'c' (rank 2) was killed by signal 9 (Killed)");
+  CHECK(gone("", exited(0)) == "worker 'c' (rank 2) left with status 0 before the run had ended");
+  CHECK(gone("", exited(7)) == "worker 'c' (rank 2) exited with status 7");
+  CHECK(gone("ends c the data are gone\n", exited(1)) ==
+        "worker 'c' (rank 2) failed: the data are gone");
+}
+
+TEST_CASE("culprit: that one who may go blames another proves nothing, but counts as a voice") {
+  auto f = three_but_one();
+  f.heard(2, "ends b%b no sign of life\n");
+  f.ended(2, exited(1));
+  CHECK(f.take_gone().empty());
+  end_well(f);  // it was cut off
+  auto with_others = three_but_one();
+  with_others.heard(2, "ends b%b no sign of life\n");
+  with_others.ended(2, exited(1));
+  with_others.heard(0, "ends b%b it closed the connection\n");
+  with_others.ended(0, exited(1));
+  CHECK(with_others.failed());
+  CHECK(with_others.suspect() == "worker 'b b' (rank 1) was lost: no sign of life");
+}
+
+TEST_CASE("culprit: the others, and rank 0, fail a run as ever where somebody may go") {
+  auto f = three_but_one();
+  f.ended(2, killed);
+  f.ended(1, killed);
+  CHECK(f.culprit() == "worker 'b b' (rank 1) was killed by signal 9 (Killed)");
+  auto zero = three_but_one();
+  zero.ended(0, killed);
+  CHECK(zero.culprit() == "worker 'a' (rank 0) was killed by signal 9 (Killed)");
 }
 
 TEST_CASE("culprit: reports come in pieces, and nonsense is nobody's fault") {

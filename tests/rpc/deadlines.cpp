@@ -256,7 +256,7 @@ TEST_CASE("cancellation: cancelling the caller's coroutine cancels the callee's"
       }
     };
     asio::co_spawn(
-        me.context(), caller(me.peer(1)),
+        weft::detail::context_of(me), caller(me.peer(1)),
         asio::bind_cancellation_slot(stop.slot(), [over](std::exception_ptr) { over->set(); }));
     for (bounded_wait until("the callee waits"); until.not_yet(waiting >= 1);) {
       co_await me.peer(1).call<&nothing>();
@@ -339,7 +339,7 @@ TEST_CASE("deadline: a coroutine function whose deadline has passed is not begun
       const auto e = co_await failure_of(p.call<&note_begun>(within(20ms), as_expected));
       CHECK(e == errc::timed_out);
       // The callee counts from the arrival: give it as much time again.
-      asio::steady_timer t(me.context(), 40ms);
+      asio::steady_timer t(weft::detail::context_of(me), 40ms);
       co_await t.async_wait(asio::use_awaitable);
       let_go = true;
       co_await std::move(held);
@@ -385,8 +385,8 @@ TEST_CASE("deadline: a call whose time is over when it begins is not sent") {
     }
     auto late = make_intrusive<weft::call_scope>();
     late->deadline = me.time().now() - 1ms;
-    co_await weft::with_scope(me.context(), late, check_unsent(me));
-    co_await weft::with_scope(me.context(), late, check_unsent(me, within(1h)));
+    co_await weft::with_scope(weft::detail::context_of(me), late, check_unsent(me));
+    co_await weft::with_scope(weft::detail::context_of(me), late, check_unsent(me, within(1h)));
     CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
   });
 }

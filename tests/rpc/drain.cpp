@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -114,19 +115,66 @@ TEST_CASE("drain: answers that nobody gives") {
   CHECK_FALSE(d.answer(1, r, {}));  // a second time
 }
 
+TEST_CASE("drain: a worker that is left behind is neither waited for nor counted") {
+  drain d(3);
+  // In a round: it is the last that was missing.
+  auto round = d.ask();
+  CHECK(d.answer(0, round, {{2, 9, 0, false}}) == step::waiting);
+  CHECK(d.answer(1, round, {{2, 3, 1, false}}) == step::waiting);
+  CHECK(d.leave(2) == step::ask_again);
+  CHECK(d.leave(2) == step::waiting);  // once
+  CHECK_FALSE(d.missing().silent);
+  CHECK(d.missing().all == 0);
+  round = d.ask();
+  CHECK_FALSE(d.answer(2, round, {}));  // it is not asked
+  CHECK(d.answer(0, round, {{2, 10, 0, false}}) == step::waiting);
+  CHECK(d.answer(1, round, {{2, 3, 2, true}}) == step::done);  // what it did changes nothing
+}
+
+TEST_CASE("drain: one that leaves between rounds, or before the first, holds nobody up") {
+  for (const bool before_all : {false, true}) {
+    drain d(3);
+    if (before_all) CHECK(d.leave(2) == step::waiting);
+    auto round = d.ask();
+    CHECK(d.answer(0, round, {{1, 1, 0, false}}) == step::waiting);
+    if (!before_all) CHECK(d.answer(2, round, {{0, 7, 0, false}}) == step::waiting);
+    CHECK(d.answer(1, round, {}) == step::ask_again_later);
+    if (!before_all) CHECK(d.leave(2) == step::waiting);  // the pause is under way already
+    for (const step next : {step::ask_again, step::done}) {
+      round = d.ask();
+      CHECK(d.answer(0, round, {{1, 1, 0, false}}) == step::waiting);
+      CHECK(d.answer(1, round, {{0, 0, 1, false}}) == next);
+    }
+  }
+}
+
+TEST_CASE("drain: whoever owes something goes on owing it when another one leaves") {
+  drain d(4);
+  const auto round = d.ask();
+  CHECK(d.answer(0, round, {{1, 5, 0, false}, {3, 50, 0, false}}) == step::waiting);
+  CHECK(d.answer(1, round, {{0, 0, 4, false}}) == step::waiting);
+  CHECK(d.answer(2, round, {}) == step::waiting);
+  CHECK(d.leave(3) == step::ask_again_later);
+  CHECK(d.missing().worker == 1);
+  CHECK(d.missing().all == 1);
+}
+
 // ── whole runs ──
 
 /// Requests that send requests, and counting that takes its time: every worker reads first what it
-/// has finished, later what it has sent, and anything may happen in between.
+/// has finished, later what it has sent, and anything may happen in between. Links break, which each
+/// end notices in its time; whatever a lost worker, or one beyond a lost link, has asked for runs on.
 struct run {
   struct request {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     std::uint32_t depth = 0;  // how many generations it still begets
+    std::set<std::pair<std::uint32_t, std::uint32_t>> over{};  // the links that led to it
   };
   struct worker {
     std::vector<std::uint64_t> sent;
     std::vector<std::uint64_t> finished;
+    std::vector<bool> down;  // it has noticed that this link is lost
     std::deque<request> running;
     enum class asking { no, asked, half } question = asking::no;
     std::vector<std::uint64_t> read;
@@ -136,32 +184,82 @@ struct run {
     work_report counts;
   };
 
-  explicit run(std::uint32_t size) : workers(size), rank0(size) {
+  explicit run(std::uint32_t size) : workers(size), gone(size, false), rank0(size) {
     for (worker& w : workers) {
       w.sent.assign(size, 0);
       w.finished.assign(size, 0);
+      w.down.assign(size, false);
     }
   }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(workers.size()); }
-  void send(const request& r) {
+  [[nodiscard]] static std::pair<std::uint32_t, std::uint32_t> link(std::uint32_t a,
+                                                                    std::uint32_t b) {
+    return std::minmax(a, b);
+  }
+  void send(request r) {
+    if (workers[r.from].down[r.to]) return;
     ++workers[r.from].sent[r.to];
-    flying.push_back(r);
+    if (lost.contains(link(r.from, r.to))) return;  // and its sender does not know
+    r.over.insert(link(r.from, r.to));
+    flying.push_back(std::move(r));
   }
   void ask() {
     round = rank0.ask();
     history.first = std::exchange(history.second, std::string());
     paused = false;
-    for (worker& w : workers) w.question = worker::asking::asked;
+    for (std::uint32_t r = 0; r < size(); ++r) {
+      if (!gone[r]) workers[r].question = worker::asking::asked;
+    }
   }
+  /// What is under way on that link is lost; what came over it runs on.
+  void cut(std::uint32_t a, std::uint32_t b) {
+    if (a == b) return;
+    lost.insert(link(a, b));
+    std::erase_if(flying, [&](const request& r) { return link(r.from, r.to) == link(a, b); });
+  }
+  /// That worker is gone, with all that it did and all that is on its way from and to it.
+  void leave(std::uint32_t who) {
+    for (std::uint32_t r = 0; r < size(); ++r) cut(who, r);
+    std::erase_if(flying, [who](const request& r) { return r.to == who; });
+    std::erase_if(reports, [who](const report& r) { return r.from == who; });
+    workers[who].running.clear();
+    workers[0].down[who] = true;  // and the others when they hear of it
+    workers[who].question = worker::asking::no;
+    gone[who] = true;
+    follow(rank0.leave(who));
+  }
+  void follow(step next) {
+    last = next;
+    if (last == step::ask_again) ask();
+    paused = paused || last == step::ask_again_later;
+    over = last == step::done;
+  }
+  /// Whether all requests are done but those that a lost link led to, and whatever they sent: for
+  /// them nobody waits.
   [[nodiscard]] bool quiet() const {
-    bool out = flying.empty();
-    for (const worker& w : workers) out = out && w.running.empty();
+    const auto counts = [&](const request& r) {
+      return std::none_of(r.over.begin(), r.over.end(),
+                          [&](const auto& l) { return lost.contains(l); });
+    };
+    bool out = std::none_of(flying.begin(), flying.end(), counts);
+    for (const worker& w : workers) {
+      out = out && std::none_of(w.running.begin(), w.running.end(), counts);
+    }
+    return out;
+  }
+  /// Who has not noticed yet that a link is lost.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint32_t>> unaware() const {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+    for (const auto& [a, b] : lost) {
+      if (!gone[a] && !workers[a].down[b]) out.emplace_back(a, b);
+      if (!gone[b] && !workers[b].down[a]) out.emplace_back(b, a);
+    }
     return out;
   }
 
   // The moves; each is chosen by number, in this order.
   [[nodiscard]] std::size_t moves() const {
-    std::size_t n = flying.size() + reports.size() + (paused ? 1 : 0);
+    std::size_t n = flying.size() + reports.size() + unaware().size() + (paused ? 1 : 0);
     for (const worker& w : workers) n += w.running.size() + (w.question != worker::asking::no);
     return n;
   }
@@ -181,13 +279,16 @@ struct run {
       history.second += text_of(r);
       const auto next = rank0.answer(r.from, round, r.counts);
       REQUIRE(next);
-      last = *next;
-      if (last == step::ask_again) ask();
-      paused = last == step::ask_again_later;
-      over = last == step::done;
+      follow(*next);
       return;
     }
     which -= reports.size();
+    const auto notices = unaware();
+    if (which < notices.size()) {
+      workers[notices[which].first].down[notices[which].second] = true;
+      return;
+    }
+    which -= notices.size();
     if (paused && which-- == 0) {
       ask();
       return;
@@ -198,7 +299,7 @@ struct run {
         const request r = w.running[which];
         w.running.erase(w.running.begin() + static_cast<std::ptrdiff_t>(which));
         if (r.depth > 0) {
-          for (const std::uint32_t to : beget(r)) send({at, to, r.depth - 1});
+          for (const std::uint32_t to : beget(r)) send({at, to, r.depth - 1, r.over});
         }
         ++w.finished[r.from];
         return;
@@ -211,7 +312,8 @@ struct run {
       } else {
         work_report counts;
         for (std::uint32_t p = 0; p < size(); ++p) {
-          if (w.sent[p] != 0 || w.read[p] != 0) counts.push_back({p, w.sent[p], w.read[p], false});
+          const peer_counts c{p, w.sent[p], w.read[p], w.down[p]};
+          if (c != peer_counts{p, 0, 0, false}) counts.push_back(c);
         }
         w.question = worker::asking::no;
         reports.push_back({at, std::move(counts)});
@@ -223,7 +325,8 @@ struct run {
   [[nodiscard]] static std::string text_of(const report& r) {
     std::string out = "/" + std::to_string(r.from);
     for (const peer_counts& c : r.counts) {
-      for (const std::uint64_t n : {std::uint64_t{c.peer}, c.sent, c.finished}) {
+      for (const std::uint64_t n :
+           {std::uint64_t{c.peer}, c.sent, c.finished, std::uint64_t{c.down}}) {
         out += "," + std::to_string(n);
       }
     }
@@ -249,6 +352,8 @@ struct run {
   }
 
   std::vector<worker> workers;
+  std::vector<bool> gone;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> lost;  // links
   drain rank0;
   std::uint64_t round = 0;
   std::vector<request> flying;
@@ -286,6 +391,50 @@ TEST_CASE(
     REQUIRE(r.over);
     CHECK(r.quiet());
   }
+}
+
+TEST_CASE("drain: workers and links lost at any time keep nobody, and nobody else is forgotten") {
+  std::size_t left_behind = 0;
+  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+    const auto size = static_cast<std::uint32_t>(2 + below(4));
+    run r(size);
+    const auto anybody = [&] { return static_cast<std::uint32_t>(below(size)); };
+    std::size_t budget = 100;
+    std::size_t losses = below(4);  // in the end so many stay that somebody could wait for ever
+    for (std::size_t i = 4 + below(8); i > 0; --i) {
+      r.send({anybody(), anybody(), static_cast<std::uint32_t>(below(20))});
+    }
+    if (below(4) == 0) r.leave(size - 1);
+    r.ask();
+    std::size_t moves = 0;
+    while (!r.over && moves < 1'000'000) {
+      ++moves;
+      if (losses > 0 && below(30) == 0) {
+        --losses;
+        const auto who = static_cast<std::uint32_t>(1 + below(size - 1));
+        const auto other = static_cast<std::uint32_t>(1 + below(size - 1));
+        if (below(2) == 0) {
+          r.cut(who, other);  // rank 0 has links to all that are not gone
+        } else if (!r.gone[who]) {
+          r.leave(who);
+          continue;
+        }
+      }
+      REQUIRE(r.moves() > 0);
+      r.move(below(r.moves()), [&](const run::request&) {
+        std::vector<std::uint32_t> out;
+        for (std::size_t n = below(4); n > 0 && budget > 0; --n, --budget) out.push_back(anybody());
+        return out;
+      });
+    }
+    REQUIRE(r.over);
+    CHECK(r.quiet());
+    for (const run::worker& w : r.workers) left_behind += w.running.size();
+  }
+  CHECK(left_behind > 0);  // what nobody waited for
 }
 
 /// Goes through every order of moves from `first`; how many states there are.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Requests that wait until replies are written begin in order, and wait for no thread of the pool.
 #include <weft/core/event.hpp>
+#include <weft/rpc/expose.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/post.hpp>
@@ -126,7 +127,7 @@ TEST_CASE("gated: a coroutine function does not wait behind a plain one for the 
     catch_up(s.me().compute_pool());  // both have asked there whether they may begin
     REQUIRE(p.send(request<coroutine>(of_coroutine)));
     arrive(all);
-    catch_up(s.me().context());
+    catch_up(weft::detail::context_of(s.me()));
     CHECK(begun == 0);
 
     std::vector<std::uint64_t> replies;

@@ -62,7 +62,7 @@ asio::awaitable<void> resume(worker& me, resumed_by what) {
     co_await me.peer(1).call<&nothing>();
     break;
   case resumed_by::timer: {
-    asio::steady_timer t(me.context(), 1ms);
+    asio::steady_timer t(weft::detail::context_of(me), 1ms);
     co_await t.async_wait(asio::use_awaitable);
     break;
   }

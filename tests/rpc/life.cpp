@@ -108,7 +108,7 @@ TEST_CASE("life: quiet links ping, and stay") {
       if (me.rank() != 0) co_return;
       CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
       const auto before = me.stats().frames_received;
-      asio::steady_timer t(me.context(), 1400ms);
+      asio::steady_timer t(weft::detail::context_of(me), 1400ms);
       co_await t.async_wait(asio::use_awaitable);
       CHECK(me.stats().frames_received >= before + 3);
       CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);

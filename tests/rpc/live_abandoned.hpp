@@ -68,7 +68,7 @@ template <class F>
 auto on(worker& at, F f) {
   const auto work = std::make_shared<std::packaged_task<std::invoke_result_t<F>()>>(std::move(f));
   auto done = work->get_future();
-  asio::post(at.context(), [work] { (*work)(); });
+  asio::post(weft::detail::context_of(at), [work] { (*work)(); });
   if (done.wait_for(2 * wait_patience) != std::future_status::ready) {  // what it does may wait
     throw std::runtime_error("a worker's thread does not answer");
   }
@@ -77,7 +77,7 @@ auto on(worker& at, F f) {
 /// The result of a coroutine on a worker's own thread.
 template <class T>
 T result_on(worker& at, asio::awaitable<T> work) {
-  auto done = asio::co_spawn(at.context(), std::move(work), asio::use_future);
+  auto done = asio::co_spawn(weft::detail::context_of(at), std::move(work), asio::use_future);
   if (done.wait_for(wait_patience) != std::future_status::ready) {
     throw std::runtime_error("a worker's coroutine does not end");
   }
@@ -167,8 +167,8 @@ class elsewhere : public W {
     const auto joined = std::async(std::launch::async, [this] { pool_.join(); });
     // bounded: by the watchdog
     while (joined.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
-      this->me().context().restart();
-      this->me().context().poll();
+      weft::detail::context_of(this->me()).restart();
+      weft::detail::context_of(this->me()).poll();
     }
   }
   asio::awaitable<void> wait(duration limit) {
@@ -269,7 +269,7 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
   };
   const auto queue = [&] {
     if (how == cut::deadline) return act();  // its timer is due
-    asio::post(me.context(), act);
+    asio::post(weft::detail::context_of(me), act);
   };
 
   bool completed = false;

@@ -46,7 +46,9 @@ std::future<result> come(const place& p, const std::string& key, std::uint32_t r
                          weft::duration deadline = 60s) {
   return std::async(std::launch::async, [=, folder = p.folder]() -> result {
     try {
-      return {weft::engine::meet_in_file(folder, key, rank, size, line, deadline), {}};
+      return {weft::engine::meet_in_file(folder, key, rank, size, line,
+                                         weft::engine::countdown(deadline)),
+              {}};
     } catch (const weft::rpc_error& e) {
       return {{}, e.error()};
     }

@@ -68,9 +68,11 @@ std::map<std::string, std::vector<int>> count(const std::vector<std::string>& wo
 std::unique_ptr<int> through(std::unique_ptr<int> p) { return p; }
 
 /// Runs on the pool, not on the worker's thread.
-bool on_pool(worker& me) { return !me.context().get_executor().running_in_this_thread(); }
+bool on_pool(worker& me) {
+  return !weft::detail::context_of(me).get_executor().running_in_this_thread();
+}
 asio::awaitable<bool> on_worker_thread(worker& me) {
-  co_return me.context().get_executor().running_in_this_thread();
+  co_return weft::detail::context_of(me).get_executor().running_in_this_thread();
 }
 
 asio::awaitable<void> call_everything(worker& me) {
@@ -390,7 +392,7 @@ TEST_CASE("worker: spawn keeps the scope, stats count") {
       };
       CHECK(co_await w.spawn(child()) == 77);
     };
-    co_await weft::with_scope(me.context(), scope, inside(me));
+    co_await weft::with_scope(weft::detail::context_of(me), scope, inside(me));
     if (me.rank() != 0) co_return;
     const auto before = me.stats();
     co_await me.peer(1).call<&add>(1, 2);
@@ -415,7 +417,7 @@ TEST_CASE("peer: the trace travels with the call and on to nested ones") {
       CHECK(co_await w.peer(1).call<&seen_trace>() == 1234);
       CHECK(co_await w.peer(1).call<&nested_trace>() == 1234);
     };
-    co_await weft::with_scope(me.context(), scope, inside(me));
+    co_await weft::with_scope(weft::detail::context_of(me), scope, inside(me));
   });
 }
 

@@ -188,7 +188,7 @@ class scene {
     return end_of(std::move(heard));
   }
   std::future<error> later(asio::awaitable<error> how) {
-    return asio::co_spawn(caller().context(), std::move(how), asio::use_future);
+    return asio::co_spawn(weft::detail::context_of(caller()), std::move(how), asio::use_future);
   }
   static error end_of(std::future<error> heard) {
     until("it is heard", [&] { return heard.wait_for(0s) == std::future_status::ready; });

@@ -211,14 +211,16 @@ TEST_CASE("open_store: nobody behind MASTER_ADDR is a rendezvous error that says
   where.rank = 1;
   where.size = 2;
   try {
-    static_cast<void>(weft::engine::open_store(where, 500ms));
+    static_cast<void>(weft::engine::open_store(where, weft::engine::countdown(500ms)));
     FAIL("nothing was thrown");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == errc::rendezvous_failed);
     CHECK(std::string(e.what()).find("127.0.0.1") != std::string::npos);
   }
   ::setenv("MASTER_PORT", "no port", 1);
-  CHECK_THROWS_AS(static_cast<void>(weft::engine::open_store(where, 500ms)), weft::rpc_error);
+  CHECK_THROWS_AS(
+      static_cast<void>(weft::engine::open_store(where, weft::engine::countdown(500ms))),
+      weft::rpc_error);
   ::unsetenv("MASTER_ADDR");
   ::unsetenv("MASTER_PORT");
 }
@@ -228,7 +230,7 @@ TEST_CASE("open_store: several hosts without MASTER_ADDR are told what is missin
   where.size = 4;
   where.on_this_host = 2;
   try {
-    static_cast<void>(weft::engine::open_store(where, 500ms));
+    static_cast<void>(weft::engine::open_store(where, weft::engine::countdown(500ms)));
     FAIL("nothing was thrown");
   } catch (const weft::rpc_error& e) {
     CHECK(e.error() == errc::invalid_argument);

@@ -65,7 +65,7 @@ TEST_CASE("run: rank 0 says whose mains it waits for, again and again, until all
 /// Keeps a run from its end for longer than any `waiting` that the main on this worker has begun:
 /// their timers are on one context, where the one that ends first comes first.
 asio::awaitable<void> linger(worker& me) {
-  asio::steady_timer rest(me.context(), 50ms);
+  asio::steady_timer rest(weft::detail::context_of(me), 50ms);
   co_await rest.async_wait(asio::use_awaitable);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/engine/last_looks.hpp>
 #include <weft/engine/shutdown_protocol.hpp>
 
 #include <doctest/doctest.h>
@@ -22,8 +23,13 @@ struct world {
     shutdown_message m;
   };
 
-  explicit world(std::uint32_t size) : ended(size, false), lost(size), counts(size) {
-    for (std::uint32_t r = 0; r < size; ++r) workers.emplace_back(r, size);
+  /// The run goes on without `may_go`.
+  explicit world(std::uint32_t size, const std::vector<std::uint32_t>& may_go = {})
+      : ended(size, false), lost(size), counts(size) {
+    for (std::uint32_t r = 0; r < size; ++r) {
+      workers.emplace_back(r, size);
+      for (const std::uint32_t who : may_go) workers.back().may_go(who);
+    }
   }
   void act(std::uint32_t who, const shutdown_protocol::actions& a) {
     for (const auto& [to, m] : a.send) inflight.push_back({who, to, m});
@@ -304,6 +310,336 @@ TEST_CASE("run state: a worker lost while the requests are counted ends the run"
   CHECK(w.ended[0]);
   CHECK(w.ended[1]);
   CHECK(w.workers[1].failure()->first == 2);
+}
+
+// ── runs that go on ──
+
+/// All have heard that `who` is gone, once, and go on.
+void check_goes_on_without(std::uint32_t who, const world& w) {
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r == who) continue;
+    CAPTURE(r);
+    CHECK_FALSE(w.ended[r]);
+    CHECK_FALSE(w.workers[r].failure());
+    CHECK(w.workers[r].gone(who));
+    CHECK(w.lost[r] == std::vector<std::uint32_t>{who});
+  }
+}
+/// The mains of all but `who` return, and the run ends well for them.
+void check_ends_well_without(std::uint32_t who, world& w) {
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r != who) w.act(r, w.workers[r].main_returned());
+  }
+  w.deliver_all();
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r == who) continue;
+    CAPTURE(r);
+    CHECK(w.ended[r]);
+    CHECK_FALSE(w.workers[r].failure());
+  }
+}
+
+TEST_CASE("run state: a loss that the run bears is told to all, and it ends well without") {
+  for (const bool returned_before : {false, true}) {
+    world w(4, {2});
+    if (returned_before) w.act(2, w.workers[2].main_returned());
+    w.deliver_all();
+    w.act(0, w.workers[0].link_lost(2, "killed"));
+    CHECK(w.inflight.size() == 2);
+    CHECK(w.inflight.front().m.what == kind::gone);
+    CHECK(w.inflight.front().m.why == "killed");
+    w.deliver_all();
+    check_goes_on_without(2, w);
+    CHECK(w.workers[0].running() == std::vector<std::uint32_t>{0, 1, 3});
+    w.act(0, w.workers[0].link_lost(2, "killed"));  // told once
+    w.act(1, w.workers[1].link_lost(2, "killed"));
+    CHECK(w.inflight.empty());
+    check_ends_well_without(2, w);
+    CHECK_FALSE(w.ended[2]);
+  }
+}
+
+TEST_CASE("run state: without whom the run does not go on, and rank 0, end it as ever") {
+  world w(3, {0, 2});
+  w.act(0, w.workers[0].link_lost(1, "gone"));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 2u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 1);
+  }
+  world without_zero(3, {0, 1, 2});
+  without_zero.act(1, without_zero.workers[1].link_lost(0, "gone"));
+  CHECK(without_zero.ended[1]);
+  CHECK(without_zero.workers[1].failure()->first == 0);
+  world zero_fails(3, {0, 1, 2});
+  zero_fails.act(0, zero_fails.workers[0].main_failed(0, "boom"));
+  zero_fails.deliver_all();
+  for (std::uint32_t r = 0; r < 3; ++r) {
+    CHECK(zero_fails.ended[r]);
+    CHECK(zero_fails.workers[r].failure()->first == 0);
+  }
+}
+
+TEST_CASE("run state: a main that fails where the run bears it leaves alone, with its own error") {
+  world w(3, {1});
+  w.act(1, w.workers[1].main_failed(1, "boom"));
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->second == "boom");
+  CHECK_FALSE(w.workers[1].parting_words());
+  w.deliver_all();
+  check_goes_on_without(1, w);
+  w.act(0, w.workers[0].link_lost(1, "it closed the connection"));
+  w.act(1, w.workers[1].link_lost(0, "it closed the connection"));
+  CHECK(w.inflight.empty());
+  CHECK(w.workers[1].failure()->first == 1);
+  check_ends_well_without(1, w);
+}
+
+TEST_CASE("run state: who cannot bear a loss that the run bears has failed itself") {
+  world w(4, {2});
+  // Worker 1 sees the loss before rank 0 does.
+  w.act(1, w.workers[1].main_failed(2, "a call to it failed"));
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->first == 1);
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 2u, 3u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 1);
+    CHECK(w.workers[r].failure()->second == "a call to it failed");
+  }
+  world at_zero(3, {2});
+  at_zero.act(0, at_zero.workers[0].link_lost(2, "killed"));
+  at_zero.act(0, at_zero.workers[0].main_failed(2, "a call to it failed"));
+  at_zero.deliver_all();
+  CHECK(at_zero.workers[0].failure()->first == 0);
+  CHECK(at_zero.workers[1].failure()->first == 0);
+  // Where both may go, the run bears that, too.
+  world both(4, {1, 2});
+  both.act(1, both.workers[1].main_failed(2, "a call to it failed"));
+  both.deliver_all();
+  check_goes_on_without(1, both);
+  CHECK_FALSE(both.workers[0].gone(2));
+}
+
+TEST_CASE("run state: one that may go is left behind where it alone lost another, and is told") {
+  for (const std::uint32_t blamed : {0u, 1u}) {
+    CAPTURE(blamed);
+    world w(4, {2});
+    w.act(2, w.workers[2].main_failed(blamed, "the link broke"));
+    CHECK_FALSE(w.ended[2]);  // rank 0 may know better
+    w.deliver_all();
+    check_goes_on_without(2, w);
+    CHECK_FALSE(w.workers[0].gone(1));
+    CHECK(w.ended[2]);
+    REQUIRE(w.workers[2].failure());
+    CHECK(w.workers[2].failure()->first == 2);
+    CHECK(w.workers[2].failure()->second == "the link broke");
+    CHECK(w.lost[2].empty());
+    check_ends_well_without(2, w);
+  }
+  // If the other is lost indeed, rank 0 sees it by itself.
+  world late(4, {2});
+  late.act(2, late.workers[2].main_failed(1, "the link broke"));
+  late.deliver_all();
+  late.act(0, late.workers[0].link_lost(1, "killed"));
+  late.deliver_all();
+  for (const std::uint32_t r : {0u, 3u}) {
+    CHECK(late.ended[r]);
+    CHECK(late.workers[r].failure()->first == 1);
+  }
+  world early(4, {2});
+  early.act(2, early.workers[2].main_failed(1, "the link broke"));
+  early.act(0, early.workers[0].link_lost(1, "killed"));
+  early.deliver_all();
+  for (const std::uint32_t r : {0u, 2u, 3u}) {
+    CHECK(early.ended[r]);
+    CHECK(early.workers[r].failure()->first == 1);
+  }
+}
+
+TEST_CASE("run state: what one that may go passes on counts only once rank 0 is lost") {
+  world w(4, {2});
+  const shutdown_message passed{kind::lost, 3, "killed"};
+  w.act(1, *w.workers[1].received(2, passed));
+  CHECK_FALSE(w.ended[1]);
+  CHECK_FALSE(w.workers[1].failure());
+  CHECK(w.lost[1].empty());
+  CHECK_FALSE(w.workers[1].parting_words());
+  // Rank 0 knows better.
+  world better(4, {2});
+  better.act(1, *better.workers[1].received(2, passed));
+  better.act(1, *better.workers[1].received(0, {kind::lost, 0, "boom"}));
+  CHECK(better.workers[1].failure()->first == 0);
+  // The link to rank 0 closes because rank 0 has left, for that reason.
+  w.act(1, w.workers[1].link_lost(0, "it closed the connection"));
+  CHECK(w.ended[1]);
+  CHECK(w.lost[1] == std::vector<std::uint32_t>{3});
+  CHECK(w.workers[1].failure()->first == 3);
+  CHECK(w.workers[1].failure()->second == "killed");
+  // Without whom the run does not go on is believed at once.
+  w.act(3, *w.workers[3].received(1, {kind::lost, 0, "boom"}));
+  CHECK(w.ended[3]);
+  CHECK(w.workers[3].failure()->first == 0);
+}
+
+TEST_CASE("run state: of a gone worker nobody hears any more, and it breaks no protocol") {
+  world w(3, {2});
+  w.act(0, w.workers[0].link_lost(2, "no sign of life"));
+  w.inflight.clear();
+  for (const shutdown_message& m :
+       {shutdown_message{kind::finished, 2, {}}, shutdown_message{kind::failed, 2, "boom"},
+        shutdown_message{kind::failed, 1, "it is gone"},
+        shutdown_message{kind::counts, 2, {}, 1, {}}}) {
+    const auto a = w.workers[0].received(2, m);
+    REQUIRE(a);
+    CHECK(a->send.empty());
+    CHECK_FALSE(a->lose);
+    CHECK_FALSE(a->end);
+  }
+  CHECK_FALSE(w.workers[0].over());
+  // What others say of it: whoever blames it has failed itself.
+  const auto blamed = w.workers[0].received(1, {kind::failed, 2, "a call to it failed"});
+  REQUIRE(blamed);
+  CHECK(blamed->end);
+  CHECK(w.workers[0].failure()->first == 1);
+}
+
+TEST_CASE("run state: a worker gone while the requests are counted holds nobody up") {
+  for (const bool answered : {false, true}) {
+    world w(3, {2});
+    w.counts[0] = {{2, 5, 0, false}};  // which it will not do
+    for (std::uint32_t r = 0; r < 3; ++r) w.act(r, w.workers[r].main_returned());
+    while (!w.inflight.empty()) {
+      const world::flight f = w.inflight.front();
+      w.inflight.pop_front();
+      if (f.from == 2 && f.m.what == kind::counts && !answered) continue;  // it died before
+      w.act(f.to, *w.workers[f.to].received(f.from, f.m));
+    }
+    CHECK_FALSE(w.ended[0]);
+    CHECK(w.pause.has_value() == answered);
+    w.act(0, w.workers[0].link_lost(2, "killed"));
+    w.deliver_all();
+    if (answered) {
+      CHECK_FALSE(w.ended[0]);  // the pause
+      w.act(0, w.workers[0].ask_again());
+      w.deliver_all();
+    }
+    for (const std::uint32_t r : {0u, 1u}) {
+      CHECK(w.ended[r]);
+      CHECK_FALSE(w.workers[r].failure());
+    }
+    CHECK(w.lost[1] == std::vector<std::uint32_t>{2});
+  }
+}
+
+TEST_CASE("run state: the last main that was waited for may be that of a gone worker") {
+  world w(3, {1, 2});
+  for (const std::uint32_t r : {0u, 1u}) w.act(r, w.workers[r].main_returned());
+  w.deliver_all();
+  CHECK(w.asked == 0);
+  w.act(0, w.workers[0].link_lost(2, "killed"));
+  w.deliver_all();
+  CHECK(w.ended[0]);
+  CHECK(w.ended[1]);
+  CHECK(w.asked == 4);  // twice each
+  world alone(3, {1, 2});
+  alone.act(0, alone.workers[0].link_lost(1, "killed"));
+  alone.act(0, alone.workers[0].main_returned());
+  alone.act(0, alone.workers[0].link_lost(2, "killed"));
+  CHECK(alone.ended[0]);
+  CHECK_FALSE(alone.workers[0].failure());
+}
+
+TEST_CASE("run state: who does not answer at the end is left behind where the run bears it") {
+  world w(3, {2});
+  for (std::uint32_t r = 0; r < 3; ++r) w.act(r, w.workers[r].main_returned());
+  while (!w.inflight.empty()) {
+    const world::flight f = w.inflight.front();
+    w.inflight.pop_front();
+    if (f.to != 2) w.act(f.to, *w.workers[f.to].received(f.from, f.m));
+  }
+  w.workers[0].last_call();
+  const auto missing = w.workers[0].unfinished();
+  REQUIRE(missing);
+  CHECK(missing->silent);
+  REQUIRE(missing->worker == 2);
+  w.act(0, w.workers[0].give_up(2, "it did not answer"));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 1u}) {
+    CHECK(w.ended[r]);
+    CHECK_FALSE(w.workers[r].failure());
+  }
+  // It is told, and ends by itself without a word to others.
+  CHECK(w.ended[2]);
+  CHECK(w.workers[2].failure()->first == 2);
+  CHECK(w.lost[2].empty());
+  CHECK_FALSE(w.workers[2].parting_words());
+  // One that may not go is cut.
+  world strict(3);
+  for (std::uint32_t r = 0; r < 3; ++r) strict.act(r, strict.workers[r].main_returned());
+  strict.act(0, strict.workers[0].give_up(2, "it did not answer"));
+  CHECK(strict.workers[0].failure()->first == 2);
+}
+
+TEST_CASE(
+    "run state: workers that fall silent one after the other share one time to be looked for") {
+  using namespace std::chrono_literals;
+  const weft::time_point ends_by{1h};
+  const weft::duration grace = 4s;
+  for (const weft::duration late : {0ms, 1ms, 700ms}) {  // the thread was busy when it was time
+    const weft::engine::last_looks looks(ends_by, grace);
+    weft::time_point now = ends_by;
+    int more = 0;
+    while (const auto next = looks.next(now)) {  // bounded: by the check in it
+      REQUIRE(more < 10);
+      CHECK(*next > now);
+      CHECK(*next < ends_by + grace);
+      now = *next + late;
+      ++more;
+    }
+    CHECK(more >= 2);
+    CHECK(now < ends_by + grace + late);
+  }
+}
+
+TEST_CASE("run state: what others say of an end is shown in one line, and not for ever") {
+  using weft::engine::fit_to_show;
+  using weft::engine::most_words;
+  CHECK(fit_to_show("boom") == "boom");
+  CHECK(fit_to_show("na\xc3\xafve") == "na\xc3\xafve");
+  CHECK(fit_to_show("one\ntwo\r\tthree") == "one two  three");
+  CHECK(fit_to_show(std::string("a\x1b[2J\x7f\0b", 8)) == "a?[2J??b");
+  CHECK(fit_to_show(std::string(most_words + 1, 'x')).size() == most_words);
+}
+
+TEST_CASE("run state: who cannot bear that one left names whom that one named") {
+  world w(4, {2});
+  w.act(1, *w.workers[1].received(2, {kind::lost, 3, "killed"}));
+  w.act(1, w.workers[1].main_failed(2, "it closed the connection"));
+  CHECK(w.ended[1]);
+  CHECK(w.workers[1].failure()->first == 3);
+  REQUIRE(w.inflight.size() == 1);  // rank 0, which may know better, hears what happened here
+  CHECK(w.inflight.front().m.rank == 1);
+  CHECK_FALSE(w.workers[1].parting_words());
+}
+
+TEST_CASE("run state: only rank 0 says who is gone, and never itself") {
+  shutdown_protocol zero(0, 3);
+  shutdown_protocol one(1, 3);
+  CHECK_FALSE(zero.received(1, {kind::gone, 2, ""}));
+  CHECK_FALSE(one.received(2, {kind::gone, 2, ""}));
+  CHECK_FALSE(one.received(0, {kind::gone, 0, ""}));
+  CHECK_FALSE(one.received(0, {kind::gone, 3, ""}));
+  CHECK_FALSE(one.gone(2));
+  const auto first = one.received(0, {kind::gone, 2, "killed"});
+  REQUIRE(first);
+  REQUIRE(first->lose);
+  CHECK(first->lose->first == 2);
+  CHECK(first->lose->second == "killed");
+  CHECK_FALSE(first->end);
+  const auto again = one.received(0, {kind::gone, 2, "killed"});
+  REQUIRE(again);
+  CHECK_FALSE(again->lose);
 }
 
 TEST_CASE("run state: counting that breaks the protocol is refused") {

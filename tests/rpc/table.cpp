@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/expose.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/table.hpp>
 

@@ -93,7 +93,7 @@ TEST_CASE(
     }
     // Until nothing has become free for a while: credit for the first is under way.
     int refused = 0;
-    asio::steady_timer pause(me.context());
+    asio::steady_timer pause(weft::detail::context_of(me));
     for (int i = 1; i < 200 && refused < 3; ++i) {
       try {
         held.push_back(p.start<&wait_at_door>(i));

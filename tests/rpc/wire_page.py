@@ -280,7 +280,7 @@ CONNECTING, ACCEPTING = speaker(1, 150), speaker(0, 100)
 
 # ── the end of a run (engine/shutdown_protocol.hpp) ──
 
-FINISHED, FAILED, LOST, ENDED, COUNT, COUNTS = range(1, 7)
+FINISHED, FAILED, LOST, ENDED, COUNT, COUNTS, GONE = range(1, 8)
 
 
 def control(what, rank, why="", more=b""):
@@ -515,8 +515,9 @@ def numbered(page, begin, end):
 
 def page_faults(headers):
     with open(f"{headers}/wire/header.hpp", encoding="utf-8") as file:
-        source = file.read()
-    page, code = source.split("#pragma once", 1)
+        code, page = file.read().split("\n// The wire page: ", 1)
+    with open(f"{headers}/wire/impl/header.hpp", encoding="utf-8") as file:
+        code += file.read()
     faults = []
     at = 0
     for offset, size, field in re.findall(r"^// +(\d+) +(\d+) (\w+) ", page, re.M):

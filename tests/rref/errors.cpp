@@ -62,6 +62,8 @@ asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
 struct witness {
   rref<probe> held;
   std::vector<weft::errc> seen;
+  std::string named;
+  std::string who() const { return named; }
 
   static weft::errc code(const weft::error& e) { return static_cast<weft::errc>(e.code().value()); }
   asio::awaitable<int> hold(rref<probe> p) {
@@ -77,7 +79,10 @@ struct witness {
     seen.push_back(code(co_await thrown_by(held.call<&probe::value>())));
     seen.push_back(code(co_await thrown_by(held.remote<&probe::spell>().to_here())));
     seen.push_back(code(co_await thrown_by(me.peer(1).make<probe>(1).call<&probe::value>())));
-    seen.push_back(code(co_await thrown_by(me.peer(0).call<&give>(held))));
+    const auto handed_on = co_await thrown_by(me.peer(0).call<&give>(held));
+    seen.push_back(code(handed_on));
+    // Who is lost is the owner, not whoever was to be called, who is well.
+    named = handed_on.detail().peer;
     held = {};
     co_return seen;
   }
@@ -203,6 +208,7 @@ TEST_CASE("rref: a lost owner is named, in calls under way and in later ones") {
       CHECK(seen[2] == errc::rref_owner_died);
       CHECK(seen[3] == errc::rref_owner_died);
       CHECK(seen[4] == errc::rref_owner_died);
+      CHECK(co_await w.call<&witness::who>() == "worker1");
       // The owner frees what the lost user held, and serves the others on.
       CHECK(co_await eventually([&] { return all.rrefs(1).counters().holders == 1; }));
       door().open();

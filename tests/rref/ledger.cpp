@@ -663,6 +663,45 @@ TEST_CASE("rref ledger: what one peer can give a worker is bounded, and typed") 
   CHECK(w.at[alice].idle());
 }
 
+TEST_CASE("rref ledger: hand-overs of what its owner never answers are bounded, and typed") {
+  // The user created it; its owner hands it back again and again, and says nothing else.
+  ledger_limits limits;
+  limits.unsettled_per_peer = 3;
+  ledger user(1, 3, limits);
+  outputs out;
+  const auto made = user.create_remote(0);
+  REQUIRE(made);
+  for (std::uint64_t n = 1; n <= 3; ++n) {
+    CHECK(user.transfer_in(0, {made->id, n}, out)->held());
+    CHECK(user.imported(made->id)->waiting == n);
+  }
+  CHECK(out.messages.empty());
+  for (std::uint64_t n = 4; n <= 100; ++n) {
+    CHECK(user.transfer_in(0, {made->id, n}, out)->why == cause::too_many_imports);
+  }
+  CHECK(user.imported(made->id)->waiting == 3);
+  CHECK(user.imported(made->id)->local_refs == 1 + 3);
+  CHECK(out.messages.size() == 97);  // each was answered at once
+  for (const auto& m : out.messages) CHECK(m.what.kind == message_kind::xack);
+  out.clear();
+  // Another peer has its own account, also of what this worker does not know yet.
+  const rref_id foreign{0, 0, 9};
+  for (std::uint64_t n = 1; n <= 3; ++n) CHECK(user.transfer_in(2, {made->id, n}, out)->held());
+  CHECK(user.transfer_in(2, {foreign, 4}, out)->why == cause::too_many_imports);
+  CHECK_FALSE(user.imported(foreign));
+  out.clear();
+  // The answer settles them, and there is room again.
+  message added;
+  added.kind = message_kind::added;
+  added.id = made->id;
+  added.sequence = made->sequence;
+  CHECK(user.frame(0, added, out) == received::accepted);
+  CHECK(out.messages.size() == 6);
+  CHECK(user.imported(made->id)->waiting == 0);
+  CHECK(user.transfer_in(2, {foreign, 5}, out)->held());
+  CHECK(user.imported(foreign)->waiting == 1);
+}
+
 TEST_CASE("rref ledger: as many references as one creator may have on the way are promised") {
   world w;
   const std::uint64_t many = ledger_limits().creation_window;

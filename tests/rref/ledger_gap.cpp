@@ -57,13 +57,17 @@ struct trio {
   [[nodiscard]] bool idle() const { return at[owner].idle() && at[alice].idle() && at[bob].idle(); }
 };
 
-/// Alice asks for so many values; nothing of it has arrived.
-std::vector<creation> ask_for(trio& t, std::uint64_t number) {
+enum class first_request { leaves, stays };
+/// Alice asks for so many values; nothing of it has arrived. All requests have left, but perhaps
+/// the first.
+std::vector<creation> ask_for(trio& t, std::uint64_t number,
+                              first_request first = first_request::leaves) {
   std::vector<creation> made;
   for (std::uint64_t i = 0; i < number; ++i) {
     const auto one = t.at[alice].create_remote(owner);
     REQUIRE(one);
     made.push_back(*one);
+    if (i != 0 || first == first_request::leaves) t.at[alice].creation_sent(one->id);
   }
   REQUIRE(made.back().id.serial == number);
   return made;
@@ -159,19 +163,78 @@ TEST_CASE("rref ledger gap: what is allowed ahead moves on with what has come, b
 
 TEST_CASE("rref ledger gap: a request that was never sent closes the gap that it left") {
   trio t;
-  auto made = ask_for(t, window + 1);
+  auto made = ask_for(t, window, first_request::stays);
   const creation never = made.front();
   REQUIRE(arrive(t, made, 1, window) == window - 1);
-  CHECK(t.create(made[window]) == received::refused);
+  CHECK(t.create({{owner, alice, window + 1}, window + 1}) == received::refused);
   t.at[alice].creation_dropped(never.id, t.out[alice]);
   CHECK(t.carry());
   CHECK(t.at[alice].imported(never.id)->why == cause::creation_failed);
   CHECK_FALSE(t.at[owner].value(never.id));
   CHECK(t.create(never) == received::stale);
-  CHECK(t.create(made[window]) == received::accepted);
+  const auto next = t.at[alice].create_remote(owner);
+  REQUIRE(next);
+  CHECK(next->id.serial == window + 1);
+  CHECK(t.create(*next) == received::accepted);
   CHECK(t.at[alice].drop_local_ref(never.id, t.out[alice]));
   made.erase(made.begin());
+  made.push_back(*next);
   finish(t, made);
+}
+
+TEST_CASE("rref ledger gap: a creator asks for no more than may pass the one that waits to leave") {
+  trio t;
+  auto made = ask_for(t, window, first_request::stays);
+  CHECK_FALSE(t.at[alice].may_create(owner));
+  CHECK_FALSE(t.at[alice].create_remote(owner));
+  CHECK_FALSE(t.at[alice].create_remote(owner));
+  CHECK(t.at[alice].counters().imports == window);  // those that were refused left nothing
+  CHECK(t.at[alice].may_create(bob));               // other owners do not count
+  CHECK(t.at[alice].may_create(alice));
+
+  SUBCASE("until that has left") { t.at[alice].creation_sent(made.front().id); }
+  SUBCASE("until the owner has answered it") {
+    CHECK(t.create(made.front()) == received::accepted);
+    CHECK(t.carry());
+  }
+  // All that were created before have left: as many again may pass the next one.
+  const auto next = t.at[alice].create_remote(owner);
+  REQUIRE(next);
+  CHECK(next->id.serial == window + 1);
+  made.push_back(*next);
+  for (std::uint64_t i = 1; i < window; ++i) {
+    const auto one = t.at[alice].create_remote(owner);
+    REQUIRE(one);
+    t.at[alice].creation_sent(one->id);
+    made.push_back(*one);
+  }
+  CHECK_FALSE(t.at[alice].create_remote(owner));
+  t.at[alice].creation_sent(next->id);
+  CHECK(t.at[alice].may_create(owner));
+  // A link that keeps their order delivers them all.
+  std::uint64_t accepted = 0;
+  for (const auto& c : made) accepted += t.create(c) != received::refused ? 1u : 0u;
+  CHECK(accepted == made.size());
+  CHECK(t.at[owner].counters().refused == 0);
+  finish(t, made);
+}
+
+TEST_CASE("rref ledger gap: whose requests leave in turn may have any number on the way") {
+  trio t;
+  const auto made = ask_for(t, 3 * window);
+  CHECK(made.back().id.serial == 3 * window);
+  CHECK(arrive(t, made, 0, made.size()) == made.size());
+  CHECK(t.at[owner].counters().refused == 0);
+  finish(t, made);
+}
+
+TEST_CASE("rref ledger gap: a creation whose owner is lost stands in nobody's way") {
+  trio t;
+  static_cast<void>(ask_for(t, window, first_request::stays));
+  t.at[alice].peer_lost(owner, t.out[alice]);
+  CHECK(t.at[alice].may_create(owner));  // create_remote says that it is lost
+  CHECK_FALSE(t.at[alice].create_remote(owner));
+  CHECK(t.at[alice].create_remote(bob));
 }
 
 TEST_CASE("rref ledger gap: a request may say that it never was, as far ahead as it may be made") {

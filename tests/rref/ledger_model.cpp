@@ -297,7 +297,7 @@ class simulation {
       hold(!possible(e.id), "a promise is broken only by its creator", e.id);
       return;
     case event_kind::broken:
-      hold(excused(e.id, e.why), "I4 nothing breaks without a fault", e.id);
+      hold(excused(at, e.id, e.why), "I4 nothing breaks without a fault of its own", e.id);
       count(e.why);
       return;
     case event_kind::forgotten:
@@ -317,14 +317,38 @@ class simulation {
   bool possible(const rref_id& id) const {
     return !voided_.contains(id) && workers_[id.creator].alive && !severed(id.creator, id.owner);
   }
-  bool excused(const rref_id& id, cause why) const {
+  // `at`, whoever handed it to that one, and so on.
+  std::set<rank> line_of(rank at, const rref_id& id) const {
+    std::set<rank> line{at};
+    for (bool more = true; more;) {  // bounded: by the number of workers
+      more = false;
+      for (const auto& [key, h] : hand_overs_)
+        if (h.id == id && line.contains(h.to)) more = line.insert(h.from).second || more;
+    }
+    return line;
+  }
+  // May the reference be unusable at `at` for that reason? Only by a fault on the way that it took:
+  // what breaks elsewhere is nothing to it.
+  bool excused(rank at, const rref_id& id, cause why) const {
     switch (why) {
-    case cause::lost:
-      return crashed_ || !severed_.empty() || voided_.contains(id);
+    case cause::lost: {
+      // It was covered by whoever handed it on, until its receiver was registered: so one of them
+      // died, lost the owner, which then forgot it, or lost its receiver, for which it then no
+      // longer kept it.
+      if (voided_.contains(id)) return true;
+      const std::set<rank> line = line_of(at, id);
+      for (const rank giver : line) {
+        if (!workers_[giver].alive || severed(giver, id.owner)) return true;
+        for (const auto& [key, h] : hand_overs_)
+          if (h.id == id && h.from == giver && line.contains(h.to) && severed(giver, h.to))
+            return true;
+      }
+      return false;
+    }
     case cause::creation_failed:
       return voided_.contains(id);
     case cause::owner_died:
-      return !workers_[id.owner].alive || !severed_.empty();
+      return !workers_[id.owner].alive || severed(at, id.owner);
     case cause::creator_died:
       return !workers_[id.creator].alive || severed(id.creator, id.owner);
     default:
@@ -371,7 +395,8 @@ class simulation {
       const bool before = w.book.imported(f.id).has_value();
       const auto got = w.book.transfer_in(f.from, f.given, w.out);
       hold(got.has_value(), "a correct transfer is not refused", f.id);
-      hold(got->held() || excused(f.id, got->why), "I4 no transfer is lost without a fault", f.id);
+      hold(got->held() || excused(f.to == f.id.owner ? f.from : f.to, f.id, got->why),
+           "I4 no transfer is lost without a fault of its own", f.id);
       if (got->held()) ++w.handles[f.id];
       if (before) ++seen_.reimported;
       hand_overs_.at({f.from, f.given.number}).arrived = true;
@@ -380,7 +405,7 @@ class simulation {
     case kind::use: {
       const auto got = w.book.acquire(f.from, f.id);
       hold(got.has_value(), "a correct use is not refused", f.id);
-      hold(got->held() || excused(f.id, got->why), "I1 what is used is alive", f.id);
+      hold(got->held() || excused(f.from, f.id, got->why), "I1 what is used is alive", f.id);
       if (got->held()) {
         ++seen_.uses;
         ++w.handles[f.id];
@@ -406,7 +431,6 @@ class simulation {
     unsigned living = 0;
     for (const worker& w : workers_) living += w.alive ? 1u : 0u;
     if (living < 3) return;
-    crashed_ = true;
     workers_[gone].alive = false;
     workers_[gone].handles.clear();
     std::vector<flying> kept;
@@ -500,7 +524,7 @@ class simulation {
           hold(!owner.alive || severed(r, id.owner) || owner.book.value(id).has_value(),
                "I1 no dangling", id);
         if (view->state == import_state::broken)
-          hold(excused(id, view->why), "I4 nothing breaks without a fault", id);
+          hold(excused(r, id, view->why), "I4 nothing breaks without a fault of its own", id);
         if (w.told.contains(id.owner))
           hold(view->state == import_state::broken, "I5 a lost owner's imports are broken", id);
         if (it != w.handles.end() && view->state == import_state::releasing)
@@ -572,7 +596,6 @@ class simulation {
   std::set<rref_id> born_, released_, voided_;
   std::map<std::pair<rank, std::uint64_t>, hand_over> hand_overs_;
   std::set<std::pair<rank, rank>> severed_;
-  bool crashed_ = false;
 };
 
 tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsigned dropped,

@@ -49,7 +49,7 @@ class probe {
   ~probe() {
     if (!alive_) return;
     ++record::of_all().destroyed;
-    if (home_ && !home_->context().get_executor().running_in_this_thread()) {
+    if (home_ && !weft::detail::context_of(*home_).get_executor().running_in_this_thread()) {
       ++record::of_all().elsewhere;
     }
   }

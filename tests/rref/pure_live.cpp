@@ -65,7 +65,8 @@ struct homebody {
 
   homebody() = default;
   homebody(const homebody& o) : items(o.items), home(o.home) {
-    if (home && !home->context().get_executor().running_in_this_thread()) ++elsewhere();
+    if (home && !weft::detail::context_of(*home).get_executor().running_in_this_thread())
+      ++elsewhere();
   }
   homebody(homebody&&) = default;
   static std::atomic<int>& elsewhere() {
@@ -265,6 +266,32 @@ TEST_CASE("rref: a main that fails because an owner is lost does not blame itsel
         auto use = at_1.start<&never_made_use_of>();
         me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         co_await std::move(use);
+      }
+      co_await weft::event::wait(weft::make_intrusive<weft::event>());
+    });
+    for (const std::uint32_t r : {0u, 2u}) {
+      INFO("rank ", r, ": ", ends[r].message());
+      CHECK(ends[r] == errc::peer_died);
+      CHECK(ends[r].detail().peer == "worker1");
+    }
+  }
+}
+
+TEST_CASE("rref: whoever is called with a reference to a lost worker's object is not blamed") {
+  for (const over how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    pure_cluster all(3, how, with_io_threads(1));
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 2) {
+        const auto at_1 = me.peer(1).make<thing>(1);
+        CHECK(co_await at_1.call<&thing::get>() == 1);
+        auto use = at_1.start<&never_made_use_of>();
+        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+        CHECK(co_await failure_of(std::move(use)));  // so the loss has been told to everybody here
+        const auto here = co_await failure_of(at_1.call<&thing::get>(weft::as_expected));
+        CHECK(here == errc::rref_owner_died);
+        CHECK(here.detail().peer == "worker1");
+        co_await me.peer(0).call<&count>(std::vector{at_1});
       }
       co_await weft::event::wait(weft::make_intrusive<weft::event>());
     });

@@ -192,9 +192,9 @@ TEST_CASE("unmade: a making whose time is over when it begins is not sent") {
         const weft::within over(limit);
         auto late = weft::make_intrusive<weft::call_scope>();
         late->deadline = me.time().now() + limit;
-        const auto made =
-            co_await thrown_by((co_await weft::with_scope(me.context(), late, make_thing(me, rank)))
-                                   .call<&thing::get>());
+        const auto made = co_await thrown_by(
+            (co_await weft::with_scope(weft::detail::context_of(me), late, make_thing(me, rank)))
+                .call<&thing::get>());
         const auto kept = co_await thrown_by(fine.remote<&thing::get>(over).to_here());
         for (const auto& e : {made, kept}) {
           CHECK(e == errc::timed_out);

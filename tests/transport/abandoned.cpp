@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The waits of transports without a descriptor, abandoned.
-#include <weft/transport/detail/parking.hpp>
+#include <weft/transport/detail/pipe_waiter.hpp>
 #include <weft/transport/inproc.hpp>
 
 #include <doctest/doctest.h>
@@ -14,13 +14,13 @@ namespace abandoned_transport {
 using namespace weft::testing;
 
 /// A place where one waits until it is woken.
-struct for_parking : local_wait {
+struct for_pipe : local_wait {
   static constexpr bool again = true;
   static constexpr bool from_any_thread = true;
   asio::awaitable<void> wait() { return place->wait(); }
   void complete() { place->wake(); }
-  weft::intrusive_ptr<weft::detail::parking> place =
-      weft::make_intrusive<weft::detail::parking>(context());
+  weft::intrusive_ptr<weft::detail::pipe_waiter> place =
+      weft::make_intrusive<weft::detail::pipe_waiter>(context());
 };
 
 /// Accepting: what is waited for is somebody who connects.
@@ -39,12 +39,12 @@ struct for_connection : local_wait {
   std::string endpoint = server.listen(context());
 };
 
-TEST_CASE_TEMPLATE("abandoned waits: of transports without a descriptor", W, for_parking,
+TEST_CASE_TEMPLATE("abandoned waits: of transports without a descriptor", W, for_pipe,
                    for_connection) {
   abandon_in_every_way<W>();
 }
 
-TEST_CASE_TEMPLATE("abandoned waits: woken by another thread in the same moment", W, for_parking) {
+TEST_CASE_TEMPLATE("abandoned waits: woken by another thread in the same moment", W, for_pipe) {
   abandon_while_another_thread_completes<W>();
 }
 

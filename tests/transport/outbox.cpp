@@ -166,6 +166,104 @@ TEST_CASE("outbox: a frame is withdrawn if none of it was written, and leaves no
   }
 }
 
+TEST_CASE("outbox: what is withdrawn behind a front that does not move leaves nothing") {
+  weft::outbox c;
+  const auto any = [](const weft::frame&) { return true; };
+  REQUIRE(c.push(make_frame(0, 10)) == 0);
+  c.advance(5);
+  REQUIRE(c.begun());
+  for (std::uint64_t i = 1; i <= 20'000; ++i) {
+    REQUIRE(c.push(make_frame(i, 10)) == i);
+    CHECK(c.withdraw(i, any).header.call == i);
+    CHECK(c.withdraw(i, any).head.size() == 0);
+  }
+  CHECK(c.capacity() <= 256);
+  CHECK(c.frames() == 1);
+  CHECK(c.begun());
+  CHECK(c.first_unbegun() == 1);
+  CHECK(c.next_number() == 20'001);
+  CHECK(c.waiting_bytes() == 64 + 10 - 5);
+  c.advance(64 + 10 - 5);
+  CHECK(c.empty());
+  CHECK(c.push(make_frame(7, 10)) == 20'001);
+  CHECK(c.first_unbegun() == 20'001);
+}
+
+TEST_CASE("outbox: numbers find their frames, whatever was withdrawn between them") {
+  std::mt19937 random(13);
+  const auto any = [](const weft::frame&) { return true; };
+  for (int round = 0; round < 20; ++round) {
+    CAPTURE(round);
+    weft::outbox c;
+    std::vector<std::uint64_t> waiting;  // all but the front may be withdrawn
+    std::vector<std::uint64_t> gone;
+    std::vector<std::uint64_t> sent;
+    std::uint64_t next = 0;
+    const auto push = [&] {
+      REQUIRE(c.push(make_frame(next, random() % 20)) == next);
+      waiting.push_back(next++);
+    };
+    for (int step = 0; step < 3000; ++step) {
+      const auto what = random() % 10;
+      if (what < 5 || waiting.size() < 2) {
+        push();
+      } else if (what < 9) {
+        const std::size_t which = random() % waiting.size();
+        const std::uint64_t number = waiting[which];
+        REQUIRE(c.withdraw(number, any).header.call == number);
+        waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(which));
+        gone.push_back(number);
+      } else if (random() % 10 == 0) {
+        sent.push_back(c.take().header.call);
+        CHECK(sent.back() == waiting.front());
+        waiting.erase(waiting.begin());
+      }
+      CHECK(c.frames() == waiting.size());
+      CHECK(c.first_unbegun() == (waiting.empty() ? next : waiting.front()));
+      CHECK(c.next_number() == next);
+      if (!gone.empty()) CHECK(c.withdraw(gone[random() % gone.size()], any).head.size() == 0);
+      if (!sent.empty()) CHECK(c.withdraw(sent[random() % sent.size()], any).head.size() == 0);
+      CHECK(c.withdraw(next, any).head.size() == 0);
+    }
+    CHECK(c.capacity() <= 4096);
+    while (!c.empty()) {
+      REQUIRE(c.take().header.call == waiting.front());
+      waiting.erase(waiting.begin());
+    }
+    CHECK(waiting.empty());
+    CHECK(c.waiting_bytes() == 0);
+  }
+}
+
+TEST_CASE("outbox: counts the bytes that the peer caused, however they leave") {
+  weft::outbox c;
+  const auto any = [](const weft::frame&) { return true; };
+  const auto of_references = [](std::uint64_t i, std::uint64_t caused) {
+    weft::frame f = make_frame(i, 40);
+    f.header.kind = weft::frame_kind::rref;
+    f.caused = caused;
+    f.seal();
+    return f;
+  };
+  constexpr std::uint64_t each = 64 + 40;
+  c.push(of_references(0, 0));  // of this worker's own
+  for (std::uint64_t i = 1; i <= 4; ++i) c.push(of_references(i, each));
+  CHECK(c.caused_bytes() == 4 * each);
+  CHECK(c.waiting_bytes() == 5 * each);
+  CHECK(c.take().header.call == 0);
+  CHECK(c.caused_bytes() == 4 * each);
+  CHECK(c.take().header.call == 1);
+  CHECK(c.caused_bytes() == 3 * each);
+  c.advance(each - 1);
+  CHECK(c.caused_bytes() == 3 * each);
+  c.advance(1);
+  CHECK(c.caused_bytes() == 2 * each);
+  CHECK(c.withdraw(4, any).header.call == 4);
+  CHECK(c.caused_bytes() == each);
+  static_cast<void>(c.abandon());
+  CHECK(c.caused_bytes() == 0);
+}
+
 TEST_CASE("frame_queue: gives a burst's memory back, and keeps what is needed again and again") {
   weft::frame_queue q;
   auto hold = [&q](int count) {

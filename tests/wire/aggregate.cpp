@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 #include <doctest/doctest.h>
 

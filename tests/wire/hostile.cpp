@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string>
@@ -148,6 +149,59 @@ void bomb(std::size_t element_bytes) {
   }
 }
 
+/// As many copies of `element` in one container as a payload of that size pays for.
+template <class Container>
+Container most_of(const typename Container::value_type& element, std::size_t payload_size) {
+  const weft::frame one = pack(element);
+  REQUIRE((one.header.flags & weft::flag_padded) == 0);
+  const auto bytes = one.payload();
+  std::vector<std::byte> payload(payload_size);
+  const std::size_t fit = (payload_size - 4) / bytes.size();
+  for (std::size_t i = 0; i < fit; ++i) {
+    std::copy(bytes.begin(), bytes.end(),
+              payload.begin() + static_cast<std::ptrdiff_t>(4 + i * bytes.size()));
+  }
+  const auto decoded = [&](std::size_t n) -> std::optional<Container> {
+    std::vector<std::byte> asked(
+        payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(4 + n * bytes.size()));
+    asked.resize(payload_size);
+    weft::detail::store(asked.data(), static_cast<std::uint32_t>(n));
+    weft::message_extensions record;
+    weft::reader r(asked, record, weft::default_limits, weft::reader::tail::zeros);
+    try {
+      return std::get<0>(weft::decode_all<Container>(r));
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == weft::errc::bad_arguments);
+      return std::nullopt;
+    }
+  };
+  std::size_t some = 0, too_many = fit + 1;
+  while (too_many - some > 1) {  // bounded: by the bits of a number
+    const std::size_t between = some + (too_many - some) / 2;
+    (decoded(between) ? some : too_many) = between;
+  }
+  Container most = *decoded(some);
+  CHECK(most.size() == some);
+  return most;
+}
+
+/// What a value holds is what a copy of it allocates, and 16 bytes more for each allocation.
+template <class Container>
+void holds_what_was_paid(const typename Container::value_type& element) {
+  constexpr std::size_t size = std::size_t{1} << 18;
+  const Container most = most_of<Container>(element, size);
+  CHECK(most.size() > 0);
+  auto& count = weft_test::allocations();
+  const auto before = count;
+  {
+    const Container copy = most;
+    const std::uint64_t held =
+        count.bytes - before.bytes + weft::detail::allocation_cost * (count.calls - before.calls);
+    CHECK(held <= weft::detail::budget_of(size));
+    CHECK(copy.size() == most.size());
+  }
+}
+
 weft::frame frame_with_sections() {
   weft::message m;
   weft::encode_all(m.payload(), std::string("payload"), 7);
@@ -213,6 +267,53 @@ TEST_CASE("hostile: counts that the bytes allow but memory does not are refused"
   weft::detail::store(zeros.data(), std::uint32_t{200'000});
   CHECK(decode_within_budget<std::vector<std::string>>(zeros, weft::reader::tail::zeros) ==
         outcome::refused);
+}
+
+TEST_CASE("hostile: as many containers as a payload pays for hold no more than it paid for") {
+  using std::deque, std::vector;
+  // Empty ones that allocate all the same.
+  holds_what_was_paid<vector<deque<int>>>({});
+  holds_what_was_paid<vector<deque<std::array<char, 600>>>>({});
+  holds_what_was_paid<std::list<deque<char>>>({});
+  holds_what_was_paid<deque<deque<int>>>({});
+  holds_what_was_paid<vector<std::pair<bool, deque<bool>>>>({});
+  holds_what_was_paid<vector<std::optional<deque<bool>>>>(deque<bool>{});
+  holds_what_was_paid<vector<std::unordered_set<int>>>({});
+  holds_what_was_paid<vector<std::unordered_map<int, int>>>({});
+  // Small ones.
+  holds_what_was_paid<vector<deque<std::uint8_t>>>({1});
+  holds_what_was_paid<vector<vector<bool>>>({true});
+  holds_what_was_paid<vector<vector<bool>>>(vector<bool>(65));
+  holds_what_was_paid<vector<vector<char>>>({'a'});
+  holds_what_was_paid<vector<std::list<char>>>({'a'});
+  holds_what_was_paid<vector<std::set<char>>>({'a'});
+  holds_what_was_paid<vector<std::map<char, char>>>({{'a', 'b'}});
+  holds_what_was_paid<vector<std::string>>(std::string(16, 'a'));
+  holds_what_was_paid<vector<std::u32string>>(std::u32string(4, U'a'));
+  for (int n = 1; n <= 40; ++n) {
+    CAPTURE(n);
+    std::unordered_set<std::uint8_t> set;
+    std::unordered_map<std::uint8_t, bool> map;
+    for (int i = 0; i < n; ++i) {
+      set.insert(static_cast<std::uint8_t>(i));
+      map.emplace(i, false);
+    }
+    holds_what_was_paid<vector<decltype(set)>>(set);
+    holds_what_was_paid<vector<decltype(map)>>(map);
+  }
+  // Where blocks of a deque are full, and where its table of blocks has just grown.
+  for (const std::size_t n : {127u, 128u, 129u, 639u, 640u, 1151u, 1152u}) {
+    CAPTURE(n);
+    holds_what_was_paid<vector<deque<int>>>(deque<int>(n));
+    holds_what_was_paid<vector<deque<bool>>>(deque<bool>(n));
+  }
+  for (const std::size_t n : {1u, 4u, 5u, 6u, 12u, 60u}) {
+    CAPTURE(n);
+    holds_what_was_paid<vector<deque<std::optional<std::array<char, 300>>>>>(
+        deque<std::optional<std::array<char, 300>>>(n));
+    holds_what_was_paid<vector<deque<std::optional<std::array<char, 700>>>>>(
+        deque<std::optional<std::array<char, 700>>>(n));
+  }
 }
 
 TEST_CASE("hostile: maps and sets of many small elements stay within the budget") {
@@ -283,19 +384,29 @@ TEST_CASE("hostile: each bit of header and table flipped") {
   const weft::frame good = frame_with_sections();
   std::vector<std::byte> wire(good.head.view().begin(), good.head.view().end());
   REQUIRE(receive(wire).has_value());
+  std::size_t accepted = 0, refused = 0;
   for (std::size_t i = 0; i < wire.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
       wire[i] ^= static_cast<std::byte>(1 << bit);
       if (auto f = receive(wire)) {
-        CHECK(f->header != weft::frame_header{});
-        if (i < weft::header_size) CHECK(f->header != good.header);  // it is what it now says
+        // It is what it now says: written again it is the same bytes.
+        std::array<std::byte, weft::header_size> again{};
+        weft::encode_header(f->header, again);
+        CHECK(std::equal(again.begin(), again.end(), wire.begin()));
         weft::incoming_message in(std::move(*f));
         if (auto ok = in.check(); !ok) {
           CHECK(ok.error() == weft::errc::protocol_error);
+          ++refused;
         } else {
+          ++accepted;
+          // A section lies in the table that came, behind its own length and kind.
+          const auto table = in.whole().table();
           for (const auto kind : {weft::section_kind::tensors, weft::section_kind::rref,
                                   weft::section_kind::autograd, weft::section_kind::trace}) {
-            if (const auto s = in.section(kind)) CHECK(s->size() <= in.header().table_bytes);
+            if (const auto s = in.section(kind)) {
+              CHECK(s->data() >= table.data() + 8);
+              CHECK(s->data() + s->size() <= table.data() + table.size());
+            }
           }
         }
       } else {
@@ -303,10 +414,13 @@ TEST_CASE("hostile: each bit of header and table flipped") {
         const bool typed = e == weft::errc::protocol_error || e == weft::errc::version_mismatch ||
                            e == weft::errc::message_too_large || e == weft::errc::closed;
         CHECK(typed);
+        ++refused;
       }
       wire[i] ^= static_cast<std::byte>(1 << bit);
     }
   }
+  CHECK(accepted > 0);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("hostile: header lengths of 0, maximum and one beyond") {

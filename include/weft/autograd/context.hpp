@@ -26,9 +26,10 @@ namespace weft::autograd {
 class context;
 
 /// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
-/// the body throws or is cancelled. Contexts do not nest: a second one throws invalid_argument.
-/// What the body returns must be default constructible, or void. One-way calls (`post`) are not
-/// recorded. What was spawned in here and still calls after it has ended gets
+/// the body throws or is cancelled. For the worker's thread, where the body runs. Cancelling it
+/// cancels the body, whose errors it throws. Contexts do not nest: a second one throws
+/// invalid_argument. What the body returns must be default constructible, or void. One-way calls
+/// (`post`) are not recorded. What was spawned in here and still calls after it has ended gets
 /// autograd_context_gone.
 ///
 /// Tensors belong to the context that recorded them: `backward` of another one throws
@@ -42,6 +43,9 @@ template <class Body>
 /// which can then begin passes of their own. Throws autograd_context_gone if there is none.
 [[nodiscard]] context this_context(worker& me);
 
+/// How a backward pass runs.
+///
+///   co_await ctx.backward(loss, {.retention = graph_retention::retain, .limit = 10s});
 struct backward_options {
   /// Keep what the nodes saved, so that another pass can run over them.
   graph_retention retention = graph_retention::release;
@@ -53,6 +57,9 @@ struct backward_options {
 
 /// Handle of a context that is open here, until the `with_context` that made it ends; then its
 /// members throw autograd_context_gone. Cheap to copy; for the worker's thread.
+///
+///   co_await ctx.backward(loss);
+///   at::Tensor g = (co_await ctx.gradients()).find(weight);
 class context {
  public:
   context(worker& me, intrusive_ptr<open_context> state) : me_(&me), state_(std::move(state)) {}
@@ -80,9 +87,9 @@ class context {
   /// The gradients of this worker's leaves so far: `find(variable)` is undefined where there is
   /// none. Nothing else lies in a gradient's memory, so it may be changed in place (clipped, say);
   /// a later pass may add to the same tensors in place. Waits for passes of other workers
-  /// that ran here until they succeeded or not. Throws autograd_context_gone, timed_out, cancelled,
-  /// peer_died (the run failed),
-  /// autograd_pass_aborted (a pass succeeded and could not be added up here, for lack of memory).
+  /// that ran here until they succeeded or not. Cancelling ends the wait only. Throws
+  /// autograd_context_gone, timed_out, cancelled, peer_died (the run failed), autograd_pass_aborted
+  /// (a pass succeeded and could not be added up here, for lack of memory).
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return me_->use<autograd_service>().gradients(state_);
   }

@@ -70,13 +70,13 @@ class local_executor {
                  std::optional<at::ThreadLocalState> state = {});
 
   /// After a plan that left nodes out has completed: these run too; else nothing. Not during
-  /// `run`.
+  /// `evaluate_ready`.
   void complete(const wave& plan);
   bool has_ready() const { return !ready_.empty(); }
-  /// A `run` would do something.
+  /// An `evaluate_ready` would do something.
   bool has_work() const { return has_ready() || has_drained(); }
 
-  /// A gradient for a root. All roots are seeded before the first `run`.
+  /// A gradient for a root. All roots are seeded before the first `evaluate_ready`.
   void seed(root r);
   /// The gradients of a sent message, at the node that `start` named. A list that does not fit the
   /// sent tensors fails the pass.
@@ -86,12 +86,12 @@ class local_executor {
   /// soon as it ran. Exceptions of nodes and hooks end up in `failure()`; those of `sink` pass
   /// through.
   template <class Sink>
-  executor_status run(Sink&& sink);
+  executor_status evaluate_ready(Sink&& sink);
 
-  /// From any thread: `run` returns before its next node.
+  /// From any thread: `evaluate_ready` returns before its next node.
   void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
 
-  /// Valid after `run` returned `failed`.
+  /// Valid after `evaluate_ready` returned `failed`.
   const node_failure& failure() const { return *failure_; }
   /// What leaves got in this pass. To be merged into the context's only if the pass commits.
   gradient_map& gradients() { return gradients_; }

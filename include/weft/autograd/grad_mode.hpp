@@ -3,59 +3,27 @@
 // across co_await they would switch off other coroutines too, and be lost on resumption.
 #pragma once
 
-#include <weft/core/call_scope.hpp>
-#include <weft/rpc/worker.hpp>
+#include <weft/rpc/fwd.hpp>
 
 #include <asio/awaitable.hpp>
-
-#include <c10/core/AutogradState.h>
-
-#include <utility>
 
 namespace weft {
 
 enum class grad_mode { off, on };
 
-namespace detail {
-class fixed_grad_mode final : public thread_mode {
- public:
-  explicit fixed_grad_mode(grad_mode mode) : on_(mode == grad_mode::on) {}
-  void enter(saved& before) const noexcept override {
-    c10::AutogradState& state = c10::AutogradState::get_tls_state();
-    before.words[0] = state.get_grad_mode() ? 1 : 0;
-    state.set_grad_mode(on_);
-  }
-  void leave(const saved& before) const noexcept override {
-    c10::AutogradState::get_tls_state().set_grad_mode(before.words[0] != 0);
-  }
-  [[nodiscard]] bool on() const noexcept { return on_; }
-
- private:
-  bool on_;
-};
-
-/// Whether the running coroutine has switched recording off. Tells it also where a thread's own
-/// guard is in force for the moment, as inside the codec of a tensor.
-[[nodiscard]] inline bool recording_is_off() noexcept {
-  if (!current_scope || !current_scope->mode) return false;
-  const auto* mode = dynamic_cast<const fixed_grad_mode*>(current_scope->mode.get());
-  return mode && !mode->on();
-}
-}  // namespace detail
-
 /// Awaits `work` with gradient recording on or off, here: `work` and what it awaits or spawns on
 /// this worker. Functions that it calls elsewhere (and on the pool) record as they always do; with
 /// recording off, their results arrive here without history and do not require grad, inside and
-/// outside of an autograd context. T must be default constructible, or
-/// void.
+/// outside of an autograd context. T must be default constructible, or void.
+///
+///   co_await weft::with_grad_mode(me, weft::grad_mode::off, evaluate(me, batch));
+///
+/// May be awaited on any executor; `work` runs on the worker's thread. Throws what `work` throws;
+/// cancelling cancels `work`.
 template <class T>
 [[nodiscard]] asio::awaitable<T> with_grad_mode(worker& me, grad_mode mode,
-                                                asio::awaitable<T> work) {
-  const auto outer = this_scope();
-  intrusive_ptr<call_scope> inner = outer ? outer->copy() : make_intrusive<call_scope>();
-  inner->mode = make_intrusive<detail::fixed_grad_mode>(mode);
-  co_return co_await with_scope(me.context(), intrusive_ptr<const call_scope>(std::move(inner)),
-                                std::move(work));
-}
+                                                asio::awaitable<T> work);
 
 }  // namespace weft
+
+#include <weft/autograd/impl/grad_mode.hpp>

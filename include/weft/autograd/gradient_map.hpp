@@ -15,6 +15,9 @@ namespace weft::autograd {
 
 /// In the order in which variables were first met. Every gradient has memory of its own. Not
 /// thread-safe.
+///
+///   const weft::autograd::gradient_map all = co_await ctx.gradients();
+///   for (const auto& [variable, gradient] : all.entries()) norm += gradient.norm();
 class gradient_map {
  public:
   struct entry {

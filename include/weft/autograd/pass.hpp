@@ -4,7 +4,7 @@
 //
 //   under the context's lock          on a pool thread, no lock held
 //   begin / arrive / lost / give_up
-//   claim() == true ───────────────►  run(sink)       gradients to other workers leave here
+//   claim() == true ───────────────►  evaluate(sink)  gradients to other workers leave here
 //   completed()  ◄─────────────────┘
 //
 // Every call under the lock returns outputs of the wave for the service to act on, in order:
@@ -85,8 +85,8 @@ class local_pass {
   outputs give_up(abort_reason reason, std::string text) {  // throws before anything changed
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
-  /// True if there is something to run and nobody runs it. The caller then owes one `run` and one
-  /// `completed`, in this order.
+  /// True if there is something to run and nobody runs it. The caller then owes one `evaluate` and
+  /// one `completed`, in this order.
   bool claim();
   unsigned carried = 0;  ///< steps whose outputs are being carried out; under the context's lock
   ended_passes::place memory_of_end;  ///< on others than the initiator
@@ -96,7 +96,7 @@ class local_pass {
   /// `sink(worker_rank to, packed_gradients&&, bool more)` sends one frame; `more`: nodes that are
   /// ready keep this thread busy afterwards.
   template <class Sink>
-  void run(Sink&& sink);
+  void evaluate(Sink&& sink);
 
   // ── under the lock ──
   const wave& plan() const { return wave_; }
@@ -120,7 +120,7 @@ class local_pass {
   std::optional<local_executor> executor_;  // from launch on
   std::vector<root> roots_;
   std::map<message_id, std::vector<at::Tensor>> parked_;  // came before launch
-  std::vector<seeding> seeds_;                            // may enter at the next run
+  std::vector<seeding> seeds_;                            // may enter at the next `evaluate`
 
   enum class activity { resting, claimed } activity_ = activity::resting;
   std::vector<root> claimed_roots_;
@@ -202,12 +202,12 @@ inline bool local_pass::claim() {
 }
 
 template <class Sink>
-void local_pass::run(Sink&& sink) {
+void local_pass::evaluate(Sink&& sink) {
   for (root& r : claimed_roots_) executor_->seed(std::move(r));
   for (seeding& s : claimed_seeds_) executor_->seed(s.node, std::move(s.gradients));
   claimed_roots_.clear();
   claimed_seeds_.clear();
-  last_ = executor_->run([&](outgoing_gradients&& leaving) {
+  last_ = executor_->evaluate_ready([&](outgoing_gradients&& leaving) {
     const worker_rank to = leaving.to.peer;
     sink(to, pack(std::move(leaving)), executor_->has_ready());
   });

@@ -250,6 +250,9 @@ class wave {
   void run(outputs& out);
   void maybe_finish(outputs& out);
   void give_up(abort_message why, worker_rank heard_from, outputs& out);
+  void give_up_for(worker_rank gone, outputs& out) {
+    give_up({gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"}, self_, out);
+  }
 
   void send(worker_rank to, control_body body, outputs& out) const {
     out.emplace_back(transmit{to, control{pass_, std::move(body)}});
@@ -281,6 +284,7 @@ class wave {
 
   // The initiator's:
   bool discovered_ = false;
+  std::set<worker_rank> lost_;          // until discovered: who of them took part is not known yet
   std::set<worker_rank> participants_;  // without itself; once discovered
   std::set<worker_rank> done_;
 };

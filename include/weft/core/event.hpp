@@ -2,38 +2,24 @@
 // One-shot event: set once from any thread, awaited by any number of coroutines.
 #pragma once
 
-#include <weft/core/call_scope.hpp>
-#include <weft/core/detail/insist.hpp>
-#include <weft/core/detail/sure_post.hpp>
-#include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
-#include <asio/append.hpp>
-#include <asio/associated_cancellation_slot.hpp>
-#include <asio/associated_executor.hpp>
-#include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
-#include <asio/cancellation_type.hpp>
-#include <asio/deferred.hpp>
 #include <asio/error.hpp>
-#include <asio/execution/context.hpp>
-#include <asio/post.hpp>
-#include <asio/query.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
-#include <system_error>
 #include <utility>
 
 namespace weft {
 
 /// Held by `intrusive_ptr`, because a waiter may be cancelled while the event is being set.
-/// Coroutines that still wait are destroyed with their io_context.
+/// Coroutines that still wait are destroyed with their io_context. Thread safe.
+///
+///   auto ready = weft::make_intrusive<weft::event>();
+///   co_await weft::event::wait(ready);  // one coroutine; another one, or a thread: ready->set()
 class event : public ref_counted {
  public:
   /// Memory for one wait. What an initiation throws ends its io_context, not the coroutine that
@@ -57,180 +43,36 @@ class event : public ref_counted {
     void* block_ = nullptr;
   };
 
-  ~event() override {
-    while (first_) static_cast<void>(unlink(*first_));
-  }
+  ~event() override;
 
-  /// Wakes all present and future waiters, in the order in which they came. Further calls do
-  /// nothing. Needs no memory for those who wait on an io_context.
-  void set() {
-    const intrusive_ptr<event> held(this);  // who sees that it is set may drop it
-    intrusive_ptr<waiter> woken;
-    {
-      const std::lock_guard lock(mutex_);
-      if (set_) return;
-      set_.store(true, std::memory_order_release);
-      woken = std::exchange(first_, nullptr);
-      last_ = nullptr;
-    }
-    // Nobody else follows their links now: a cancelled wait sees that the event is set.
-    while (woken) {
-      intrusive_ptr<waiter> next = std::move(woken->next);
-      woken->complete({});
-      woken = std::move(next);
-    }
-  }
+  /// Wakes all present and future waiters, in the order in which they came, each on its executor.
+  /// Further calls do nothing. Needs no memory for those who wait on an io_context.
+  void set();
   [[nodiscard]] bool is_set() const noexcept { return set_.load(std::memory_order_acquire); }
 
   /// Completes with no error once the event is set, with operation_aborted when cancelled, or with
-  /// no_memory if there is none to be cancelled. Throws std::bad_alloc before it waits.
+  /// no_memory if there is none to be cancelled. Throws std::bad_alloc before it waits. Cancelling
+  /// concerns this wait only.
   template <class CompletionToken>
   static auto async_wait(intrusive_ptr<event> self, CompletionToken&& token,
-                         seat place = seat::reserve()) {
-    return asio::async_initiate<CompletionToken, void(asio::error_code)>(
-        [](auto handler, intrusive_ptr<event> e, seat s) {
-          e->add(std::move(handler), std::move(s));
-        },
-        token, std::move(self), std::move(place));
-  }
+                         seat place = seat::reserve());
   /// The same as a coroutine. Its memory is taken by this call, so one that is kept can be awaited
   /// later, once, whatever lacks then. Throws std::bad_alloc, or system_error operation_aborted.
-  [[nodiscard]] static asio::awaitable<void> wait(intrusive_ptr<event> self) {
-    return finish(async_wait(std::move(self), asio::deferred));
-  }
+  [[nodiscard]] static asio::awaitable<void> wait(intrusive_ptr<event> self);
 
  private:
+  struct waiter;
+  template <class Handler>
+  struct waiting;
+
   template <class Waiting>
-  static asio::awaitable<void> finish(Waiting waiting) {
-    try {
-      co_await std::move(waiting);
-      co_return;
-    } catch (const std::system_error& e) {
-      if (e.code() != asio::error::no_memory) throw;
-    }
-    throw std::bad_alloc();
-  }
-
-  struct waiter : detail::guest {
-    static void* operator new(std::size_t size, seat& place) {
-      if (size <= seat::size && place.block_) return std::exchange(place.block_, nullptr);
-      return detail::insist([&] { return ::operator new(std::max(size, seat::size)); });
-    }
-    static void operator delete(void* block) noexcept { ::operator delete(block); }
-    static void operator delete(void* block, seat&) noexcept { ::operator delete(block); }
-    virtual void complete(asio::error_code ec) = 0;
-    intrusive_ptr<waiter> next;  // in the event's list
-    waiter* previous = nullptr;
-    bool listed = false;
-  };
-  /// Completed by whoever takes it out of the event's list, unless its io_context went before.
+  static asio::awaitable<void> finish(Waiting waiting);
   template <class Handler>
-  struct waiting final : waiter {
-    waiting(Handler h, asio::io_context* where) : handler(std::move(h)), io(where) {}
-    void complete(asio::error_code ec) override {
-      if (const auto pass = this->leave()) post(ec);
-    }
-    void post(asio::error_code ec) {
-      if (io) {
-        post_(*io, waking(intrusive_ptr<waiting>(this), ec));
-        return;
-      }
-      detail::await_memory();
-      Handler mine = std::move(*handler);
-      handler.reset();
-      asio::post(asio::append(std::move(mine), ec));
-    }
-    /// The event is set already.
-    void post_at_once() {
-      if (!io || !detail::ready_line::join(*io, intrusive_ptr<waiting>(this))) post({});
-    }
-    void go_on() override { run({}); }
-    void go_on_later() noexcept override { post({}); }
-    void run(asio::error_code ec) {
-      Handler mine = std::move(*handler);
-      handler.reset();
-      const auto executor = asio::get_associated_executor(mine);
-      detail::run_inside(executor, [&] { std::move(mine)(ec); });
-    }
-    void abandon() noexcept override { handler.reset(); }
-    /// On its way to the io_context; if that goes first, the handler goes with it.
-    struct waking {
-      waking(intrusive_ptr<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
-      waking(waking&& other) noexcept : self(std::exchange(other.self, nullptr)), ec(other.ec) {}
-      waking& operator=(waking&&) = delete;
-      ~waking() {
-        if (self) self->handler.reset();
-      }
-      void operator()() {
-        const intrusive_ptr<waiting> who = std::exchange(self, nullptr);
-        detail::ready_line line(*who->io);
-        who->run(ec);
-        line.run();
-      }
-      intrusive_ptr<waiting> self;
-      asio::error_code ec;
-    };
-    std::optional<Handler> handler;
-    asio::io_context* const io;  // of its executor; null: another kind of context
-    detail::sure_post post_;
-  };
-
-  template <class Handler>
-  void add(Handler handler, seat place) {
-    auto slot = asio::get_associated_cancellation_slot(handler);
-    const auto executor = asio::get_associated_executor(handler);
-    const intrusive_ptr<waiting<Handler>> w(
-        new (place) waiting<Handler>(std::move(handler), detail::io_context_of(executor)));
-    bool waits = false;
-    if (!is_set()) {
-      std::shared_ptr<detail::room> home = detail::insist(
-          [&] { return detail::room::of(asio::query(executor, asio::execution::context)); });
-      const std::lock_guard lock(mutex_);
-      if (!set_) {
-        w->enter(std::move(home));
-        link(w);
-        waits = true;
-      }
-    }
-    if (!waits) {
-      w->post_at_once();
-    } else if (slot.is_connected()) {
-      try {
-        detail::insist([&] {
-          slot.assign([self = intrusive_ptr<event>(this),
-                       w = intrusive_ptr<waiter>(w)](asio::cancellation_type) {
-            self->drop(*w, asio::error::operation_aborted);
-          });
-        });
-      } catch (const std::bad_alloc&) {
-        drop(*w, asio::error::no_memory);
-      }
-    }
-  }
-  void drop(waiter& w, asio::error_code why) {
-    intrusive_ptr<waiter> dropped;
-    {
-      const std::lock_guard lock(mutex_);
-      if (set_ || !w.listed) return;
-      dropped = unlink(w);
-    }
-    dropped->complete(why);
-  }
-
+  void add(Handler handler, seat place);
+  void drop(waiter& w, asio::error_code why);
   // Under the lock, while it is not set.
-  void link(const intrusive_ptr<waiter>& w) noexcept {
-    w->listed = true;
-    w->previous = last_;
-    (last_ ? last_->next : first_) = w;
-    last_ = w.get();
-  }
-  [[nodiscard]] intrusive_ptr<waiter> unlink(waiter& w) noexcept {
-    (w.next ? w.next->previous : last_) = w.previous;
-    intrusive_ptr<waiter>& place = w.previous ? w.previous->next : first_;
-    intrusive_ptr<waiter> out = std::exchange(place, std::move(w.next));
-    out->listed = false;
-    return out;
-  }
+  void link(const intrusive_ptr<waiter>& w) noexcept;
+  [[nodiscard]] intrusive_ptr<waiter> unlink(waiter& w) noexcept;
 
   mutable std::mutex mutex_;
   std::atomic<bool> set_{false};  // written under the lock
@@ -239,3 +81,5 @@ class event : public ref_counted {
 };
 
 }  // namespace weft
+
+#include <weft/core/impl/event.hpp>

@@ -3,29 +3,15 @@
 // copied.
 #pragma once
 
-#include <weft/core/detail/waiting_room.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/any_io_executor.hpp>
-#include <asio/associated_cancellation_slot.hpp>
-#include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/awaitable.hpp>
-#include <asio/bind_cancellation_slot.hpp>
-#include <asio/cancellation_signal.hpp>
-#include <asio/co_spawn.hpp>
-#include <asio/dispatch.hpp>
-#include <asio/error.hpp>
-#include <asio/execution/context.hpp>
-#include <asio/query.hpp>
-#include <asio/use_awaitable.hpp>
 
 #include <exception>
-#include <memory>
-#include <new>
-#include <optional>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -33,65 +19,21 @@
 namespace weft {
 
 namespace detail {
-
+template <class T>
+struct future_state;
 template <class T>
 using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
-
 template <class>
 inline constexpr bool is_moved_from = false;
-
-/// Shared by the future and the coroutine that computes it: the event of its end. Results are
-/// written before it is set and constant after.
-template <class T>
-struct future_state final : event {
-  explicit future_state(asio::any_io_executor where)
-      : executor(std::move(where)),
-        home(room::of(asio::query(executor, asio::execution::context))) {}
-
-  /// The work's thread, or whoever destroys the work. The first end counts.
-  void end(std::exception_ptr why) {
-    if (std::exchange(ended, true)) return;
-    failure = std::move(why);
-    set();
-  }
-
-  asio::any_io_executor executor;
-  std::shared_ptr<room> home;  // of `executor`: another thread may post there with a pass only
-  event::seat place = event::seat::reserve();  // of who takes the result
-  std::optional<stored<T>> value;
-  std::exception_ptr failure;
-  asio::cancellation_signal stop;  // on `executor` only
-  bool ended = false;
-};
-
-/// Held by the work's coroutine, so that its future ends with it, however it ends.
-template <class T>
-class promise {
- public:
-  explicit promise(intrusive_ptr<future_state<T>> state) noexcept : state_(std::move(state)) {}
-  promise(promise&&) noexcept = default;
-  promise& operator=(promise&&) = delete;
-  ~promise() {
-    if (state_ && !state_->ended) state_->end(dropped());
-  }
-  future_state<T>* operator->() const noexcept { return state_.get(); }
-
- private:
-  static std::exception_ptr dropped() noexcept try {
-    return std::make_exception_ptr(rpc_error(
-        errc::cancelled, "the work was dropped before it ended", call_progress::maybe_executed));
-  } catch (...) {
-    return std::current_exception();
-  }
-  intrusive_ptr<future_state<T>> state_;
-};
-
 }  // namespace detail
 
 /// Movable handle of work that already runs. Dropping an unfinished one cancels the work;
 /// `std::move(f).detach()` lets it run. It always ends: work that is stopped before it began, or
 /// destroyed with its io_context, fails with operation_aborted or errc::cancelled. Thread safety:
 /// one thread at a time; it may outlive the work's io_context.
+///
+///   weft::future<int> f = p.start<&count>(text);  // what follows runs beside it
+///   int n = co_await std::move(f);
 template <class T>
 class [[nodiscard]] future {
  public:
@@ -104,26 +46,22 @@ class [[nodiscard]] future {
   explicit future(intrusive_ptr<detail::future_state<T>> state) noexcept
       : state_(std::move(state)) {}
   future(future&&) noexcept = default;
-  future& operator=(future&& other) noexcept {
-    if (this != &other) {
-      cancel();
-      state_ = std::move(other.state_);
-    }
-    return *this;
-  }
+  future& operator=(future&& other) noexcept;
   ~future() { cancel(); }
 
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(state_); }
   [[nodiscard]] bool ready() const { return state_ && state_->is_set(); }
 
   /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone,
-  /// and it throws rpc_error cancelled, as every wait for a future then does.
+  /// and it throws rpc_error cancelled, as every wait for a future then does. The wait for an empty
+  /// future throws invalid_argument.
   [[nodiscard]] asio::awaitable<T> copy() const { return wait_copy(state_); }
   /// The result, moved out, of any T: `co_await std::move(f).get()`. Cancelling the wait cancels
   /// the work.
   [[nodiscard]] asio::awaitable<T> get() && { return wait_taken(std::move(*this)); }
 
-  /// The result, moved out: `co_await std::move(f)` (T default constructible, or void).
+  /// The result, moved out: `co_await std::move(f)` (T default constructible, or void). Cancelling
+  /// the wait cancels the work.
   template <asio::completion_token_for<signature> CompletionToken>
   auto operator()(CompletionToken&& token) && {
     static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
@@ -144,134 +82,35 @@ class [[nodiscard]] future {
                   "co_await f.copy() for a copy");
   }
 
-  /// Cancels the work; how it ends is still this future's result.
+  /// Cancels the work; how it ends is still this future's result. Throws std::bad_alloc.
   void request_stop() const { stop(state_); }
   /// Lets the work run without an owner; its errors are dropped with its result.
   void detach() && { state_ = nullptr; }
 
  private:
-  static asio::awaitable<void> until_set(intrusive_ptr<event> end) {
-    try {
-      co_await event::wait(std::move(end));
-    } catch (const std::system_error& e) {
-      std::rethrow_exception(why_not(e.code()));
-    }
-  }
-
-  static asio::awaitable<T> wait_copy(intrusive_ptr<detail::future_state<T>> state) {
-    if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
-    if (!state->is_set()) co_await until_set(state);
-    if (state->failure) std::rethrow_exception(state->failure);
-    if constexpr (!std::is_void_v<T>) co_return *state->value;
-  }
-
-  static asio::awaitable<T> wait_taken(future self) {
-    if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
-    if (!self.state_->is_set()) co_await until_set(self.state_);
-    if (self.state_->failure) std::rethrow_exception(self.state_->failure);
-    if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
-  }
-
+  static asio::awaitable<void> until_set(intrusive_ptr<event> end);
+  static asio::awaitable<T> wait_copy(intrusive_ptr<detail::future_state<T>> state);
+  static asio::awaitable<T> wait_taken(future self);
   template <class Handler>
-  static void take(Handler handler, intrusive_ptr<detail::future_state<T>> state) {
-    if (!state) {
-      finish(std::move(handler), nullptr,
-             std::make_exception_ptr(rpc_error(errc::invalid_argument, "this future is empty")));
-      return;
-    }
-    intrusive_ptr<event> end = state;
-    event::seat place = std::move(state->place);
-    event::async_wait(std::move(end), taking<Handler>{std::move(handler), std::move(state)},
-                      std::move(place));
-  }
-  /// Takes the result to `handler`, with whose executor and cancellation slot it waits. (What
-  /// binds those to a function copies the executor with each move.)
+  struct taking;
   template <class Handler>
-  struct taking {
-    using executor_type = asio::associated_executor_t<Handler>;
-    using cancellation_slot_type = asio::associated_cancellation_slot_t<Handler>;
-
-    Handler handler;
-    intrusive_ptr<detail::future_state<T>> state;
-
-    [[nodiscard]] executor_type get_executor() const noexcept {
-      return asio::get_associated_executor(handler);
-    }
-    [[nodiscard]] cancellation_slot_type get_cancellation_slot() const noexcept {
-      return asio::get_associated_cancellation_slot(handler);
-    }
-    void operator()(asio::error_code ec) {
-      auto slot = get_cancellation_slot();
-      if (slot.is_connected()) slot.clear();  // it would keep the result
-      if (ec) {
-        future(std::move(state)).cancel();
-        finish(std::move(handler), nullptr, why_not(ec));
-      } else {
-        auto failure = state->failure;
-        finish(std::move(handler), std::move(state), failure);
-      }
-    }
-  };
-  static std::exception_ptr why_not(asio::error_code ec) {
-    if (ec == asio::error::no_memory) return std::make_exception_ptr(std::bad_alloc());
-    return std::make_exception_ptr(
-        rpc_error(errc::cancelled, "waiting for a future", call_progress::maybe_executed));
-  }
+  static void take(Handler handler, intrusive_ptr<detail::future_state<T>> state);
   template <class Handler>
   static void finish(Handler handler, intrusive_ptr<detail::future_state<T>> state,
-                     std::exception_ptr failure) {
-    if constexpr (std::is_void_v<T>) {
-      std::move(handler)(failure);
-    } else if (failure || !state) {
-      std::move(handler)(failure, T());
-    } else {
-      std::move(handler)(nullptr, std::move(*state->value));
-    }
-  }
-
-  void cancel() noexcept {
-    try {
-      stop(std::exchange(state_, nullptr));
-    } catch (...) {  // no memory to tell the work: it goes on without an owner
-    }
-  }
-  static void stop(intrusive_ptr<detail::future_state<T>> state) {
-    if (!state || state->is_set()) return;
-    const auto pass = detail::room::enter(state->home);
-    if (!pass) return;  // the work is being destroyed with its io_context
-    auto executor = state->executor;
-    asio::dispatch(executor, [state = std::move(state)] {
-      state->stop.emit(asio::cancellation_type::terminal);
-    });
-  }
+                     std::exception_ptr failure);
+  static std::exception_ptr why_not(asio::error_code ec);
+  void cancel() noexcept;
+  static void stop(intrusive_ptr<detail::future_state<T>> state);
 
   intrusive_ptr<detail::future_state<T>> state_;
 };
 
-/// Starts `work` on `executor` at once (inline if already there) and returns its future. Behind
-/// work that ends before it waits Asio posts: if there is no memory for that, what runs the
-/// io_context throws std::bad_alloc, though the future has its result.
+/// Starts `work` on `executor` at once (inline if already there) and returns its future. Any
+/// thread. Behind work that ends before it waits Asio posts: if there is no memory for that, what
+/// runs the io_context throws std::bad_alloc, though the future has its result.
 template <class T>
-[[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
-  auto state = make_intrusive<detail::future_state<T>>(executor);
-  auto run = [](asio::awaitable<T> w, detail::promise<T> p) -> asio::awaitable<void> {
-    try {
-      if constexpr (std::is_void_v<T>) {
-        co_await std::move(w);
-        p->value.emplace();
-      } else {
-        p->value.emplace(co_await std::move(w));
-      }
-      p->end(nullptr);
-    } catch (...) {
-      p->end(std::current_exception());  // delivered to whoever awaits
-    }
-  };
-  asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
-                 asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr e) {
-                   state->end(std::move(e));  // stopped before `run` began
-                 }));
-  return future<T>(std::move(state));
-}
+[[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work);
 
 }  // namespace weft
+
+#include <weft/core/impl/future.hpp>

@@ -33,14 +33,18 @@ template <class Rep, class Period>
     return std::chrono::duration_cast<duration>(d);
   }
 }
-/// `t` and `d` later, or the last time that there is.
+/// `t` and `d` later, or the last time that there is. Pure, as `bounded` is.
 [[nodiscard]] constexpr time_point later(time_point t, duration d) noexcept {
   if (d > duration(0) && t > time_point::max() - d) return time_point::max();
   return t + d;
 }
 
 /// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. All members run on
-/// the thread of the timer's io_context, or while nobody runs it.
+/// the thread of the timer's io_context, or while nobody runs it. Only `arm` throws, and only
+/// std::bad_alloc.
+///
+///   auto t = me.time().make_timer(io);
+///   t->arm(me.time().now() + 1s, [] { ... });
 class timer {
  public:
   virtual ~timer() = default;
@@ -52,7 +56,9 @@ class timer {
   virtual void cancel() = 0;
 };
 
-/// Where a worker's time comes from. Thread safe.
+/// Where a worker's time comes from. Thread safe. `make_timer` throws std::bad_alloc.
+///
+///   const weft::time_point until = weft::later(me.time().now(), 2s);
 class clock {
  public:
   virtual ~clock() = default;
@@ -84,6 +90,9 @@ class deadline_entry : private detail::heap_entry<deadline_entry> {
 /// Many deadlines over one timer: adding costs constant time, removing O(log n), usually less, and
 /// neither allocates. Equal ones ring in the order in which they were added. All members run on
 /// the context's thread.
+///
+///   struct late : weft::deadline_entry { void expired() override { ... } };
+///   list.add(entry, until), list.remove(entry);
 class timer_list {
  public:
   timer_list(clock& time, asio::io_context& context)
@@ -91,7 +100,7 @@ class timer_list {
   timer_list(const timer_list&) = delete;
   timer_list& operator=(const timer_list&) = delete;
 
-  /// Requires !item.listed().
+  /// Requires !item.listed(). Throws what `timer::arm` throws, and then it is not listed.
   void add(deadline_entry& item, time_point when) {
     item.when_ = when;
     item.turn_ = ++last_turn_;
@@ -104,6 +113,7 @@ class timer_list {
       throw;
     }
   }
+  /// Does nothing if it is not listed. `expired` does not run any more.
   void remove(deadline_entry& item) noexcept {
     if (item.listed()) waiting_.remove(item);
   }
@@ -111,6 +121,11 @@ class timer_list {
   void stop() {
     timer_->cancel();
     armed_ = false;
+  }
+  /// For ever: nothing rings any more, also what is added from now on.
+  void close() {
+    stop();
+    closed_ = true;
   }
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
   [[nodiscard]] clock& source() const noexcept { return clock_; }
@@ -132,6 +147,7 @@ class timer_list {
   };
 
   void arm(time_point when) {
+    if (closed_) return;
     armed_ = false;  // should it throw
     timer_->arm(when, [this] { ring_out(); });
     armed_ = true;
@@ -154,6 +170,7 @@ class timer_list {
   std::uint64_t last_turn_ = 0;
   bool armed_ = false;
   bool ringing_ = false;
+  bool closed_ = false;
   time_point armed_for_{};
 };
 

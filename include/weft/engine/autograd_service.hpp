@@ -163,8 +163,8 @@ class autograd_service final : public weft::autograd_service {
   void forsake(context_state& c, const unfinished& rest) noexcept;
   void bury(context_state& c, autograd::local_pass& pass) noexcept;
   void finish(const intrusive_ptr<context_state>& c, after todo) noexcept;
-  void run(const intrusive_ptr<context_state>& c,
-           const std::shared_ptr<autograd::local_pass>& pass) noexcept;
+  void evaluate(const intrusive_ptr<context_state>& c,
+                const std::shared_ptr<autograd::local_pass>& pass) noexcept;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
   [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
                                      call_progress if_lost) const;

@@ -46,6 +46,8 @@ class compute_pool final : public asio::thread_pool {
     for (std::thread& t : threads_) t.join();
     threads_.clear();
   }
+  /// Destroys what was submitted and has not begun. After `join`.
+  void drop_work() { shutdown(); }
 
  private:
   std::vector<std::thread> threads_;

@@ -22,11 +22,17 @@ namespace weft::engine {
 
 /// Hears the lines of the workers' reports (report.hpp) and the ends of their processes, in the
 /// order in which they come. The first process to exit is rarely the one that failed: the others
-/// leave as soon as they have lost it.
+/// leave as soon as they have lost it. Who may go (options::on_loss) is no culprit: how it went is
+/// told apart, and that it blames another proves nothing, as it may have been cut off.
 class culprit_finder {
  public:
-  explicit culprit_finder(std::vector<std::string> names) : names_(std::move(names)) {
+  /// `may_go`: by rank, missing ones may not; rank 0 never may.
+  explicit culprit_finder(std::vector<std::string> names, const std::vector<bool>& may_go = {})
+      : names_(std::move(names)) {
     workers_.resize(names_.size());
+    for (std::size_t r = 1; r < std::min(may_go.size(), workers_.size()); ++r) {
+      workers_[r].may_go = may_go[r];
+    }
   }
 
   /// What a worker wrote into its report, in pieces of any size; before `ended`.
@@ -51,7 +57,8 @@ class culprit_finder {
       return;
     }
     const int code = WEXITSTATUS(status);
-    if (code == 0) {
+    // Who was told that it has failed, and returns 0, has failed.
+    if (code == 0 && !(w.began && w.concluded && w.failed)) {
       w.left = !w.concluded;
       look_for_leavers();
       return;
@@ -64,8 +71,15 @@ class culprit_finder {
       accusers_.push_back(rank);
     }
   }
-  /// Whether anything went wrong so far.
-  [[nodiscard]] bool failed() const { return certain_ || !accusers_.empty(); }
+  /// Whether anything went wrong so far that ends the run.
+  [[nodiscard]] bool failed() const {
+    return certain_ || std::any_of(accusers_.begin(), accusers_.end(),
+                                   [this](std::uint32_t a) { return !workers_[a].may_go; });
+  }
+  /// Of those that may go, how each went that ended by its own doing or was killed since the last
+  /// call, in sentences.
+  [[nodiscard]] std::vector<std::string> take_gone() { return std::exchange(gone_, {}); }
+  [[nodiscard]] bool may_go(std::uint32_t rank) const { return workers_[rank].may_go; }
   /// Whether `run` was about to return 0 at some worker: then it is over for all.
   [[nodiscard]] bool ended_well() const {
     return std::any_of(workers_.begin(), workers_.end(),
@@ -75,8 +89,7 @@ class culprit_finder {
   [[nodiscard]] const std::optional<std::string>& culprit() const { return certain_; }
   /// The best that can be said without waiting longer: whom most blame, the first of them first.
   [[nodiscard]] std::optional<std::string> suspect() const {
-    if (certain_) return certain_;
-    if (accusers_.empty()) return std::nullopt;
+    if (certain_ || !failed()) return certain_;
     std::optional<std::uint32_t> most;
     std::ptrdiff_t votes = 0;
     for (const std::uint32_t a : accusers_) {
@@ -105,6 +118,7 @@ class culprit_finder {
     bool concluded = false;  ///< `run` returned
     bool failed = false;     ///< ... 1
     bool left = false;       ///< with status 0, before `run` returned
+    bool may_go = false;
     std::optional<std::uint32_t> blames;
     std::string why;
   };
@@ -117,6 +131,7 @@ class culprit_finder {
       look_for_leavers();
     } else if (text == "ends well") {
       w.concluded = true;
+      w.failed = false;
     } else if (text.starts_with("ends ")) {
       text.remove_prefix(5);
       const std::size_t space = std::min(text.find(' '), text.size());
@@ -133,16 +148,23 @@ class culprit_finder {
       return;
     }
     for (std::uint32_t r = 0; r < workers_.size(); ++r) {
-      if (workers_[r].left) certain(r, "left with status 0 before the run had ended");
+      if (!workers_[r].left) continue;
+      certain(r, "left with status 0 before the run had ended");
+      workers_[r].left = !workers_[r].may_go;  // told once
     }
   }
   void certain(std::uint32_t rank, const std::string& how) {
-    if (!certain_) certain_ = who(rank) + how;
+    if (workers_[rank].may_go) {
+      gone_.push_back(who(rank) + how);
+    } else if (!certain_) {
+      certain_ = who(rank) + how;
+    }
   }
 
   std::vector<std::string> names_;
   std::vector<worker> workers_;
   std::vector<std::uint32_t> accusers_;
+  std::vector<std::string> gone_;
   std::optional<std::string> certain_;
 };
 

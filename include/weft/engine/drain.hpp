@@ -4,6 +4,7 @@
 //   rank 0   every main has returned ─ count(1) ─► all   each answers at once with its counts
 //            all answered, uneven    ─ count(2) ─► …     after a pause that grows
 //            even twice, unchanged   ─ done
+//            a worker is left behind: what went to it and came from it counts no more
 //
 // One even round is no proof: counts of different moments may agree by chance while a request that
 // one of them saw and the other did not is under way. A request counts as sent before it leaves,
@@ -45,29 +46,40 @@ class drain {
     std::uint64_t all = 0;      ///< everybody's
   };
 
-  explicit drain(std::uint32_t size) : now_(size), before_(size), answered_(size, false) {}
+  explicit drain(std::uint32_t size)
+      : now_(size), before_(size), answered_(size, false), gone_(size, false) {}
 
-  /// Begins a round; its number is the question.
-  std::uint64_t ask() {
-    before_ = std::exchange(now_, std::vector<work_report>(now_.size()));
-    answered_.assign(answered_.size(), false);
-    missing_ = answered_.size();
+  /// Begins a round, for all but those that are gone; its number is the question.
+  std::uint64_t ask() noexcept {
+    before_.swap(now_);
+    for (work_report& r : now_) r.clear();
+    answered_ = gone_;
+    missing_ = static_cast<std::size_t>(std::count(gone_.begin(), gone_.end(), false));
     return ++round_;
   }
   /// The answer of one worker. Nothing: nobody who keeps to the protocol says that.
   std::optional<step> answer(std::uint32_t from, std::uint64_t round, work_report report) {
     if (round != round_ || from >= now_.size() || answered_[from]) return std::nullopt;
     if (!well_formed(report)) return std::nullopt;
+    std::erase_if(report, [&](const peer_counts& c) { return gone_[c.peer]; });
     now_[from] = std::move(report);
     answered_[from] = true;
-    if (--missing_ > 0) return step::waiting;
-    if (!even()) {
-      even_before_ = false;
-      pause_ = std::min(pause_ * 2, longest_pause);
-      return step::ask_again_later;
+    return --missing_ > 0 ? step::waiting : judge();
+  }
+  /// Goes on without that worker, which may be the last that a round waited for.
+  step leave(std::uint32_t who) noexcept {
+    if (gone_[who]) return step::waiting;
+    gone_[who] = true;
+    for (std::vector<work_report>* const all : {&now_, &before_}) {
+      (*all)[who].clear();
+      for (work_report& r : *all) {
+        std::erase_if(r, [&](const peer_counts& c) { return c.peer == who; });
+      }
     }
-    if (std::exchange(even_before_, true) && now_ == before_) return step::done;
-    return step::ask_again;
+    const bool awaited = round_ > 0 && !answered_[who];
+    answered_[who] = true;
+    if (!awaited || --missing_ > 0) return step::waiting;
+    return judge();
   }
   /// How long to wait after `ask_again_later`.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return pause_; }
@@ -100,6 +112,16 @@ class drain {
  private:
   static constexpr std::chrono::milliseconds longest_pause{64};
 
+  /// Everybody has answered.
+  step judge() noexcept {
+    if (!even()) {
+      even_before_ = false;
+      pause_ = std::min(pause_ * 2, longest_pause);
+      return step::ask_again_later;
+    }
+    if (std::exchange(even_before_, true) && now_ == before_) return step::done;
+    return step::ask_again;
+  }
   [[nodiscard]] bool well_formed(const work_report& report) const noexcept {
     std::uint64_t next = 0;
     for (const peer_counts& c : report) {
@@ -126,7 +148,7 @@ class drain {
       }
     }
   }
-  [[nodiscard]] bool even() const {
+  [[nodiscard]] bool even() const noexcept {
     bool out = true;
     each_pair(now_, [&](std::uint32_t, std::uint32_t, std::uint64_t sent, std::uint64_t finished) {
       out = out && sent == finished;
@@ -138,7 +160,8 @@ class drain {
   std::uint64_t last_called_ = 0;
   std::vector<work_report> now_;
   std::vector<work_report> before_;
-  std::vector<bool> answered_;
+  std::vector<bool> answered_;  // and those that are gone
+  std::vector<bool> gone_;
   std::size_t missing_ = 0;
   bool even_before_ = false;
   std::chrono::milliseconds pause_{1};

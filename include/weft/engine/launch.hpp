@@ -5,6 +5,8 @@
 #include <weft/config.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/rpc/options.hpp>
+#include <weft/rpc/placement.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -15,14 +17,21 @@
 
 namespace weft {
 
+/// Which worker this process is: reads the environment of torchrun (and launch_local), Open MPI,
+/// MPICH and Slurm, in that order; nothing if no launcher started this process. Throws rpc_error
+/// invalid_argument.
+[[nodiscard]] WEFT_DECL std::optional<placement> placement_from_environment();
+
 struct launch_options {
   std::uint32_t workers = 1;  ///< at most max_workers_per_host (options.hpp)
   /// Names for the log's prefixes and the report of a failure; default "worker<rank>".
-  std::function<std::string(std::uint32_t rank, std::uint32_t size)> name;
+  std::function<std::string(std::uint32_t rank, std::uint32_t size)> name{};
   /// Takes each line that a worker prints, instead of printing it with its prefix.
-  std::function<void(std::uint32_t rank, std::string_view line)> on_line;
+  std::function<void(std::uint32_t rank, std::string_view line)> on_line{};
+  /// Without which workers the run goes on (options::on_loss); default, and rank 0: without none.
+  std::function<bool(std::uint32_t rank)> may_go{};
   /// A worker that keeps this process's standard output and error, for a progress bar say.
-  std::optional<std::uint32_t> foreground;
+  std::optional<std::uint32_t> foreground{};
   /// How long the others may take to end once one has ended well: what `run` promises them ...
   duration shutdown = std::chrono::seconds(30);
   /// ... and how much more than that, or after one has failed.
@@ -32,12 +41,19 @@ struct launch_options {
 /// Runs this program again as `o.workers` processes with RANK, WORLD_SIZE and a meeting point in
 /// their environment, prints what they print with a prefix, and waits for their end. The worker
 /// that failed is named on standard error: the one that was killed, threw, or left early, not the
-/// first to exit. Whoever does not end in time, because it hangs or is stopped, is killed and
-/// named. SIGINT and SIGTERM stop them all within 2 s, and are named; they die with this process.
+/// first to exit. One that `may_go` is named, too, but the run goes on without it, and it does not
+/// change the exit status. Whoever does not end in time, because it hangs or is stopped, is killed
+/// and named. SIGINT and SIGTERM stop them all within 2 s, and are named; they die with this
+/// process.
 /// Returns the exit status: 0, 1 if a worker failed or standard output was closed, 128 + the signal
 /// that ended the run (130 for SIGINT, 143 for SIGTERM). For the program's first process, which
 /// `placement_from_environment()` tells, only. Throws std::system_error and rpc_error if processes
 /// cannot be started; invalid_argument: too many workers.
 [[nodiscard]] WEFT_DECL int launch_local(launch_options o);
+
+/// The same with what `o` says: workers, names, roles, on_loss, foreground, shutdown_deadline.
+///
+///   if (!weft::placement_from_environment()) return weft::launch_local(o);   // at the top of main
+[[nodiscard]] WEFT_DECL int launch_local(const options& o);
 
 }  // namespace weft

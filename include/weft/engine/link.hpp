@@ -20,7 +20,7 @@
 //   caller's I/O thread                                     request_coroutine::loop   engine/
 //     framed::read_into … handle    as above                serving::serve      serving.hpp
 //     request_queue::push           request_queue.hpp       thunk::start: decode, f, deliver
-//   │ caller's worker thread                                                    rpc/invocation.hpp
+//   │ caller's worker thread                                             rpc/detail/invocation.hpp
 //     request_queue::drain                                  serving::finish, answer
 //     handle_here, reply_arrived    link_read.hpp           queue … framed::try_write  as a request
 //     pending_calls::complete       engine/                        │
@@ -162,6 +162,8 @@ class link final : public weft::link, public frame_sink {
   void fail_calls(const error& reason);
   /// Closes without reporting a loss (end of a run).
   void close();
+  /// Cancels every coroutine that serves a request of this link.
+  void cancel_all_served() noexcept;
 
   /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
   [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
@@ -233,6 +235,8 @@ class link final : public weft::link, public frame_sink {
   expected<void> take_credit(const std::vector<arrived_frame>& batch);
   void room_for_arrived();
   expected<void> handle(arrived_frame&& came);
+  [[nodiscard]] expected<void> admit(const frame& f);
+  expected<void> tell_readers(incoming_message& m);
   void reply_arrived(incoming_message&& m);
   void watch_stalls();
 
@@ -271,7 +275,6 @@ class link final : public weft::link, public frame_sink {
   [[nodiscard]] intrusive_ptr<waiting_call> take_waiting(std::uint64_t number) noexcept;
   void watch_waiting(const std::unique_lock<std::mutex>&) noexcept;
   void cancel_served(std::uint64_t call);
-  void cancel_all_served() noexcept;
 
   engine::worker& me_;
 
@@ -320,6 +323,10 @@ class link final : public weft::link, public frame_sink {
   std::atomic<std::uint64_t> received_{0};
   std::atomic<std::uint64_t> written_{0};
   std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word
+  // Calls that were sent and not answered, also those that nobody waits for any more; less the
+  // answers that were read and wait for the worker's thread.
+  std::atomic<std::int64_t> answers_due_{0};
+  std::atomic<std::size_t> controls_{0};  // control frames that were read and wait for it
 
   const intrusive_ptr<memory_budget> budget_;  // of received tensors and arguments of coroutines
   // The thread that reads:
@@ -339,6 +346,7 @@ class link final : public weft::link, public frame_sink {
   std::optional<error> calls_over_;  // why no call waits for room any more
   std::uint64_t turn_ = 0;           // in which flush_early last wrote
   bool lost_ = false;
+  std::uint64_t given_up_ = 0;  // calls that nobody waits for any more, whose answers may come
 };
 
 }  // namespace weft::engine

@@ -23,12 +23,14 @@
 
 namespace weft::engine {
 
+class countdown;
+
 /// What the workers of one run have in common and no other run at the same time has:
-///   WEFT_RUN_ID; else the job that mpirun (PMIX_NAMESPACE, PMI_JOBID) or srun (SLURM_JOB_ID with
-///   SLURM_STEP_ID) names; else the parent process, for processes that were started by hand
-///   together with the command line.
+///   options.run_id; else WEFT_RUN_ID; else the job that mpirun (PMIX_NAMESPACE, PMI_JOBID) or srun
+///   (SLURM_JOB_ID with SLURM_STEP_ID) names; else the parent process, for processes that were
+///   started by hand together with the command line.
 /// Throws nothing but std::bad_alloc.
-[[nodiscard]] inline std::string run_key(const placement& where);
+[[nodiscard]] inline std::string run_key(const placement& where, const std::string& run_id = {});
 
 /// Where workers of this user meet.
 [[nodiscard]] inline std::filesystem::path meeting_folder();
@@ -39,7 +41,7 @@ namespace weft::engine {
 /// who wait are told the same.
 [[nodiscard]] inline std::vector<std::string>
 meet_in_file(const std::filesystem::path& folder, const std::string& key, std::uint32_t rank,
-             std::uint32_t size, const std::string& line, duration deadline);
+             std::uint32_t size, const std::string& line, const countdown& left);
 
 }  // namespace weft::engine
 

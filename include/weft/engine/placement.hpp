@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the launcher said: rank, world size, and how many workers share this host.
+// What the launcher said, in the environment.
 #pragma once
 
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/launch.hpp>
+#include <weft/rpc/placement.hpp>
 
 #include <array>
 #include <charconv>
@@ -14,15 +16,6 @@
 #include <string_view>
 
 namespace weft {
-
-struct placement {
-  std::uint32_t rank = 0;
-  std::uint32_t size = 1;
-  std::uint32_t on_this_host = 1;  ///< workers here, this one included
-  std::string launcher;            ///< "torchrun", "mpirun", "srun", or "environment"
-
-  [[nodiscard]] bool one_host() const noexcept { return on_this_host == size; }
-};
 
 namespace detail {
 
@@ -46,9 +39,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads the environment of torchrun (and launch_local), Open MPI, MPICH and Slurm, in that order;
-/// nothing if no launcher started this process. Throws rpc_error invalid_argument.
-[[nodiscard]] inline std::optional<placement> placement_from_environment() {
+WEFT_DECL std::optional<placement> placement_from_environment() {
   struct source {
     const char* rank;
     const char* size;

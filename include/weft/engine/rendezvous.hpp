@@ -25,10 +25,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,19 +55,34 @@ struct meeting {
 ///   MASTER_ADDR, MASTER_PORT  torchrun and alike; with TORCHELASTIC_USE_AGENT_STORE=True the
 ///                             agent serves, else rank 0
 /// Throws rpc_error rendezvous_failed, invalid_argument.
-[[nodiscard]] inline store_ptr open_store(const placement& where, duration deadline);
+[[nodiscard]] inline store_ptr open_store(const placement& where, const countdown& left,
+                                          const std::string& run_id = {});
 
-/// Blocks until every worker has registered. Throws rpc_error: rendezvous_failed (whose text lists
-/// who is missing at the deadline, the same for all), duplicate_name (both ranks). `self` gets an
-/// incarnation if it has none.
+/// Blocks until every worker has registered, in waits of at most a second. Throws rpc_error:
+/// rendezvous_failed (whose text lists who is missing at the deadline, the same for all),
+/// duplicate_name (both ranks). `self` gets an incarnation if it has none.
 [[nodiscard]] inline membership rendezvous(c10d::Store& store, std::uint32_t rank,
                                            std::uint32_t size, member self, duration deadline,
                                            random_source& random);
 
-/// All of it, in whatever way the environment says, within the deadline and two seconds. Throws
-/// rpc_error as the two above do.
-[[nodiscard]] inline meeting meet(const placement& where, member self, duration deadline,
-                                  random_source random);
+/// What a worker needs to meet the others.
+struct meeting_request {
+  placement where;
+  member self;
+  duration deadline;
+  random_source random;
+  std::string run_id{};  ///< options.run_id
+};
+
+/// All of it, in whatever way the environment says, on a thread of its own. `then`, which throws
+/// nothing, is called there, with what came of it or why nothing did: rpc_error as the two above
+/// throw. Whoever sets what is returned need not wait: the thread ends within a second or so, but
+/// for one whose store is stopped.
+using on_met = std::function<void(std::optional<meeting>, std::exception_ptr)>;
+[[nodiscard]] inline given_up begin_meeting(meeting_request what, on_met then);
+
+/// The same; blocks, for no longer than the deadline and two seconds.
+[[nodiscard]] inline meeting meet(meeting_request what);
 
 [[nodiscard]] inline std::vector<std::uint8_t> to_store(const std::string& text) {
   return {text.begin(), text.end()};
@@ -121,12 +138,27 @@ class store_meeting {
     return out;
   }
 
+  /// Until the keys are there, `more` than the time that is left, or until it is given up.
+  void wait_for(const std::vector<std::string>& keys, std::chrono::milliseconds more) {
+    constexpr std::chrono::milliseconds slice(1000);
+    for (;;) {
+      const auto left = left_.stopped() ? left_.now() : left_.now() + more;
+      const countdown this_one(std::min(left, slice));
+      try {
+        return store_.wait(keys, std::max(this_one.all(), std::chrono::milliseconds(1)));
+      } catch (const std::exception&) {
+        // Not in vain, unless it is not the time that ended it.
+        if (left <= slice || !this_one.over()) throw;
+      }
+    }
+  }
+
   /// Rank 0: once all are there, or at the deadline, what becomes of the meeting.
   void decide() {
     nlohmann::json verdict;
     try {
       try {
-        store_.wait(keys_, left_.now());
+        wait_for(keys_, std::chrono::milliseconds(0));
       } catch (const std::exception& e) {
         const auto there = registered();
         if (std::count(there.begin(), there.end(), false) == 0) throw;
@@ -163,7 +195,7 @@ class store_meeting {
   [[nodiscard]] std::vector<member> heed() {
     try {
       // Rank 0 may have begun a little later; it says who is missing.
-      store_.wait({"verdict"}, left_.now() + std::chrono::milliseconds(rank_ == 0 ? 0 : 500));
+      wait_for({"verdict"}, std::chrono::milliseconds(rank_ == 0 ? 0 : 500));
     } catch (const std::exception&) {
       const auto there = registered();
       if (std::count(there.begin(), there.end(), false) != 0) {
@@ -213,52 +245,23 @@ class store_meeting {
   std::vector<std::string> keys_;
 };
 
-/// Runs `work` on a thread of its own and returns what it returns; rendezvous_failed with `why` if
-/// that takes longer. Then the thread stays behind until its work ends: operations on a store have
-/// time limits of their own, which add up, and none while its process is stopped.
-template <class Work>
-auto no_longer_than(duration most, Work work, const std::string& why) {
-  using result = decltype(work());
-  struct shared {
-    std::mutex lock;
-    std::condition_variable done;
-    std::optional<result> value;
-    std::exception_ptr failure;
-  };
-  const auto state = std::make_shared<shared>();
-  std::thread([state, work = std::move(work)]() mutable {
-    std::optional<result> value;
-    std::exception_ptr failure;
-    try {
-      value.emplace(work());
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    const std::lock_guard hold(state->lock);
-    state->value = std::move(value);
-    state->failure = failure;
-    state->done.notify_all();
-  }).detach();
-  std::unique_lock hold(state->lock);
-  if (!state->done.wait_for(hold, most, [&] { return state->value || state->failure; })) {
-    throw rpc_error(errc::rendezvous_failed, why);
-  }
-  if (state->failure) std::rethrow_exception(state->failure);
-  return std::move(*state->value);
-}
-
 /// A meeting in a file: rank 0's line carries the token.
-[[nodiscard]] inline membership meet_on_this_host(const placement& where, member self,
-                                                  duration deadline, random_source& random) {
+[[nodiscard]] inline membership meet_on_this_host(const meeting_request& what,
+                                                  const countdown& left) {
+  const placement& where = what.where;
+  member self = what.self;
+  random_source random = what.random;
   if (self.incarnation == id128{}) self.incarnation = random_id(random);
   const auto given = token_from_file();
   const id128 mine = given ? *given : random_id(random);
   const std::string line = mine.text() + " " + describe(self);
   std::vector<std::string> lines;
   try {
-    lines = meet_in_file(meeting_folder(), run_key(where), where.rank, where.size, line, deadline);
+    lines = meet_in_file(meeting_folder(), run_key(where, what.run_id), where.rank, where.size,
+                         line, left);
   } catch (const rpc_error& e) {
-    if (environment_text("WEFT_RUN_ID") || where.launcher != "torchrun") throw;
+    const bool named = !what.run_id.empty() || environment_text("WEFT_RUN_ID");
+    if (named || where.launcher != "torchrun") throw;
     throw rpc_error(errc::rendezvous_failed,
                     e.error().detail().text +
                         " (without MASTER_ADDR or WEFT_RUN_ID those meet that one process "
@@ -280,8 +283,23 @@ auto no_longer_than(duration most, Work work, const std::string& why) {
   return out;
 }
 
-inline store_ptr open_store(const placement& where, duration deadline) {
-  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(deadline);
+/// Tries for a second at a time, as long as nobody answers.
+[[nodiscard]] inline store_ptr connected(const std::string& host, c10d::TCPStoreOptions o,
+                                         const countdown& left) {
+  for (;;) {
+    const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
+    o.timeout = std::max(this_one.all(), std::chrono::milliseconds(1));
+    try {
+      return c10::make_intrusive<c10d::TCPStore>(host, o);
+    } catch (const std::exception&) {
+      if (left.over() || o.isServer || !this_one.over()) throw;
+    }
+  }
+}
+
+inline store_ptr open_store(const placement& where, const countdown& left,
+                            const std::string& run_id) {
+  const auto timeout = left.all();
   const auto host = environment_text("MASTER_ADDR");
   const auto port = environment_number("MASTER_PORT");
   if (!host || !port || *port > 65535) {
@@ -294,7 +312,6 @@ inline store_ptr open_store(const placement& where, duration deadline) {
   try {
     c10d::TCPStoreOptions o;
     o.port = static_cast<std::uint16_t>(*port);
-    o.timeout = timeout;
     o.waitWorkers = false;
     o.useLibUV = false;  // not every build of libtorch has it, and the keys are few
     const bool agent = environment_text("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -302,10 +319,11 @@ inline store_ptr open_store(const placement& where, duration deadline) {
     if (const auto fd = environment_number("WEFT_STORE_FD"); fd && o.isServer) {
       o.masterListenFd = static_cast<int>(*fd);
     }
-    const store_ptr store = c10::make_intrusive<c10d::TCPStore>(*host, o);
+    const store_ptr store = connected(*host, o, left);
     store->setTimeout(timeout);
-    const std::string attempt = environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
-    return c10::make_intrusive<c10d::PrefixStore>("weft/" + attempt, store);
+    std::string prefix = "weft/" + environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
+    if (!run_id.empty()) prefix += "/" + run_id;
+    return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
   } catch (const rpc_error&) {
     throw;
   } catch (const std::exception& e) {
@@ -321,19 +339,61 @@ inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32
   return store_meeting(store, rank, size, left).run(std::move(self), random);
 }
 
-inline meeting meet(const placement& where, member self, duration deadline, random_source random) {
-  if (!environment_text("MASTER_ADDR") && where.one_host()) {
-    return {meet_on_this_host(where, std::move(self), deadline, random), nullptr};
+/// The whole of one, on the thread that calls.
+[[nodiscard]] inline meeting meet_now(meeting_request& what, const countdown& left) {
+  if (!environment_text("MASTER_ADDR") && what.where.one_host()) {
+    return {meet_on_this_host(what, left), nullptr};
   }
-  auto work = [=]() mutable {
-    const countdown left(deadline);
-    store_ptr store = open_store(where, deadline);
-    membership all =
-        store_meeting(*store, where.rank, where.size, left).run(std::move(self), random);
-    return meeting{std::move(all), std::move(store)};
+  store_ptr store = open_store(what.where, left, what.run_id);
+  membership all = store_meeting(*store, what.where.rank, what.where.size, left)
+                       .run(std::move(what.self), what.random);
+  return {std::move(all), std::move(store)};
+}
+
+inline given_up begin_meeting(meeting_request what, on_met then) {
+  auto stop = std::make_shared<std::atomic<bool>>(false);
+  std::thread([stop, what = std::move(what), then = std::move(then)]() mutable {
+    std::optional<meeting> came;
+    std::exception_ptr failure;
+    try {
+      came = meet_now(what, countdown(what.deadline, stop));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    then(std::move(came), std::move(failure));
+  }).detach();
+  return stop;
+}
+
+inline meeting meet(meeting_request what) {
+  // Operations on a store have time limits of their own, which add up, and none while its process
+  // is stopped: the thread may stay behind.
+  struct shared {
+    std::mutex lock;
+    std::condition_variable done;
+    std::optional<meeting> came;
+    std::exception_ptr failure;
   };
-  return no_longer_than(deadline + std::chrono::seconds(2), std::move(work),
-                        holder_of_store() + " does not answer");
+  const auto state = std::make_shared<shared>();
+  constexpr std::chrono::seconds more(2);
+  const countdown patience(std::min<duration>(what.deadline, duration::max() - more) + more);
+  const given_up stop =
+      begin_meeting(std::move(what), [state](std::optional<meeting> came, std::exception_ptr why) {
+        const std::lock_guard hold(state->lock);
+        state->came = std::move(came);
+        state->failure = std::move(why);
+        state->done.notify_all();
+      });
+  std::unique_lock hold(state->lock);
+  const auto ended = [&] { return state->came || state->failure; };
+  while (!state->done.wait_for(hold, std::min<duration>(patience.now(), std::chrono::seconds(1)),
+                               ended)) {
+    if (!patience.over()) continue;
+    stop->store(true);
+    throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
+  }
+  if (state->failure) std::rethrow_exception(state->failure);
+  return std::move(*state->came);
 }
 
 }  // namespace weft::engine

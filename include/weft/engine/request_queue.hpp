@@ -14,6 +14,7 @@
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/request_coroutine.hpp>
 #include <weft/engine/served_request.hpp>
+#include <weft/engine/serving.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <asio/io_context.hpp>
@@ -36,12 +37,21 @@ class request_queue {
   /// A request of a coroutine function. Any thread.
   void push(intrusive_ptr<served_request> call);
 
+  [[nodiscard]] bool empty() {
+    const std::lock_guard lock(mutex_);
+    return inbox_.empty();
+  }
+
   /// Gives a request that has begun to a coroutine, which runs its function at once. Worker's
   /// thread. Throws std::bad_alloc.
   void serve(const intrusive_ptr<served_request>& call);
 
+  /// How many coroutines may wait for requests; with 0 each request gets a fresh one. Worker's
+  /// thread. For measurements: nothing else depends on it.
+  void keep_idle(std::size_t most) noexcept;
+
  private:
-  static constexpr std::size_t most_idle = 256;
+  using coroutine = request_coroutine<serving>;
 
   struct entry {
     intrusive_ptr<link> from;  // of a frame
@@ -51,7 +61,7 @@ class request_queue {
   };
   void push(entry&& what);
   void drain();
-  [[nodiscard]] intrusive_ptr<request_coroutine> idle_or_new();
+  [[nodiscard]] intrusive_ptr<coroutine> idle_or_new();
 
   engine::worker& me_;
   std::mutex mutex_;  // guards the inbox
@@ -59,7 +69,9 @@ class request_queue {
   sure_post wake_;
   // The worker's thread:
   std::vector<entry> draining_;
-  std::vector<intrusive_ptr<request_coroutine>> idle_;  // wait for requests
+  std::size_t drained_ = 0;  // of draining_
+  std::size_t most_idle_ = 256;
+  std::vector<intrusive_ptr<coroutine>> idle_;  // wait for requests
 };
 
 }  // namespace weft::engine

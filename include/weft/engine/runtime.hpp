@@ -7,9 +7,11 @@
 #include <weft/engine/compute_pool.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/in_time.hpp>
+#include <weft/engine/loop_thread.hpp>
 #include <weft/engine/timer_alarm.hpp>
 #include <weft/engine/transport_set.hpp>
 #include <weft/engine/worker.hpp>
+#include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/executor_work_guard.hpp>
@@ -42,16 +44,22 @@ struct service_maker {
 };
 using service_makers = std::vector<service_maker>;
 
-/// Of one worker. Several may live in one process, each used by one thread.
+/// Of one worker. Several may live in one process. Its loop is the thread that calls `run` or
+/// `run_for`, or an io_context of the user's, which outlives this; one thread in either case.
 class runtime {
  public:
-  /// Opens the listening ends. `transports` decides what can be reached.
-  runtime(transport_set transports, options settings, service_makers services)
-      : parts_(std::make_unique<parts>(std::move(transports), std::move(settings))),
+  /// Opens the listening ends. `transports` decides what can be reached. On a loop of the user's no
+  /// link lives, so such a worker has at least one I/O thread.
+  runtime(transport_set transports, options settings, service_makers services,
+          asio::io_context* loop = nullptr)
+      : parts_(std::make_unique<parts>(std::move(transports), std::move(settings), loop)),
         services_(std::move(services)) {}
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
+  /// Ends whatever still runs, within the shutdown deadline; others see a lost worker. No thread is
+  /// in `run` then; on a loop of the user's, that has been destroyed or has dropped its work.
   ~runtime() {
+    end_threads("it is left behind with all that it can reach");
     if (left_behind_) leave_behind(std::move(parts_));
   }
 
@@ -61,7 +69,7 @@ class runtime {
   }
 
   /// Once, after the rendezvous.
-  weft::worker& join(membership all, random_source random = system_random()) {
+  engine::worker& join(membership all, random_source random = system_random()) {
     parts& p = *parts_;
     std::vector<asio::io_context*> io;
     for (const auto& c : p.io) io.push_back(c.get());
@@ -72,48 +80,97 @@ class runtime {
     if (guarded) io.clear();
     p.alarm = std::make_unique<timer_alarm>(
         front, guarded ? thread_is::a_guard : thread_is::for_links, [&p] { p.me->flush_late(); });
-    p.me = std::make_unique<engine::worker>(worker_parts{p.context, p.clock, std::move(random),
-                                                         p.transports, std::move(io), &front,
-                                                         p.alarm.get(), p.pool->get_executor()},
-                                            std::move(all), p.settings);
+    p.me = std::make_unique<engine::worker>(
+        worker_parts{p.context, p.clock, std::move(random), p.transports, std::move(io), &front,
+                     p.alarm.get(), p.pool->get_executor(), !p.own},
+        std::move(all), p.settings);
     for (const service_maker& s : services_) p.me->add_service(s.slot, s.make(*p.me));
     return *p.me;
   }
 
-  /// Runs `main_` and serves until the run ends, on this thread. Returns what ended it. Requires
-  /// `join`. Once it returned no thread of this worker runs any more, unless `left_behind` says so.
-  /// `stuck` says what becomes of what does not end.
-  error run(std::function<asio::awaitable<void>(weft::worker&)> main_,
-            const char* stuck = "it is left behind with all that it can reach") {
+  /// Begins to serve, and `main_`, as soon as the loop runs. `ended` is called on the loop when the
+  /// run has, and stops a loop of its own. Once, after `join`.
+  void start(std::function<asio::awaitable<void>(weft::worker&)> main_,
+             std::function<void()> ended = {}) {
     parts& p = *parts_;
     p.start_threads();
-    if (p.settings.thread_starts) p.settings.thread_starts();
-    error result;
-    auto body = [](engine::worker& me, std::function<asio::awaitable<void>(weft::worker&)> f,
-                   error& out, asio::io_context& c) -> asio::awaitable<void> {
-      out = co_await me.run(std::move(f));
-      c.stop();
+    auto body = [](parts& all,
+                   std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
+      if (!all.own) {
+        all.me->loop_is_run_by().bind(all.me->name());
+        if (all.settings.thread_starts) all.settings.thread_starts();
+      }
+      all.result = co_await all.me->run(std::move(f));
     };
-    std::exception_ptr failure;
-    asio::co_spawn(p.context, body(*p.me, std::move(main_), result, p.context),
-                   [&](std::exception_ptr e) {
-                     failure = e;
-                     if (e) p.context.stop();
+    p.keeps_loop.emplace(p.context.get_executor());
+    asio::co_spawn(p.context, body(p, std::move(main_)),
+                   [&p, ended = std::move(ended)](std::exception_ptr e) {
+                     p.failure = std::move(e);
+                     p.over.store(true);
+                     p.me->loop_is_run_by().end();
+                     if (!p.own) p.me->stop_serving();
+                     p.keeps_loop.reset();
+                     if (p.own) p.own->stop();
+                     if (ended) ended();
                    });
-    {
-      const auto guard = asio::make_work_guard(p.context);
-      p.run_context();
-    }
+  }
+
+  /// Runs the loop, which is the worker's own, on this thread until the run has ended. Throws
+  /// rpc_error invalid_argument if another thread has run it.
+  void run_loop() {
+    parts_->run([this] { parts_->own->run(); });
+  }
+  /// The same for that long at most; zero: what is ready. Returns whether the run has ended.
+  bool run_loop_for(duration most) {
+    parts_->run([this, until = later(parts_->clock.now(), most), most] {
+      most > duration::zero() ? parts_->own->run_until(until) : parts_->own->poll();
+    });
+    return over();
+  }
+  [[nodiscard]] bool over() const noexcept { return parts_->over.load(); }
+
+  /// Waits for this worker's threads, no longer than the shutdown deadline allows: once it returned
+  /// none runs any more, unless `left_behind` says so. `stuck` says what becomes of what does not
+  /// end. Any thread but these, once.
+  void end_threads(const char* stuck) {
+    parts& p = *parts_;
+    if (std::exchange(p.threads_ended, true)) return;
     const time_point now = p.clock.now();
-    const time_point until =
-        std::max(p.me->ends_by().value_or(later(now, p.settings.shutdown_deadline)),
-                 now + std::chrono::milliseconds(100));
-    if (!ends_by(until, [&p] { p.stop_threads(); })) {
-      left_behind_ = true;
-      result = blame_what_runs(result, stuck);
-    }
-    if (failure) std::rethrow_exception(failure);
-    return result;
+    const auto bound = p.me ? p.me->ends_by() : std::nullopt;
+    const time_point until = std::max(bound.value_or(later(now, p.settings.shutdown_deadline)),
+                                      now + std::chrono::milliseconds(100));
+    if (ends_by(until, [&p] { p.stop_threads(); })) return;
+    left_behind_ = true;
+    if (p.me) process_workers::remove(*p.me);  // it is nobody's any more
+    p.result = blame_what_runs(p.result.value_or(error()), stuck);
+  }
+  /// Nothing of this worker's enters a loop of the user's from then on: its threads have ended, and
+  /// what waits without being an operation of the loop's, or was left by those threads, is
+  /// destroyed there. On the loop, or once nobody runs it, before it destroys what it has.
+  void let_go_of_loop() {
+    end_threads("it is left behind, with all that it can reach but its io_context");
+    parts_->me->detach();
+    if (left_behind_) return;
+    parts_->me->requests().keep_idle(0);
+    parts_->me->drop_calls();
+    parts_->pool->drop_work();
+    for (auto& c : parts_->io) c->drop_work();
+  }
+  /// Whether nothing on a loop of the user's refers to the worker any more. After that, on it.
+  [[nodiscard]] bool left_alone() { return !left_behind_ && parts_->me->left_alone(); }
+  /// What ended the run; rethrows what no run ends by. Once it is over, and the threads ended.
+  [[nodiscard]] error result() const {
+    if (parts_->failure) std::rethrow_exception(parts_->failure);
+    return parts_->result.value_or(error());
+  }
+
+  /// All of it: runs `main_` and serves until the run ends, on this thread. Returns what ended it.
+  error run(std::function<asio::awaitable<void>(weft::worker&)> main_,
+            const char* stuck = "it is left behind with all that it can reach") {
+    start(std::move(main_));
+    run_loop();
+    end_threads(stuck);
+    return result();
   }
 
   /// Whether a thread of this worker did not end by the shutdown deadline, as no thread can be made
@@ -121,13 +178,17 @@ class runtime {
   /// to end, then by std::_Exit.
   [[nodiscard]] bool left_behind() const noexcept { return left_behind_; }
 
-  [[nodiscard]] weft::worker& worker() const noexcept { return *parts_->me; }
+  [[nodiscard]] engine::worker& worker() const noexcept { return *parts_->me; }
   [[nodiscard]] const options& settings() const noexcept { return parts_->settings; }
 
  private:
   struct parts {
-    parts(transport_set n, options o)
-        : settings(std::move(o)), transports(std::move(n)), context(1) {
+    parts(transport_set n, options o, asio::io_context* loop)
+        : settings(std::move(o)),
+          transports(std::move(n)),
+          own(loop ? nullptr : std::make_unique<droppable_context>(1)),
+          context(loop ? *loop : *own) {
+      if (loop) settings.io_threads = std::max(1u, settings.io_threads);
       for (unsigned i = 0; i < std::max(1u, settings.io_threads); ++i) {
         io.push_back(std::make_unique<droppable_context>(1));
       }
@@ -146,7 +207,9 @@ class runtime {
         me->detach();
         me->drop_calls();
       }
-      context.drop_work();
+      pool->drop_work();  // requests, which refer to links
+      keeps_loop.reset();
+      if (own) own->drop_work();
       for (auto& c : io) c->drop_work();
       me.reset();
       alarm.reset();
@@ -159,11 +222,12 @@ class runtime {
       for (auto& c : io) {
         guards.emplace_back(asio::make_work_guard(*c));
         threads.emplace_back([this, &c = *c] {
+          const waits_for_nothing mark;
           if (settings.thread_starts) settings.thread_starts();
-          for (bool over = false; !over;) {
+          for (bool ended = false; !ended;) {
             try {
               c.run();
-              over = true;
+              ended = true;
             } catch (...) {
               // The first one ends the run.
               if (threw.exchange(true)) continue;
@@ -175,11 +239,13 @@ class runtime {
       }
     }
     /// Until it is stopped, whatever a handler throws: that ends the run, which takes its time.
-    void run_context() {
+    template <class Loop>
+    void run(Loop&& loop) {
+      const loop_thread::inside now(me->loop_is_run_by(), me->name());
+      if (!std::exchange(prepared, true) && settings.thread_starts) settings.thread_starts();
       for (;;) {
         try {
-          context.run();
-          return;
+          return loop();
         } catch (...) {
           me->handler_threw(std::current_exception());
         }
@@ -198,7 +264,8 @@ class runtime {
     options settings;
     real_clock clock;
     transport_set transports;
-    droppable_context context;
+    std::unique_ptr<droppable_context> own;  // null: the loop is the user's
+    asio::io_context& context;
     std::vector<std::unique_ptr<droppable_context>> io;  // at least one
     std::unique_ptr<timer_alarm> alarm;
     std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
@@ -208,14 +275,21 @@ class runtime {
     sure_post tell_of_it;
     std::unique_ptr<compute_pool> pool;
     std::unique_ptr<engine::worker> me;
+    // Of the run:
+    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> keeps_loop;
+    std::optional<error> result;
+    std::exception_ptr failure;
+    std::atomic<bool> over{false};
+    bool threads_ended = false;
+    bool prepared = false;  // the loop's thread
   };
 
   [[nodiscard]] error blame_what_runs(const error& result, const char* stuck) const {
     std::string why;
+    const engine::worker& me = *parts_->me;
     for (const std::string& one : parts_->me->still_running()) why += one + "; ";
     if (why.empty()) {
-      why = "something still runs on a thread of " + parts_->me->name() +
-            " at the shutdown deadline; ";
+      why = "something still runs on a thread of " + me.name() + " at the shutdown deadline; ";
     }
     why += std::string("no thread can be ended, so ") + stuck;
     if (!result) return error(errc::worker_failed, why);

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <set>
 #include <vector>
 
 namespace weft::engine {
@@ -31,12 +33,24 @@ class served_calls {
     item.served_next = nullptr;
     item.served_link = nullptr;
     --size_;
+    if (!cancelled_.empty()) cancelled_.erase(item.call());
   }
   [[nodiscard]] Item* find(std::uint64_t call) const noexcept {
     if (buckets_.empty()) return nullptr;
     Item* item = buckets_[bucket(call)];
     while (item && item->call() != call) item = item->served_next;
     return item;
+  }
+  /// Whether its caller gives it up for the first time. False also of what is not in here: a peer
+  /// that makes numbers up, or repeats one, costs nothing, and one that does not is remembered only
+  /// as long as its call is.
+  [[nodiscard]] bool first_cancel(std::uint64_t call) noexcept {
+    if (!find(call)) return false;
+    try {
+      return cancelled_.insert(call).second;
+    } catch (const std::bad_alloc&) {
+      return true;  // a second one does no harm
+    }
   }
   /// Takes out any one; null if there is none. `from` is where it goes on looking, at first 0.
   [[nodiscard]] Item* take(std::size_t& from) noexcept {
@@ -75,6 +89,7 @@ class served_calls {
   std::uint64_t salt_;
   std::vector<Item*> buckets_;  // a power of two, or none
   std::size_t size_ = 0;
+  std::set<std::uint64_t> cancelled_;  // of those in here
 };
 
 }  // namespace weft::engine

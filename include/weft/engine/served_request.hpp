@@ -5,9 +5,10 @@
 #pragma once
 
 #include <weft/core/time.hpp>
+#include <weft/engine/cancellable.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/memory_budget.hpp>
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/table.hpp>
 
 #include <atomic>
@@ -17,15 +18,6 @@
 #include <utility>
 
 namespace weft::engine {
-
-/// What serves an invocation and can be told to stop.
-class cancellable {
- public:
-  virtual void cancel() = 0;
-
- protected:
-  ~cancellable() = default;
-};
 
 /// What the engine knows of an invocation beside what its function sees.
 class served_request final : public invocation, public deadline_entry {

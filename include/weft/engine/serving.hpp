@@ -11,10 +11,16 @@
 namespace weft::engine {
 
 struct serving {
+  using request = served_request;
   /// Runs an immediate or plain function on this thread, then replies.
   static void evaluate(served_request& call);
   /// Runs a coroutine function; the reply is sent when it ends.
   static asio::awaitable<void> serve(intrusive_ptr<served_request> call);
+  /// Replies that it did not begin, because of the exception in flight.
+  static void refuse(served_request& call) noexcept {
+    fail_from_exception(call);
+    finish(call);
+  }
   /// Sends the reply or failure.
   static void finish(served_request& call) noexcept;
   /// Its deadline has passed.

@@ -9,8 +9,20 @@
 //     (link lost) ───────────────► ─ lost(r, why) ─────────────►
 //     loses rank 0: the same, for itself
 //
+// Where the run goes on without r, its failure or loss is
+//
+//     worker r                     rank 0                       the others
+//     main threw    ─ failed ───►  ─ gone(r, why) ─────────────► their links to it are down
+//     (link lost) ───────────────► ─ gone(r, why) ─────────────►
+//     (no answer at the end) ────► ─ gone(r, why) ─────────────►   and r, which ends for itself
+//
+// and r counts as finished, is asked no more, and what it still says is not heard. Only rank 0
+// decides so: whoever else loses its link to r goes on as it would in any run. If r blames another
+// that rank 0 has not lost, it is r that is left behind, and told so.
+//
 // Whoever leaves at rank 0's word passes it on before it closes its links: the word may be slower
-// on its other ways, and who saw a closed link first would blame the one that left.
+// on its other ways, and who saw a closed link first would blame the one that left. What one that
+// may go passes on is believed only once rank 0 cannot be heard any more.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -28,7 +40,9 @@
 namespace weft::engine {
 
 /// Payload of a control frame: {what 1, rank 4, text}; for `count` and `counts` then {round 8}, for
-/// `counts` then {n 4, n times {peer 4, sent 8, finished 8, down 1}}.
+/// `counts` then {n 4, n times {peer 4, sent 8, finished 8, down 1}}. `gone` is as `lost`, comes
+/// from rank 0 only, and names another worker than rank 0; to that one it says that the run goes on
+/// without it.
 struct shutdown_message {
   enum class kind : std::uint8_t {
     finished = 1,
@@ -36,14 +50,37 @@ struct shutdown_message {
     lost = 3,
     ended = 4,
     count = 5,
-    counts = 6
+    counts = 6,
+    gone = 7
   };
   kind what = kind::finished;
   std::uint32_t rank = 0;   ///< the worker it is about
-  std::string why;          ///< empty unless failed or lost
+  std::string why;          ///< empty unless failed, lost or gone
   std::uint64_t round = 0;  ///< of count and counts
   work_report report{};     ///< of counts
 };
+
+/// Most bytes of `why` in a message: they fit into the smallest payload.
+inline constexpr std::size_t most_words = std::size_t{128} * 1024;
+
+/// Most control frames of one peer that may wait for the worker's thread: it may have lost all
+/// others at once, and each worker's loss is told once; all else is a few.
+[[nodiscard]] constexpr std::size_t most_controls(std::size_t world) noexcept { return 64 + world; }
+/// What the longest of them takes, with room to spare: its words, and the counts of all others.
+[[nodiscard]] constexpr std::uint64_t most_control_bytes(std::size_t world) noexcept {
+  return (256u << 10) + 64 * std::uint64_t{world};
+}
+
+/// `why` as it came, fit to be shown: no longer than what is sent, and of one line.
+[[nodiscard]] inline std::string fit_to_show(std::string why) {
+  if (why.size() > most_words) why.resize(most_words);
+  for (char& c : why) {
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) c = '?';
+  }
+  return why;
+}
 
 /// One worker's view. `step`s are called by the worker, which carries out the returned actions.
 class shutdown_protocol {
@@ -57,7 +94,15 @@ class shutdown_protocol {
   };
 
   shutdown_protocol(std::uint32_t rank, std::uint32_t size)
-      : rank_(rank), done_(size, false), drain_(rank == 0 ? size : 0) {}
+      : rank_(rank),
+        done_(size, false),
+        gone_(size, false),
+        may_go_(size, false),
+        drain_(rank == 0 ? size : 0) {}
+
+  /// The run goes on without that worker if it is lost; not so rank 0. Before all other steps, the
+  /// same at all workers.
+  void may_go(std::uint32_t who) { may_go_[who] = who != 0; }
 
   /// This worker's main returned.
   actions main_returned() {
@@ -68,14 +113,19 @@ class shutdown_protocol {
     return out;
   }
   /// This worker's main threw; `blamed` is this worker, or the lost one whose loss it threw. Then
-  /// rank 0 decides: it may know a better reason.
+  /// rank 0 decides: it may know a better reason. Who cannot bear a loss that the run bears has
+  /// failed itself.
   actions main_failed(std::uint32_t blamed, std::string why) {
     if (over_) return {};
+    const bool of_another = may_go_[blamed] && blamed != rank_;
+    if (of_another) blamed = rank_;
     if (rank_ == 0) return fail(blamed, std::move(why));
     actions out;
     out.send.push_back({0, {shutdown_message::kind::failed, blamed, why}});
     if (blamed == rank_) {  // nothing below throws: who lacked memory may try again
       failure_.emplace(blamed, std::move(why));
+      // Whose loss it cannot bear may have left for a reason, and said so.
+      if (of_another && hearsay_) failure_.emplace(hearsay_->rank, std::move(hearsay_->why));
       over_ = true;
       out.end = true;
     }
@@ -91,22 +141,37 @@ class shutdown_protocol {
       return on_finished(from);
     case kind::failed:
       if (rank_ != 0) return std::nullopt;
-      return over_ ? actions{} : fail(m.rank, m.why);
-    case kind::lost: {
+      if (over_ || gone_[from]) return actions{};
+      // Had this worker lost the other, too, the run would be over, or go on without it: one that
+      // may go has broken its own link, and does not take with it those who are well.
+      if (m.rank != from && may_go_[from]) return give_up(from, m.why);
+      return lose(may_go_[m.rank] ? from : m.rank, m.why);
+    case kind::lost:
       if (rank_ == 0) return std::nullopt;
       if (over_) return actions{};
-      actions out;
-      if (m.rank != rank_) out.lose = {m.rank, m.why};
-      failure_.emplace(m.rank, m.why);
-      over_ = told_ = true;
-      out.end = true;
-      return out;
-    }
+      if (from == 0 || !may_go_[from]) return believe(m);
+      // As long as rank 0 can be heard, the run does not depend on what that one says.
+      if (!hearsay_) hearsay_ = m;
+      return actions{};
     case kind::ended: {
       if (from != 0 || rank_ == 0) return std::nullopt;
       actions out;
       out.end = !over_;
       over_ = true;
+      return out;
+    }
+    case kind::gone: {
+      if (from != 0 || rank_ == 0 || m.rank == 0) return std::nullopt;
+      if (over_ || gone_[m.rank]) return actions{};
+      actions out;
+      if (m.rank == rank_) {  // it tells nobody: the others are well, and go on
+        failure_.emplace(m.rank, m.why);
+        over_ = true;
+        out.end = true;
+      } else {
+        out.lose = {m.rank, m.why};
+        gone_[m.rank] = true;
+      }
       return out;
     }
     case kind::count: {
@@ -116,7 +181,9 @@ class shutdown_protocol {
       return out;
     }
     case kind::counts:
-      if (rank_ != 0 || m.rank != from || finished_ < done_.size()) return std::nullopt;
+      if (rank_ != 0 || m.rank != from) return std::nullopt;
+      if (gone_[from]) return actions{};
+      if (finished_ < done_.size()) return std::nullopt;
       return over_ ? actions{} : on_counts(from, m.round, m.report);
     }
     return std::nullopt;
@@ -129,7 +196,13 @@ class shutdown_protocol {
     out.send.push_back({0, {shutdown_message::kind::counts, rank_, {}, round, std::move(mine)}});
     return out;
   }
-  actions ask_again() { return over_ ? actions{} : ask(); }
+  actions ask_again() {
+    actions out;
+    if (over_) return out;
+    out.send.reserve(done_.size());
+    ask(out);
+    return out;
+  }
   /// Rank 0, some time before `unfinished` will be asked.
   void last_call() noexcept { drain_.last_call(); }
   /// Rank 0, when no more time is left: why the requests are not all done. Nothing if every main
@@ -147,12 +220,23 @@ class shutdown_protocol {
     if (who != rank_) out.send.push_back(std::move(it_too));  // there is room
     return out;
   }
+  /// Rank 0, of one that did not answer: as `cut`, unless the run goes on without it.
+  actions give_up(std::uint32_t who, std::string why) {
+    if (over_ || gone_[who]) return {};
+    if (!may_go_[who]) return cut(who, std::move(why));
+    std::pair<std::uint32_t, shutdown_message> it_too{who,
+                                                      {shutdown_message::kind::gone, who, why}};
+    actions out = leave(who, std::move(why));
+    out.send.push_back(std::move(it_too));  // there is room
+    return out;
+  }
   /// The link to `peer` broke.
   actions link_lost(std::uint32_t peer, std::string why) {
     if (over_) return {};
     // A worker serves until everybody is done, so losing it after its main ends the run too.
-    if (rank_ == 0) return fail(peer, std::move(why));
+    if (rank_ == 0) return gone_[peer] ? actions{} : lose(peer, std::move(why));
     if (peer != 0) return {};  // rank 0 notices too, and tells
+    if (hearsay_) return believe(*hearsay_);
     over_ = true;
     failure_ = {0, std::move(why)};
     actions out;
@@ -169,6 +253,8 @@ class shutdown_protocol {
     return out;
   }
   [[nodiscard]] bool over() const noexcept { return over_; }
+  /// Whether the run goes on without that worker, as far as this one has heard.
+  [[nodiscard]] bool gone(std::uint32_t who) const { return gone_[who]; }
   /// The worker that ended the run, and why; none after a good end.
   [[nodiscard]] const std::optional<std::pair<std::uint32_t, std::string>>& failure() const {
     return failure_;
@@ -181,66 +267,110 @@ class shutdown_protocol {
 
  private:
   actions on_finished(std::uint32_t who) {
-    if (over_) return {};
-    if (!done_[who]) {
-      done_[who] = true;
-      ++finished_;
-    }
-    if (finished_ < done_.size() || asked_) return {};
-    return ask();
-  }
-  actions ask() {
-    asked_ = true;
     actions out;
-    out.count = drain_.ask();
-    for (std::uint32_t r = 1; r < done_.size(); ++r) {
-      out.send.push_back({r, {shutdown_message::kind::count, r, {}, *out.count, {}}});
-    }
+    if (over_ || gone_[who]) return out;
+    out.send.reserve(done_.size());  // before anything changes
+    finish(who);
+    if (finished_ == done_.size() && !asked_) ask(out);
     return out;
+  }
+  void finish(std::uint32_t who) noexcept {
+    if (done_[who]) return;
+    done_[who] = true;
+    ++finished_;
+  }
+  /// The next three find room in `out.send`, and therefore do not throw.
+  void ask(actions& out) noexcept {
+    asked_ = true;
+    out.count = drain_.ask();
+    tell_all(out, shutdown_message::kind::count, *out.count);
+  }
+  void tell_all(actions& out, shutdown_message::kind what, std::uint64_t round) noexcept {
+    for (std::uint32_t r = 1; r < done_.size(); ++r) {
+      if (!gone_[r]) out.send.push_back({r, {what, r, {}, round, {}}});
+    }
+  }
+  void follow(drain::step next, actions& out) noexcept {
+    switch (next) {
+    case drain::step::waiting:
+      break;
+    case drain::step::ask_again:
+      ask(out);
+      break;
+    case drain::step::ask_again_later:
+      out.ask_again = drain_.pause();
+      break;
+    case drain::step::done:
+      tell_all(out, shutdown_message::kind::ended, 0);
+      out.end = true;
+      over_ = true;
+    }
   }
   std::optional<actions> on_counts(std::uint32_t from, std::uint64_t round, work_report report) {
     actions out;
     out.send.reserve(done_.size());  // before anything changes
     const auto next = drain_.answer(from, round, std::move(report));
     if (!next) return std::nullopt;
-    switch (*next) {
-    case drain::step::waiting:
-      break;
-    case drain::step::ask_again:
-      return ask();
-    case drain::step::ask_again_later:
-      out.ask_again = drain_.pause();
-      break;
-    case drain::step::done:
-      for (std::uint32_t r = 1; r < done_.size(); ++r) {
-        out.send.push_back({r, {shutdown_message::kind::ended, r, {}}});
-      }
-      out.end = true;
-      over_ = true;
+    follow(*next, out);
+    return out;
+  }
+  /// Rank 0's verdict, from itself or passed on.
+  actions believe(const shutdown_message& m) {
+    actions out;
+    if (m.rank != rank_) out.lose = {m.rank, m.why};
+    failure_.emplace(m.rank, m.why);
+    over_ = told_ = true;
+    out.end = true;
+    return out;
+  }
+  /// Rank 0.
+  actions lose(std::uint32_t who, std::string why) {
+    return may_go_[who] ? leave(who, std::move(why)) : fail(who, std::move(why));
+  }
+  /// Rank 0: the run goes on without `who`.
+  actions leave(std::uint32_t who, std::string why) {
+    actions out;
+    out.send.reserve(2 * done_.size());
+    tell_of(out, shutdown_message::kind::gone, who, why);
+    out.lose.emplace(who, std::move(why));
+    gone_[who] = true;  // nothing below throws, as in `fail`
+    finish(who);
+    const drain::step next = drain_.leave(who);
+    if (asked_) {
+      follow(next, out);
+    } else if (finished_ == done_.size()) {
+      ask(out);
     }
     return out;
   }
   actions fail(std::uint32_t who, std::string why) {
     actions out;
     out.send.reserve(done_.size());
-    for (std::uint32_t r = 1; r < done_.size(); ++r) {
-      if (r != who) out.send.push_back({r, {shutdown_message::kind::lost, who, why}});
-    }
+    tell_of(out, shutdown_message::kind::lost, who, why);
     if (who != rank_) out.lose = {who, why};
     out.end = true;
     failure_.emplace(who, std::move(why));  // last: who lacked memory may try again
     over_ = true;
     return out;
   }
+  void tell_of(actions& out, shutdown_message::kind what, std::uint32_t who,
+               const std::string& why) {
+    for (std::uint32_t r = 1; r < done_.size(); ++r) {
+      if (r != who && !gone_[r]) out.send.push_back({r, {what, who, why}});
+    }
+  }
 
   std::uint32_t rank_;
-  std::vector<bool> done_;
+  std::vector<bool> done_;  // rank 0's: mains that have returned, or are waited for no more
   std::size_t finished_ = 0;
+  std::vector<bool> gone_;
+  std::vector<bool> may_go_;
   drain drain_;         // rank 0's
   bool asked_ = false;  // rank 0: the first round has begun
   bool returned_ = false;
   bool over_ = false;
-  bool told_ = false;  // by rank 0, or in its words
+  bool told_ = false;                        // by rank 0, or in its words
+  std::optional<shutdown_message> hearsay_;  // `lost`, passed on by one that may go
   std::optional<std::pair<std::uint32_t, std::string>> failure_;
 };
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 // The worker itself: connecting, serving, and the end of a run. Bodies: impl/worker.hpp (turns of
-// the loop, requests), worker_connect.hpp (connections, signs of life), worker_run.hpp (a run).
+// the loop, requests), worker_connect.hpp (connections, signs of life), worker_run.hpp (a run),
+// worker_end.hpp (its end).
 #pragma once
 
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/cork.hpp>
+#include <weft/engine/ending.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/last_looks.hpp>
 #include <weft/engine/late_flush.hpp>
 #include <weft/engine/link.hpp>
+#include <weft/engine/loop_thread.hpp>
 #include <weft/engine/request_queue.hpp>
 #include <weft/engine/running_functions.hpp>
 #include <weft/engine/say.hpp>
@@ -49,6 +53,8 @@ struct worker_parts {
   flush_alarm* alarm = nullptr;
   /// Where plain functions run. Runs nothing any more when the worker is destroyed.
   asio::any_io_executor compute{};
+  /// `context` is run by somebody who also runs other things there.
+  bool users_loop = false;
 };
 
 /// Counted by links and services of a worker. Any thread.
@@ -94,6 +100,7 @@ class worker final : public weft::worker {
     services_[static_cast<std::size_t>(slot)] = std::move(s);
   }
 
+  using weft::worker::context;
   void shutdown(const error& why) override;
   [[nodiscard]] link& link_to(std::uint32_t rank) noexcept override { return *links_[rank]; }
   [[nodiscard]] asio::any_io_executor
@@ -103,6 +110,26 @@ class worker final : public weft::worker {
   [[nodiscard]] bool on_thread() const noexcept override {
     return context_.get_executor().running_in_this_thread();
   }
+  [[nodiscard]] loop_state loop() const noexcept override {
+    if (loop_.over()) return loop_state::over;
+    const bool runs = env_.users_loop ? loop_.bound() : loop_.somebody_inside();
+    return runs ? loop_state::runs : loop_state::idle;
+  }
+  [[nodiscard]] bool needs_this_thread() const noexcept override {
+    return waits_for_nothing::here() || loop_.is_this() || on_thread();
+  }
+  [[nodiscard]] std::uint64_t times_run() const noexcept override { return loop_.times(); }
+  /// For whoever runs `context`.
+  [[nodiscard]] loop_thread& loop_is_run_by() noexcept { return loop_; }
+  /// After the run, on a loop that goes on: what is still served is cancelled, and nothing waits
+  /// for requests any more. Worker's thread.
+  void stop_serving() noexcept {
+    for (const intrusive_ptr<link>& l : links_) l->cancel_all_served();
+    requests_.keep_idle(0);
+  }
+  /// Whether nothing but this refers to it any more, once its run is over: a loop of the user's may
+  /// still have something to run or to drop. Worker's thread.
+  [[nodiscard]] bool left_alone();
   [[nodiscard]] const asio::any_io_executor& compute_pool() const noexcept override {
     return env_.compute;
   }
@@ -188,6 +215,7 @@ class worker final : public weft::worker {
   [[nodiscard]] work_report report() const;
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
              std::function<void()> then);
+  void heed_policy();
   void expect_everybody();
   void tell_of_waiting(duration after) noexcept;
   void main_threw(std::exception_ptr what) noexcept;
@@ -197,9 +225,12 @@ class worker final : public weft::worker {
   [[nodiscard]] static bool sent(const link& l);
   [[nodiscard]] bool all_sent() const;
   asio::awaitable<void> hand_words_on(time_point deadline);
-  asio::awaitable<void> until(time_point deadline, std::function<bool()> done);
+  asio::awaitable<void> carry_out(const ending& end, const error& result, future<void>& running);
+  [[nodiscard]] bool holds(ending::condition c, const future<void>& main_) const;
+  asio::awaitable<void> pass(timer& moment);
 
   worker_parts env_;
+  loop_thread loop_;
   timer_list deadlines_;
   running_functions running_;
   once_each failed_posts_, failed_creations_;
@@ -213,12 +244,13 @@ class worker final : public weft::worker {
   shutdown_protocol run_;
   intrusive_ptr<event> ended_ = make_intrusive<event>();
   std::optional<time_point> ends_by_;
-  std::optional<std::string> thrown_;  // by a handler
-  std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
-  std::unique_ptr<timer> again_;       // the next count
-  std::unique_ptr<timer> over_;        // at ends_by_
-  std::unique_ptr<timer> waits_;       // for the other mains: the next time to say so
-  std::size_t next_io_ = 0;            // front thread
+  std::optional<std::string> thrown_;     // by a handler
+  std::unique_ptr<timer> greeted_;        // everybody, or who is missing is named
+  std::unique_ptr<timer> again_;          // the next count
+  std::unique_ptr<timer> over_;           // at ends_by_
+  std::optional<last_looks> last_looks_;  // after ends_by_; rank 0's
+  std::unique_ptr<timer> waits_;          // for the other mains: the next time to say so
+  std::size_t next_io_ = 0;               // front thread
 
   // Signs of life: one timer on the front thread, one on each thread with links.
   duration pulse_;
@@ -241,4 +273,5 @@ class worker final : public weft::worker {
 }  // namespace weft::engine
 
 #include <weft/engine/impl/worker.hpp>
+#include <weft/engine/impl/worker_end.hpp>
 #include <weft/engine/impl/worker_run.hpp>

@@ -21,7 +21,11 @@ class pool_state;
 }
 
 /// A handle: copies share one pool, blobs may outlive all of them. Every member may be called from
-/// any thread; none waits for more than a short lock.
+/// any thread; none waits for more than a short lock. Only making one and `allocate` throw, and
+/// only std::bad_alloc.
+///
+///   weft::buffer_pool pool;
+///   weft::blob b = pool.allocate(1 << 20);  // goes back to the pool with its last copy
 class buffer_pool {
  public:
   struct statistics {

@@ -25,8 +25,10 @@
 namespace weft {
 
 /// F is what `call<F>` takes: a pointer to a function or member function, a `named` of one, or a
-/// `constructor`. Nothing is checked here but the name: `check_call` (rpc/call_check.hpp) refuses
-/// declarations that cannot be called.
+/// `constructor`. Nothing is checked here but the name: `check_call` (rpc/detail/call_check.hpp)
+/// refuses declarations that cannot be called. Constant; any thread may ask.
+///
+///   static_assert(std::is_same_v<weft::function<&scale>::result, at::Tensor>);
 template <auto F>
 struct function {
  private:

@@ -43,7 +43,9 @@ struct named_t {
   static constexpr std::string_view name() noexcept { return Name.view(); }
 };
 
-/// F under a name of one's choice, wherever `&f` may stand: `peer.call<weft::named<"x", &f>>(...)`.
+/// F under a name of one's choice, wherever `&f` may stand. Constant, as all here is.
+///
+///   co_await p.call<weft::named<"area/2", &f<int>>>(3);
 template <fixed_string Name, auto F>
 inline constexpr named_t<Name, F> named{};
 
@@ -63,7 +65,8 @@ inline constexpr constructor_t<T, Args...> constructor{};
 namespace weft {
 
 /// The qualified source name of F, a pointer to a function or member function, a `named` or a
-/// `constructor`. Lives as long as the program. Any thread.
+/// `constructor`. Lives as long as the program. Any thread. What has no name is refused by the
+/// compiler, in a sentence.
 template <auto F>
 [[nodiscard]] std::string_view function_name() {
   static_assert(detail::check_name<F>());
@@ -77,7 +80,7 @@ constexpr std::uint64_t name_hash(std::string_view name) noexcept {
   return hash;
 }
 
-/// The id of F on the wire.
+/// The id of F on the wire. Any thread.
 template <auto F>
 [[nodiscard]] std::uint64_t function_id() {
   static const std::uint64_t id = name_hash(function_name<F>());

@@ -26,7 +26,9 @@ struct member {
   std::uint64_t window = 256u << 20;  ///< its options::window_bytes
 };
 
-/// Index in `members` = rank.
+/// Index in `members` = rank. Constant: any thread.
+///
+///   for (const weft::member& m : me.members().members) std::cout << m.name << '\n';
 struct membership {
   std::uint32_t rank = 0;  ///< of this worker
   id128 token;             ///< shared by the job; whoever does not know it is not let in

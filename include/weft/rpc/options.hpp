@@ -3,6 +3,8 @@
 #pragma once
 
 #include <weft/core/time.hpp>
+#include <weft/rpc/loss_policy.hpp>
+#include <weft/rpc/placement.hpp>
 #include <weft/wire/limits.hpp>
 
 #include <cstddef>
@@ -43,6 +45,12 @@ struct options {
   /// Workers to start when nothing else did (no RANK in the environment); 0: one. At most
   /// `max_workers_per_host`.
   std::uint32_t workers = 0;
+  /// Which worker this is; default: what the environment says. For programs that are started in
+  /// ways of their own, and several workers of one process (weft::join).
+  std::optional<placement> place{};
+  /// What tells this run from others that meet at the same place; default: WEFT_RUN_ID, else what
+  /// the launcher calls the run.
+  std::string run_id{};
   per_worker_text name{};  ///< default "worker<rank>"
   per_worker_text role{};  ///< default empty
   /// A worker that keeps this program's own standard output, for a progress bar (launch_local).
@@ -68,6 +76,14 @@ struct options {
   /// A peer of which nothing comes for so long is lost; 0: never, for debuggers. Quiet links ping
   /// every fifth of it, at most every 2 s. The same in all workers.
   duration lost_after = std::chrono::seconds(10);
+  /// Whether the run goes on without a worker that is lost (it died, cannot be reached, gives no
+  /// sign of life, had not greeted rank 0 by the rendezvous deadline, or does not answer at the end
+  /// of the run), or whose main throws: by its role. The loss of rank 0 always ends the run. To the
+  /// others, calls to it fail with peer_died, references to what it owned with rref_owner_died, and
+  /// what it posted, or was posted to it, is not waited for; a main that does not catch that has
+  /// failed itself. The lost worker, if it lives, ends its own run with an error. The same in all
+  /// workers.
+  loss_policy on_loss{};
   /// What each peer may make this worker hold: bytes of requests that have not begun, and of
   /// replies that it does not take. An empty request counts 1 KiB.
   std::uint64_t window_bytes = 256u << 20;

@@ -5,7 +5,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/core/time.hpp>
-#include <weft/rpc/call_options.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/reply.hpp>

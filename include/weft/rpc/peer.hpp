@@ -4,26 +4,22 @@
 #pragma once
 
 #include <weft/core/future.hpp>
-#include <weft/rpc/call_check.hpp>
+#include <weft/core/random.hpp>
 #include <weft/rpc/call_options.hpp>
+#include <weft/rpc/caller.hpp>
+#include <weft/rpc/detail/call_check.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/function.hpp>
 #include <weft/rpc/fwd.hpp>
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/immediate.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/awaitable.hpp>
 
 #include <cstdint>
 #include <string>
-#include <tuple>
-#include <utility>
 
 namespace weft {
-
-namespace detail {
-/// What awaiting a call of F with these arguments gives: R, or expected<R> with `as_expected`.
-template <class R, class... Args>
-using call_return = std::conditional_t<wants_expected<Args...>, expected<R>, R>;
-}  // namespace detail
 
 /// Cheap to copy; lives no longer than its worker. Names a process, never its successor. Any thread
 /// may use it; what it starts runs, and what it awaits is answered, as each member says.
@@ -71,17 +67,15 @@ class peer {
   /// Slips, for which there is a sentence: peer.call(&f, 1).
   template <class F, class... Args>
   auto call(F&&, Args&&...) const {
-    static_assert(detail::refuse_function_as_argument<F>());
-    return asio::awaitable<void>();
+    return detail::refuse_function_as_argument<F, asio::awaitable<void>>();
   }
   template <class F, class... Args>
   auto start(F&&, Args&&...) const {
-    static_assert(detail::refuse_function_as_argument<F>());
-    return future<void>();
+    return detail::refuse_function_as_argument<F, future<void>>();
   }
   template <class F, class... Args>
   void post(F&&, Args&&...) const {
-    static_assert(detail::refuse_function_as_argument<F>());
+    detail::refuse_function_as_argument<F, void>();
   }
 
   /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
@@ -99,16 +93,12 @@ class peer {
 
   [[nodiscard]] const std::string& name() const noexcept { return link().name(); }
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
-  [[nodiscard]] const id128& incarnation() const noexcept {
-    return me_->members().members[rank_].incarnation;
-  }
+  [[nodiscard]] const id128& incarnation() const noexcept;
   /// "tcp", "unix", "self", ...; empty before the first call.
   [[nodiscard]] std::string transport() const { return link().transport(); }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
 
-  friend bool operator==(const peer& a, const peer& b) noexcept {
-    return a.me_ == b.me_ && a.rank_ == b.rank_;
-  }
+  friend bool operator==(const peer& a, const peer& b) noexcept = default;
 
  private:
   template <class>

@@ -6,109 +6,39 @@
 #include <weft/core/error.hpp>
 #include <weft/rpc/function_entry.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace weft {
 
-namespace detail {
-
-/// Several constructors of one class may differ in types that are alike on the wire, such as long
-/// and long long: any of them makes the same object.
-[[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
-  return a.constructed && a.constructed == b.constructed;
-}
-
-/// Why `a` and `b` cannot be in one program, or success. Addresses are not compared: linkers fold
-/// functions of equal code.
-[[nodiscard]] inline error ambiguity(const function_entry& a, const function_entry& b) {
-  if (a.id != b.id) return {};
-  const std::string files = "one in " + std::string(a.file) + ", one in " + b.file;
-  const std::string named = "weft::named<\"name\", &f>";
-  if (a.name != b.name) {
-    return error(errc::ambiguous_function, "'" + std::string(a.name) + "' and '" +
-                                               std::string(b.name) +
-                                               "' have the same id by chance (" + files +
-                                               "); give one a name of its own: " + named);
-  }
-  if (a.signature != b.signature || same_function(a, b)) return {};
-  return error(
-      errc::ambiguous_function,
-      "this program has two functions '" + std::string(a.name) + "' of one signature, " + files +
-          "; a caller could reach the wrong one. If they are the same function " +
-          "(static, in a header), make it `inline`; else give one a name of its own: " + named);
-}
-
-}  // namespace detail
-
 /// A sorted view of the list, one per worker. Constant: any thread.
+///
+///   const weft::function_table table;
+///   auto f = table.find(function<&scale>::id(), function<&scale>::signature);
 class function_table {
  public:
   /// Of this program. Throws rpc_error (ambiguous_function) if two of its functions cannot be told
   /// apart, or one has no name that every compiler finds.
   function_table() : function_table(detail::first_function) {}
-
   /// Of the list that begins with `first`.
-  explicit function_table(const function_entry* first) {
-    for (const function_entry* f = first; f; f = f->next) functions_.push_back(f);
-    std::sort(functions_.begin(), functions_.end(), before);
-    for (std::size_t i = 0; i < functions_.size(); ++i) {
-      if (!functions_[i]->portable) refuse_name(*functions_[i]);
-      if (i == 0) continue;
-      // Neighbours are enough: same id, then same signature, then same name.
-      if (error e = detail::ambiguity(*functions_[i - 1], *functions_[i])) {
-        throw rpc_error(std::move(e));
-      }
-    }
-  }
+  explicit function_table(const function_entry* first);
 
   /// The function; null if there is none.
   [[nodiscard]] const function_entry* known(std::uint64_t id,
-                                            std::uint32_t signature) const noexcept {
-    function_entry wanted;
-    wanted.id = id;
-    wanted.signature = signature;
-    const auto at = std::lower_bound(functions_.begin(), functions_.end(), &wanted, before);
-    const bool found = at != functions_.end() && (*at)->id == id && (*at)->signature == signature;
-    return found ? *at : nullptr;
-  }
+                                            std::uint32_t signature) const noexcept;
   /// The function, or unknown_function, or signature_mismatch with both signatures.
   [[nodiscard]] expected<const function_entry*> find(std::uint64_t id,
-                                                     std::uint32_t signature) const {
-    if (const function_entry* f = known(id, signature)) return f;
-    const auto near = std::find_if(functions_.begin(), functions_.end(),
-                                   [id](const function_entry* f) { return f->id == id; });
-    if (near == functions_.end()) {
-      return tl::unexpected(
-          error(errc::unknown_function,
-                "this program does not contain a function with id " + std::to_string(id),
-                call_progress::not_executed, origin::remote_runtime));
-    }
-    return tl::unexpected(error(errc::signature_mismatch,
-                                "'" + std::string((*near)->name) + "' has signature " +
-                                    std::to_string((*near)->signature) +
-                                    " here, the caller expects " + std::to_string(signature),
-                                call_progress::not_executed, origin::remote_runtime));
-  }
+                                                     std::uint32_t signature) const;
   [[nodiscard]] std::size_t size() const noexcept { return functions_.size(); }
 
  private:
-  static bool before(const function_entry* a, const function_entry* b) noexcept {
-    return a->id != b->id ? a->id < b->id : a->signature < b->signature;
-  }
-  [[noreturn]] static void refuse_name(const function_entry& f) {
-    throw rpc_error(errc::ambiguous_function,
-                    "'" + std::string(f.name) + "', in " + f.file +
-                        ", has no name that every compiler finds (a part of it is a lambda, a "
-                        "local or unnamed class, or an expression); put the class into a "
-                        "namespace, or give the function a name: weft::named<\"name\", &f>");
-  }
+  static bool before(const function_entry* a, const function_entry* b) noexcept;
+  [[noreturn]] static void refuse_name(const function_entry& f);
+
   std::vector<const function_entry*> functions_;
 };
 
 }  // namespace weft
+
+#include <weft/rpc/impl/table.hpp>

@@ -42,6 +42,11 @@ struct worker_stats {
   std::uint64_t bytes_received = 0;
 };
 
+namespace detail {
+/// Whose one thread is the worker's. For calls and services: users have `get_executor`.
+[[nodiscard]] asio::io_context& context_of(const worker& me) noexcept;
+}  // namespace detail
+
 /// What a remote function, and main, know of the worker that they run on. Members may be called
 /// from any thread unless they say otherwise; none of them waits.
 ///
@@ -85,6 +90,13 @@ class worker {
   executor_in(intrusive_ptr<const call_scope> scope) const = 0;
   /// Whether this is the worker's own thread, in its loop.
   [[nodiscard]] virtual bool on_thread() const noexcept = 0;
+  /// Whether a thread runs the loop: `idle`, nobody does just now, or did lately.
+  enum class loop_state : std::uint8_t { idle, runs, over };
+  [[nodiscard]] virtual loop_state loop() const noexcept = 0;
+  /// How often a thread has entered a loop of the worker's own.
+  [[nodiscard]] virtual std::uint64_t times_run() const noexcept = 0;
+  /// Whether this worker waits for what this thread does: it runs its loop, or I/O of a worker.
+  [[nodiscard]] virtual bool needs_this_thread() const noexcept = 0;
   /// Where plain functions and backward nodes run: threads that may compute for long.
   [[nodiscard]] virtual const asio::any_io_executor& compute_pool() const noexcept = 0;
   [[nodiscard]] weft::clock& time() const noexcept { return time_; }
@@ -104,7 +116,6 @@ class worker {
   // ── for calls and services ──
 
   [[nodiscard]] virtual weft::link& link_to(std::uint32_t rank) noexcept = 0;
-  [[nodiscard]] asio::io_context& context() const noexcept { return context_; }
   template <class Visit>
   void each_service(Visit&& visit) {
     for (const auto& s : services_) {
@@ -121,6 +132,9 @@ class worker {
   }
 
  protected:
+  friend asio::io_context& detail::context_of(const worker& me) noexcept;
+  [[nodiscard]] asio::io_context& context() const noexcept { return context_; }
+
   worker(asio::io_context& context, weft::clock& time, random_source random, membership all,
          options settings)
       : context_(context),
@@ -136,6 +150,8 @@ class worker {
   options options_;
   std::array<std::unique_ptr<service>, static_cast<std::size_t>(service_id::count)> services_;
 };
+
+inline asio::io_context& detail::context_of(const worker& me) noexcept { return me.context(); }
 
 inline const std::string& link::name() const noexcept { return me_.members().members[rank_].name; }
 

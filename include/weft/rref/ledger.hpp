@@ -66,12 +66,25 @@ class ledger {
   /// A value of this worker, pending until value_ready or value_failed.
   [[nodiscard]] rref_id create_local() { return owner_.create_local(); }
 
+  /// Whether `owner` may be asked for one more value: false while the oldest request that has not
+  /// left is `creation_window` behind. Of one that is lost or no worker, `create_remote` tells.
+  [[nodiscard]] bool may_create(rank owner) {
+    return !sessions_.valid(owner) || owner == sessions_.self() || sessions_.lost(owner) ||
+           user_.may_create(owner);
+  }
   /// A value that a request makes at `owner`; the result rides inside that request. Nothing if
-  /// `owner` is lost or no worker. Towards oneself the value is pending at once.
+  /// `owner` is lost or no worker, or if too many wait to be sent (`may_create`). Towards oneself
+  /// the value is pending at once.
   [[nodiscard]] std::optional<creation> create_remote(rank owner) {
-    if (!sessions_.valid(owner) || sessions_.lost(owner)) return std::nullopt;
+    if (!sessions_.valid(owner) || sessions_.lost(owner) || !may_create(owner)) return std::nullopt;
     if (owner == sessions_.self()) return creation{owner_.create_local(), 1};
     return user_.create(owner);
+  }
+
+  /// The request with this CREATE was queued on its link, in front of all that are queued later.
+  /// One whose owner has answered has left in any case.
+  void creation_sent(const rref_id& id) noexcept {
+    if (id.owner != sessions_.self()) user_.creation_sent(id);
   }
 
   /// The request with this CREATE never left. The reference is broken (creation_failed).

@@ -7,6 +7,7 @@
 //   (a promised one that nobody registered for may be named again)
 #pragma once
 
+#include <weft/rref/ledger_entries.hpp>
 #include <weft/rref/ledger_sessions.hpp>
 #include <weft/rref/ledger_types.hpp>
 
@@ -28,7 +29,7 @@ class owner_table {
     const rank self = sessions_.self();
     session& mine = sessions_.at(self);
     const rref_id id{self, self, mine.serial + 1};
-    entry& made = entries_[id];
+    entry& made = entries_.insert(id).first->second;
     ++mine.serial;
     made.value = value_state::pending;
     made.local = 1;
@@ -46,7 +47,7 @@ class owner_table {
       return refuse();
     if (peer.ended || peer.created.contains(id.serial)) return stale();
     // A CREATE comes once: all that may throw is done before it counts.
-    const auto [it, fresh] = entries_.try_emplace(id);
+    const auto [it, fresh] = entries_.insert(id);
     entry& made = it->second;
     try {
       static_cast<void>(made.rows[from]);
@@ -98,32 +99,14 @@ class owner_table {
     return {};
   }
 
-  bool add_local(const rref_id& id) {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0) return false;
-    ++it->second.local;
-    return true;
-  }
+  bool add_local(const rref_id& id) noexcept { return entries_.add_local(id); }
   bool drop_local(const rref_id& id, outputs& out) noexcept {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0) return false;
-    --it->second.local;
-    settle(it, out);
-    return true;
+    return settle_if_there(entries_.drop_local(id), out);
   }
-
   bool pin(const rref_id& id) {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0) return false;
-    ++it->second.pins;
-    return true;
+    return entries_.pin(id, [](const entry&) { return true; });
   }
-  void unpin(const rref_id& id, outputs& out) noexcept {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.pins == 0) return;
-    --it->second.pins;
-    settle(it, out);
-  }
+  void unpin(const rref_id& id, outputs& out) noexcept { settle_if_there(entries_.unpin(id), out); }
 
   /// add: registers `from`, or remembers to answer once the CREATE is here.
   received add(rank from, const message& m, outputs& out) {
@@ -179,8 +162,7 @@ class owner_table {
 
   /// `gone` is already marked as ended.
   void lost(rank gone, outputs& out) noexcept {
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      const auto here = it++;
+    entries_.each([&](entries::iterator here) {
       entry& e = here->second;
       const auto known = e.rows.find(gone);
       if (known != e.rows.end()) {
@@ -188,11 +170,11 @@ class owner_table {
         e.rows.erase(known);
       }
       settle(here, out);
-    }
+    });
   }
   /// What there was no memory for.
   void sweep(outputs& out) noexcept {
-    for (auto it = entries_.begin(); it != entries_.end();) settle(it++, out);
+    entries_.each([&](entries::iterator it) { settle(it, out); });
   }
 
   [[nodiscard]] std::optional<value_state> value(const rref_id& id) const {
@@ -209,7 +191,7 @@ class owner_table {
 
   template <class Visitor>
   void each(Visitor visit) const {
-    for (const auto& [id, e] : entries_) visit(id, view(e));
+    entries_.each([&](const rref_id& id, const entry& e) { visit(id, view(e)); });
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
@@ -220,16 +202,14 @@ class owner_table {
     bool held = false;
     bool waits = false;  // to be answered when the CREATE is here
   };
-  struct entry {
+  struct entry : counted_entry {
     value_state value = value_state::promised;
-    std::uint64_t local = 0;
-    std::uint64_t pins = 0;
     std::uint64_t held = 0;
     bool unsent = false;  // the request that was to make it
     std::optional<rank> promised_by;
     std::map<rank, registration> rows;
   };
-  using entries = std::map<rref_id, entry>;
+  using entries = entry_table<entry>;
 
   static owned_view view(const entry& e) {
     owned_view seen{e.value, e.local, e.pins, {}, e.rows.size()};
@@ -266,7 +246,7 @@ class owner_table {
     if (id.serial > creator.created_through() + limits_.creation_window ||
         payer.promised >= limits_.promised_per_peer)
       return cause::too_many;
-    it = entries_.try_emplace(id).first;
+    it = entries_.insert(id).first;
     it->second.promised_by = from;
     ++payer.promised;
     ++sessions_.counters.promised;
@@ -328,6 +308,11 @@ class owner_table {
     } catch (const std::bad_alloc&) {
       sessions_.behind = true;
     }
+  }
+  bool settle_if_there(entries::iterator it, outputs& out) noexcept {
+    if (it == entries_.end()) return false;
+    settle(it, out);
+    return true;
   }
   void conclude(entries::iterator it, outputs& out) {
     const rref_id& id = it->first;

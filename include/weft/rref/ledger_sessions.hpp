@@ -27,13 +27,15 @@ struct session {
   // The peer creates at this owner. CREATEs of one creator may pass each other (two threads encode
   // at once).
   weft::detail::sequence_set<std::uint64_t> created{1};
-  std::uint32_t promised = 0;  // entries that this peer named before their CREATE
-  std::uint32_t imports = 0;   // entries of this user that this peer gave
+  std::uint32_t promised = 0;   // entries that this peer named before their CREATE
+  std::uint32_t imports = 0;    // entries of this user that this peer gave
+  std::uint32_t unsettled = 0;  // its hand-overs that wait for an owner's answer
 
   // This worker is a user of the peer. One sequence for all references of a session, not one for
   // each: a reference that was released can be forgotten at once, its next registration is newer.
   std::uint64_t sequence = 0;
   std::uint64_t serial = 0;
+  std::uint64_t unsent_from = 1;  // the creations before this one have left
 
   /// All creations up to this one were seen.
   [[nodiscard]] std::uint64_t created_through() const noexcept { return created.next() - 1; }

@@ -149,13 +149,16 @@ struct import_result {
 };
 
 struct ledger_limits {
-  /// How far ahead of the oldest missing one a creator's serial may be.
+  /// How far ahead of the oldest missing one a creator's serial may be: at the owner of the oldest
+  /// that it has not seen, at the creator of the oldest that has not left.
   std::uint64_t creation_window = 65536;
   /// References that one peer may name before their CREATE is seen. As many as one creator may have
   /// on the way, so that nothing breaks because they were handed on before they arrived.
   std::uint32_t promised_per_peer = 65536;
   /// References that one peer gave and that are still held.
   std::uint32_t imports_per_peer = 1u << 20;
+  /// Hand-overs of one peer that wait until their owner has answered.
+  std::uint32_t unsettled_per_peer = 1u << 20;
 };
 
 /// Gauges describe now, the rest counts since the beginning.

@@ -9,11 +9,11 @@
 //   any --owner lost--> broken, or (none) if nobody here refers to it
 #pragma once
 
+#include <weft/rref/ledger_entries.hpp>
 #include <weft/rref/ledger_sessions.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstdint>
-#include <map>
 #include <new>
 #include <optional>
 #include <utility>
@@ -26,14 +26,35 @@ class user_table {
   user_table(session_table& sessions, const ledger_limits& limits)
       : sessions_(sessions), limits_(limits) {}
 
+  /// Whether the next creation may leave before those that have not left yet: else the owner, which
+  /// keeps count of what is missing, would see it run ahead too far.
+  [[nodiscard]] bool may_create(rank owner) {
+    session& peer = sessions_.at(owner);
+    const std::uint64_t next = peer.serial + 1;
+    // One step for each creation once there were as many: what has left is passed over.
+    while (next - peer.unsent_from >= limits_.creation_window &&
+           !unsent({owner, sessions_.self(), peer.unsent_from})) {
+      ++peer.unsent_from;
+    }
+    return next - peer.unsent_from < limits_.creation_window;
+  }
+
+  /// After `may_create`.
   creation create(rank owner) {
     session& peer = sessions_.at(owner);
     const rref_id id{owner, sessions_.self(), peer.serial + 1};
-    entry& made = entries_[id];
+    entry& made = entries_.insert(id).first->second;
     ++peer.serial;  // now that nothing throws: the owner misses none
     made.local = 1;
+    made.unsent = true;
     made.sequence = ++peer.sequence;
     return {id, made.sequence};
+  }
+
+  /// Its request is on the link, in front of whatever is created from now on.
+  void creation_sent(const rref_id& id) noexcept {
+    const auto it = entries_.find(id);
+    if (it != entries_.end()) it->second.unsent = false;
   }
 
   void creation_dropped(const rref_id& id, std::vector<settled>& answers, outputs& out) {
@@ -59,6 +80,7 @@ class user_table {
     make_room(answers, 1);
     make_room(out.messages, 1);
     session& owner = sessions_.at(id.owner);
+    session& giver = sessions_.at(from);
     if (it != entries_.end() && from != id.owner) make_room(it->second.waiting, 1);
     if (it != entries_.end() && it->second.state == import_state::broken) {
       answers.push_back({from, what});
@@ -69,8 +91,11 @@ class user_table {
       return {cause::owner_died};
     }
     if (it == entries_.end() || it->second.state == import_state::releasing) {
+      if (from != id.owner && giver.unsettled >= limits_.unsettled_per_peer) {
+        answers.push_back({from, what});
+        return {cause::too_many_imports};
+      }
       if (it == entries_.end()) {
-        session& giver = sessions_.at(from);
         if (giver.imports >= limits_.imports_per_peer) {
           answers.push_back({from, what});
           return {cause::too_many_imports};
@@ -78,7 +103,7 @@ class user_table {
         entry fresh;
         if (from != id.owner) fresh.waiting.reserve(1);
         fresh.given_by = from;
-        it = entries_.emplace(id, std::move(fresh)).first;
+        it = entries_.insert(id, std::move(fresh)).first;
         ++giver.imports;
       }
       entry& e = it->second;
@@ -88,9 +113,14 @@ class user_table {
       // the add then only drops the pin.
       e.state = from == id.owner ? import_state::ok : import_state::registering;
       say(message_kind::add, id, e.sequence, from == id.owner ? what.number : 0, out);
-      if (from != id.owner) e.waiting.push_back({from, what});
+      if (from != id.owner) wait(e, giver, {from, what});
     } else if (it->second.state == import_state::registering && from != sessions_.self()) {
-      it->second.waiting.push_back({from, what});
+      // An owner that never answers its creation could fill this worker with hand-overs of it.
+      if (giver.unsettled >= limits_.unsettled_per_peer) {
+        answers.push_back({from, what});
+        return {cause::too_many_imports};
+      }
+      wait(it->second, giver, {from, what});
     } else {
       answers.push_back({from, what});
     }
@@ -102,6 +132,7 @@ class user_table {
     const auto it = entries_.find(m.id);
     if (it == entries_.end() || it->second.sequence != m.sequence) return stale();
     entry& e = it->second;
+    e.unsent = false;  // the owner has seen it
     if (m.why == cause::none) {
       if (e.state != import_state::registering) return stale();
       make_room(answers, e.waiting.size());
@@ -124,46 +155,28 @@ class user_table {
     return received::accepted;
   }
 
-  bool add_local(const rref_id& id) {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0) return false;
-    ++it->second.local;
-    return true;
-  }
+  bool add_local(const rref_id& id) noexcept { return entries_.add_local(id); }
   /// Succeeds also if there is no memory.
   bool drop_local(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0) return false;
-    --it->second.local;
-    settle(it, answers, out);
-    return true;
+    return settle_if_there(entries_.drop_local(id), answers, out);
   }
-
   bool pin(const rref_id& id) {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.local == 0 || it->second.state == import_state::broken)
-      return false;
-    ++it->second.pins;
-    return true;
+    return entries_.pin(id, [](const entry& e) { return e.state != import_state::broken; });
   }
   /// Succeeds also if there is no memory.
   void unpin(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
-    const auto it = entries_.find(id);
-    if (it == entries_.end() || it->second.pins == 0) return;
-    --it->second.pins;
-    settle(it, answers, out);
+    settle_if_there(entries_.unpin(id), answers, out);
   }
 
   /// `gone` is already marked as ended.
   void lost(rank gone, std::vector<settled>& answers, outputs& out) noexcept {
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      const auto here = it++;
-      if (here->first.owner == gone) settle(here, answers, out);
-    }
+    entries_.each([&](entries::iterator it) {
+      if (it->first.owner == gone) settle(it, answers, out);
+    });
   }
   /// What there was no memory for.
   void sweep(std::vector<settled>& answers, outputs& out) noexcept {
-    for (auto it = entries_.begin(); it != entries_.end();) settle(it++, answers, out);
+    entries_.each([&](entries::iterator it) { settle(it, answers, out); });
   }
 
   [[nodiscard]] std::optional<import_view> view(const rref_id& id) const {
@@ -174,23 +187,22 @@ class user_table {
 
   template <class Visitor>
   void each(Visitor visit) const {
-    for (const auto& [id, e] : entries_) visit(id, view(e));
+    entries_.each([&](const rref_id& id, const entry& e) { visit(id, view(e)); });
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
  private:
-  struct entry {
+  struct entry : counted_entry {
     import_state state = import_state::registering;
     cause why = cause::none;
-    std::uint64_t local = 0;
-    std::uint64_t pins = 0;
+    bool unsent = false;     // its CREATE has not left yet
+    bool withdrawn = false;  // ... and never will
     std::uint64_t sequence = 0;
-    bool withdrawn = false;        // its CREATE never left
     std::optional<rank> given_by;  // none: created by this worker
     std::vector<settled> waiting;
   };
-  using entries = std::map<rref_id, entry>;
+  using entries = entry_table<entry>;
 
   static import_view view(const entry& e) {
     return {e.state, e.why, e.local, e.pins, e.sequence, e.waiting.size()};
@@ -199,6 +211,11 @@ class user_table {
   received stale() {
     ++sessions_.counters.stale;
     return received::stale;
+  }
+
+  [[nodiscard]] bool unsent(const rref_id& id) const {
+    const auto it = entries_.find(id);
+    return it != entries_.end() && it->second.unsent;
   }
 
   void say(message_kind kind, const rref_id& id, std::uint64_t sequence, std::uint64_t number,
@@ -211,8 +228,14 @@ class user_table {
     sessions_.send(id.owner, m, out);
   }
 
-  static void answer_all(entry& e, std::vector<settled>& answers) {
+  /// There is room for it.
+  static void wait(entry& e, session& giver, const settled& until_registered) {
+    e.waiting.push_back(until_registered);
+    ++giver.unsettled;
+  }
+  void answer_all(entry& e, std::vector<settled>& answers) {
     answers.insert(answers.end(), e.waiting.begin(), e.waiting.end());
+    for (const settled& each : e.waiting) --sessions_.at(each.sender).unsettled;
     e.waiting.clear();
   }
 
@@ -236,6 +259,11 @@ class user_table {
       sessions_.behind = true;
     }
   }
+  bool settle_if_there(entries::iterator it, std::vector<settled>& answers, outputs& out) noexcept {
+    if (it == entries_.end()) return false;
+    settle(it, answers, out);
+    return true;
+  }
   /// Rule 1: del only when nothing here refers to it, every hand-over that this worker sent was
   /// answered, and the owner has confirmed the registration.
   void conclude(entries::iterator it, std::vector<settled>& answers, outputs& out) {
@@ -248,6 +276,7 @@ class user_table {
       make_room(out.messages, 1);
       shatter(id, e, cause::creation_failed, answers, out);
       say(message_kind::del, id, ++sessions_.at(id.owner).sequence, 0, out);
+      e.unsent = false;  // the owner hears of it by this
     }
     if (e.local != 0 || e.pins != 0) return;
     if (e.state == import_state::broken) {

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
-// peer::remote and peer::make: calls whose result stays where it is made.
+// peer::remote and peer::make: calls whose result stays where it is made. What they promise says
+// weft/rpc/peer.hpp, where they are declared.
 #pragma once
 
+#include <weft/rpc/detail/call_check.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/invocation.hpp>
+#include <weft/rpc/peer.hpp>
 #include <weft/rref/rref.hpp>
+
+#include <type_traits>
+#include <utility>
 
 namespace weft {
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <weft/core/future.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/peer.hpp>
-#include <weft/rref/base_view.hpp>
-#include <weft/rref/fetch.hpp>
 #include <weft/rref/service.hpp>
+#include <weft/wire/codec.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -28,7 +28,10 @@ inline constexpr bool rref_is_a_pointer = false;
 ///
 /// Errors of every use: rref_owner_died (the owner is gone), rref_lost (the object was freed while
 /// the reference travelled, after a crash), what making the object threw (its text names what was
-/// to make it; `ran()` is that of the use), and those of a call.
+/// to make it; `ran()` is that of the use), invalid_argument (it is empty), and those of a call.
+///
+///   weft::rref<net> r = me.peer(0).make<net>(128);
+///   at::Tensor y = co_await r.call<&net::forward>(x);
 template <class T>
 class rref {
   static_assert(!std::is_void_v<T>,
@@ -101,36 +104,6 @@ class rref {
 
   worker* me_ = nullptr;
   intrusive_ptr<detail::reference> held_;
-};
-
-/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The
-/// same reference has the same number wherever it is in the message.
-template <class T>
-struct codec<rref<T>> {
-  static constexpr std::size_t min_size = 4;
-  static constexpr std::uint32_t empty = 0xffffffff;
-
-  static void encode(writer& w, const rref<T>& value) {
-    if (!value.held_) {
-      w.number(empty);
-      return;
-    }
-    w.number(w.extension<rref_handover>().add(value.held_));
-  }
-  static rref<T> decode(reader& r) {
-    const auto index = r.number<std::uint32_t>();
-    if (index == empty) return {};
-    auto& handover = r.extension<rref_handover>();
-    if (index >= handover.references.size() || !handover.here) {
-      r.fail("a reference that is not in the message");
-    }
-    return rref<T>(*handover.here, handover.references[index]);
-  }
-};
-
-template <class T>
-struct structure<rref<T>> {
-  static constexpr std::string_view tag = "weft::rref 1";
 };
 
 }  // namespace weft

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <weft/rpc/worker.hpp>
-#include <weft/rref/handle.hpp>
+#include <weft/rref/detail/handle.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstddef>
@@ -27,6 +27,8 @@ namespace weft {
 /// Part of a message: the references inside its values, and what the request is about. A reference
 /// that is in it many times is handed over once.
 struct rref_handover : message_extension {
+  static constexpr service_id speaks_for = service_id::rref;
+
   /// The number of `held` in this message.
   std::uint32_t add(const intrusive_ptr<detail::reference>& held) {
     const auto next = static_cast<std::uint32_t>(references.size());
@@ -52,6 +54,7 @@ struct rref_handover : message_extension {
 class rref_service : public service {
  public:
   static constexpr service_id id = service_id::rref;
+  rref_service() noexcept : service(id, {section_kind::rref}) {}
 
   // ── for rref<T>; any thread ──
 

@@ -9,13 +9,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
 
 namespace weft {
 
-/// See the concept `connection` for what each member promises.
+/// See the concept `connection` for what each member promises, and from which threads.
+///
+///   weft::connection_ptr c = weft::make_any_connection(std::move(mine), "mine");
 class any_connection {
  public:
   virtual ~any_connection() = default;
@@ -34,45 +34,10 @@ class any_connection {
 
 using connection_ptr = std::shared_ptr<any_connection>;
 
-namespace detail {
-
+/// `c` without its type, of a transport of that name. Throws std::bad_alloc.
 template <connection C>
-class erased_connection final : public any_connection {
- public:
-  erased_connection(C connection, std::string_view name) : c_(std::move(connection)), name_(name) {}
-  write_status try_write(outbox& batch) noexcept override { return c_.try_write(batch); }
-  asio::awaitable<void> writable() override { return c_.writable(); }
-  asio::awaitable<void> read(frame_sink& sink) override { return c_.read(sink); }
-  void close() noexcept override { c_.close(); }
-  [[nodiscard]] std::size_t unsent_frames() const noexcept override {
-    return weft::unsent_frames(c_);
-  }
-  [[nodiscard]] std::string_view transport() const noexcept override { return name_; }
-  bool move_to(asio::io_context& io) override {
-    if constexpr (requires { c_.move_to(io); }) {
-      return c_.move_to(io);
-    } else {
-      return false;
-    }
-  }
-  [[nodiscard]] bool needs_life() const noexcept override {
-    if constexpr (requires { C::same_process; }) {
-      return !C::same_process;
-    } else {
-      return true;
-    }
-  }
-
- private:
-  C c_;
-  std::string name_;
-};
-
-}  // namespace detail
-
-template <connection C>
-[[nodiscard]] connection_ptr make_any_connection(C c, std::string_view transport) {
-  return std::make_shared<detail::erased_connection<C>>(std::move(c), transport);
-}
+[[nodiscard]] connection_ptr make_any_connection(C c, std::string_view transport);
 
 }  // namespace weft
+
+#include <weft/transport/impl/any_connection.hpp>

@@ -95,7 +95,7 @@ template <class C>
   }
 }
 
-/// Movable before its first use, not after.
+/// Movable before its first use, not after. Frames arrive whole, in order and once, or not at all.
 template <class C>
 concept connection =
     std::move_constructible<C> && connection_writes<C> && connection_waits_to_write<C> &&
@@ -146,6 +146,10 @@ concept transport_closes = requires(T& t) {
   { t.close() } noexcept;
 };
 
+/// A transport of one's own, such as that of examples/custom_transport.hpp:
+///
+///   static_assert(weft::assert_transport<scrambled_tcp>());
+///   int main() { return weft::run<scrambled_tcp, weft::tcp>(main_); }
 template <class T>
 concept transport =
     transport_has_name<T> && transport_has_connection<T> && transport_listens<T> &&
@@ -226,6 +230,7 @@ template <class S>
 concept stream_closes = requires(S& s, std::error_code& ec) { s.close(ec); } ||
                         requires(S& s, std::error_code& ec) { s.lowest_layer().close(ec); };
 
+/// Of the io_context whose one thread runs its operations.
 template <class S>
 concept stream_has_executor = requires(S& s) {
   typename S::executor_type;

@@ -66,11 +66,7 @@ class frame_assembler {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;
   }
   /// Throws std::bad_alloc; not lightly for a frame that cannot go by.
-  void grow_head() {
-    const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
-    const auto grow = [&] { frame_.head.resize(wanted); };
-    must_arrive(frame_.header) ? detail::insist(grow) : grow();
-  }
+  void grow_head();
   /// Runs `use(to, bytes)` over the memory of the frame under way, for at most `count` bytes.
   template <class Use>
   std::size_t fill(std::size_t count, Use&& use);
@@ -82,12 +78,7 @@ class frame_assembler {
   [[nodiscard]] expected<void> lose_blobs(error why);
   /// Of a frame that goes by; false: more bytes are needed.
   [[nodiscard]] expected<bool> go_by(std::size_t& at, frame_sink& sink);
-  void skip_full_blobs() noexcept {
-    while (blob_ < frame_.blobs.size() && frame_.blobs[blob_].size() == blob_have_) {
-      ++blob_;
-      blob_have_ = 0;
-    }
-  }
+  void skip_full_blobs() noexcept;
   [[nodiscard]] static auto refuse(errc code, std::string text) {
     return unexpected(
         error(code, std::move(text), call_progress::maybe_executed, origin::transport));
@@ -110,6 +101,19 @@ class frame_assembler {
   remains left_ = remains::head;    // in frame_
   error why_;
 };
+
+inline void frame_assembler::grow_head() {
+  const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
+  const auto grow = [&] { frame_.head.resize(wanted); };
+  must_arrive(frame_.header) ? detail::insist(grow) : grow();
+}
+
+inline void frame_assembler::skip_full_blobs() noexcept {
+  while (blob_ < frame_.blobs.size() && frame_.blobs[blob_].size() == blob_have_) {
+    ++blob_;
+    blob_have_ = 0;
+  }
+}
 
 inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
                                          const limits& bounds) {

@@ -25,6 +25,9 @@
 namespace weft {
 
 /// A `transport`. An endpoint is "inproc:<hub>:<number>"; it reaches the listeners of its own hub.
+/// Threads, cancellation and errors are those of the concept (transport/concepts.hpp).
+///
+///   int main() { return weft::run<weft::inproc>(main_, {.workers = 4}); }  // workers as threads
 class inproc {
  public:
   static constexpr std::string_view name = "inproc";
@@ -35,6 +38,8 @@ class inproc {
   /// Alone in a hub of its own.
   inproc();
   explicit inproc(std::shared_ptr<hub> where) : hub_(std::move(where)) {}
+  /// In the one hub of this process, where its workers that joined find each other.
+  [[nodiscard]] static inproc in_this_process();
   inproc(inproc&&) noexcept = default;
   inproc& operator=(inproc&&) = delete;
   ~inproc() { close(); }
@@ -94,15 +99,19 @@ struct inproc::listener : ref_counted {
     intrusive_ptr<detail::frame_pipe> out;
   };
 
-  explicit listener(asio::io_context& io) : arrival(make_intrusive<detail::parking>(io)) {}
+  explicit listener(asio::io_context& io) : arrival(make_intrusive<detail::pipe_waiter>(io)) {}
 
-  const intrusive_ptr<detail::parking> arrival;
+  const intrusive_ptr<detail::pipe_waiter> arrival;
   std::mutex lock;
   std::vector<waiting> backlog;  // newest first
   bool closed = false;
 };
 
 inline inproc::inproc() : hub_(std::make_shared<hub>()) {}
+inline inproc inproc::in_this_process() {
+  static const auto here = std::make_shared<hub>();
+  return inproc(here);
+}
 
 inline std::string inproc::listen(asio::io_context& io) {
   listener_ = make_intrusive<listener>(io);

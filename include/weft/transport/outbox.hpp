@@ -9,8 +9,10 @@
 
 #include <asio/buffer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <new>
 #include <span>
 #include <utility>
@@ -30,34 +32,44 @@ class outbox {
   /// Makes sure that the next `push` does not throw.
   void make_room() { waiting_.make_room(); }
   /// The number that the next frame gets.
-  [[nodiscard]] std::uint64_t next_number() const noexcept { return first_ + waiting_.size(); }
+  [[nodiscard]] std::uint64_t next_number() const noexcept { return next_; }
   /// The number of the first frame of which nothing was written.
-  [[nodiscard]] std::uint64_t first_unbegun() const noexcept { return first_ + (begun() ? 1 : 0); }
+  [[nodiscard]] std::uint64_t first_unbegun() const noexcept {
+    return number_at(0) + (begun() ? 1 : 0);
+  }
   /// Appends a sealed frame; returns its number, which counts from 0.
   std::uint64_t push(frame&& f) {
     const std::uint64_t size = f.wire_size();
+    const std::uint64_t caused = f.caused;
     waiting_.push(std::move(f));
     bytes_ += size;
+    caused_bytes_ += caused;
     ++live_;
-    return first_ + waiting_.size() - 1;
+    return next_++;
   }
   [[nodiscard]] std::size_t frames() const noexcept { return live_; }
   /// Takes the frame of that number back if none of it was written and `may(frame)`; else nothing
   /// (a frame without head).
   template <class May>
   [[nodiscard]] frame withdraw(std::uint64_t number, May&& may) noexcept {
-    if (number < first_ || number - first_ >= waiting_.size()) return {};
-    if (number == first_ && begun()) return {};
-    if (!may(std::as_const(waiting_)[number - first_])) return {};
-    frame f = std::exchange(waiting_[number - first_], frame{});
-    if (f.head.size() == 0) return f;  // came twice
-    bytes_ -= f.wire_size();
-    --live_;
+    const std::size_t at = place_of(number);
+    if (at >= waiting_.size() || (at == 0 && begun())) return {};
+    if (waiting_[at].head.size() == 0) return {};  // came twice
+    if (!may(std::as_const(waiting_)[at])) return {};
+    frame f = std::exchange(waiting_[at], frame{});
+    count_out(f);
     drop_withdrawn();
+    const std::size_t gone = waiting_.size() - live_;
+    if (gone > most_gone && gone > live_) close_up();
     return f;
   }
   /// Bytes of the waiting frames that are not yet written.
   [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return bytes_; }
+  /// Bytes that the peer caused in the waiting frames, the front one whole: what it says of
+  /// references is answered, and no window bounds those answers.
+  [[nodiscard]] std::uint64_t caused_bytes() const noexcept { return caused_bytes_; }
+  /// How many frames it could hold without allocating: for tests.
+  [[nodiscard]] std::size_t capacity() const noexcept { return waiting_.capacity(); }
   /// Wholly written frames. Swap them out and let them die after the lock is released: a tensor's
   /// destructor may run user code.
   [[nodiscard]] std::vector<frame>& finished() noexcept { return finished_; }
@@ -66,10 +78,11 @@ class outbox {
   /// Gives up all that waits, a begun frame included (the connection is closed).
   [[nodiscard]] frame_queue abandon() noexcept {
     piece_ = within_ = 0;
-    bytes_ = 0;
+    bytes_ = caused_bytes_ = 0;
     live_ = 0;
-    first_ += waiting_.size();
-    return std::move(waiting_);
+    frame_queue all = std::move(waiting_);
+    forget_gaps();
+    return all;
   }
 
   // The connection's side.
@@ -90,36 +103,114 @@ class outbox {
   }
 
  private:
+  /// Frames from `number` on stand from `place` on, up to the next run.
+  struct run {
+    std::uint64_t number;
+    std::uint64_t place;
+  };
   /// Piece 0 is the head, piece i the blob i - 1.
   [[nodiscard]] static std::span<const std::byte> piece(const frame& f, std::size_t i) noexcept {
     if (i == 0) return f.head.view();
     return {f.blobs[i - 1].data(), f.blobs[i - 1].size()};
   }
   [[nodiscard]] static std::size_t pieces(const frame& f) noexcept { return 1 + f.blobs.size(); }
-  [[nodiscard]] frame pop() noexcept {
-    ++first_;
+  /// The number of the frame at that place behind the front.
+  [[nodiscard]] std::uint64_t number_at(std::size_t i) const noexcept {
+    if (runs_.empty()) return next_ - waiting_.size() + i;
+    const std::uint64_t place = popped_ + i;
+    const auto behind = std::upper_bound(runs_.begin(), runs_.end(), place,
+                                         [](std::uint64_t p, const run& r) { return p < r.place; });
+    const run& of = *std::prev(behind);
+    return of.number + (place - of.place);
+  }
+  /// Where the frame of that number stands behind the front; beyond the last if it does not.
+  [[nodiscard]] std::size_t place_of(std::uint64_t number) const noexcept {
+    const std::size_t nowhere = waiting_.size();
+    if (number >= next_) return nowhere;
+    if (runs_.empty()) return number < number_at(0) ? nowhere : number - number_at(0);
+    const auto behind =
+        std::upper_bound(runs_.begin(), runs_.end(), number,
+                         [](std::uint64_t n, const run& r) { return n < r.number; });
+    if (behind == runs_.begin()) return nowhere;
+    const run& of = *std::prev(behind);
+    const std::uint64_t place = of.place + (number - of.number);
+    const bool closed_up = behind != runs_.end() && place >= behind->place;
+    return closed_up || place < popped_ ? nowhere : static_cast<std::size_t>(place - popped_);
+  }
+  /// A frame left other than by being written.
+  void count_out(const frame& f) noexcept {
+    bytes_ -= f.wire_size();
+    caused_bytes_ -= f.caused;
     --live_;
+  }
+  /// The front frame, withdrawn or not.
+  [[nodiscard]] frame pop_any() noexcept {
     frame f = waiting_.pop();
+    ++popped_;
+    if (waiting_.empty()) forget_gaps();
+    return f;
+  }
+  [[nodiscard]] frame pop() noexcept {
+    --live_;
+    frame f = pop_any();
     if (is_answer(f.header.kind)) replies_gone_ += f.wire_size();
+    caused_bytes_ -= f.caused;
     return f;
   }
   /// The front frame is never a withdrawn one.
   void drop_withdrawn() noexcept {
-    while (!waiting_.empty() && waiting_[0].head.size() == 0) {
-      static_cast<void>(waiting_.pop());
-      ++first_;
-    }
+    while (!waiting_.empty() && waiting_[0].head.size() == 0) static_cast<void>(pop_any());
   }
+  void forget_gaps() noexcept {
+    std::vector<run>().swap(runs_);
+    popped_ = 0;
+  }
+  /// Behind a front that does not move, calls may be begun and given up for as long as it stands:
+  /// what they leave is taken out, and the numbers of the others are written down. The front, begun
+  /// or not, stays where it is; without memory everything does.
+  void close_up() noexcept;
 
-  frame_queue waiting_;      // withdrawn frames are empty
-  std::size_t live_ = 0;     // not withdrawn
-  std::uint64_t first_ = 0;  // number of the front frame
+  static constexpr std::size_t most_gone = 64;
+
+  frame_queue waiting_;       // withdrawn frames are empty
+  std::size_t live_ = 0;      // not withdrawn
+  std::uint64_t next_ = 0;    // number of the next frame
+  std::vector<run> runs_;     // none: no number is missing among those that wait
+  std::uint64_t popped_ = 0;  // the front's place
   std::uint64_t replies_gone_ = 0;
+  std::uint64_t caused_bytes_ = 0;
   std::vector<frame> finished_;
   std::uint64_t bytes_ = 0;
   std::size_t piece_ = 0;   // of the front frame
   std::size_t within_ = 0;  // bytes of that piece already written
 };
+
+inline void outbox::close_up() noexcept {
+  std::vector<run> runs;
+  try {
+    runs.reserve(live_ + 1);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  const auto note = [&](std::uint64_t number, std::uint64_t place) {
+    if (runs.empty() || runs.back().number + (place - runs.back().place) != number) {
+      runs.push_back({number, place});
+    }
+  };
+  const std::uint64_t first = number_at(0);
+  const auto number = [&](std::size_t i) { return runs_.empty() ? first + i : number_at(i); };
+  std::uint64_t kept = 0;
+  // Once around: what is kept goes to the back, into the room that it left.
+  for (std::size_t i = 0, all = waiting_.size(); i < all; ++i) {
+    frame f = waiting_.pop();
+    if (f.head.size() == 0) continue;
+    waiting_.push(std::move(f));
+    note(number(i), kept++);
+  }
+  note(next_, kept);
+  runs_.swap(runs);
+  popped_ = 0;
+}
 
 inline std::size_t outbox::gather(std::span<asio::const_buffer> out) const noexcept {
   std::size_t count = 0;

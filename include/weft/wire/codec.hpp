@@ -38,7 +38,10 @@ namespace weft {
 ///   static constexpr std::size_t min_size;      the fewest bytes a value takes, at least 1
 ///   static void encode(writer&, const T&);      reads the value only before it returns
 ///   static T    decode(reader&);                allocates nothing that it has not charged first
-/// and, if it holds values of other types, `using elements = std::tuple<E...>`.
+/// and, if it holds values of other types, `using elements = std::tuple<E...>`. `encode` refuses by
+/// the writer's errors, `decode` by `reader::fail`; whatever else they throw ends the call with
+/// not_encodable, std::bad_alloc with resource_exhausted. They run on whichever thread makes or
+/// serves the call, and must not block.
 template <class T>
 struct codec;
 
@@ -68,12 +71,18 @@ consteval void require_encodable() {
   }
 }
 
+/// Writes one value. Pure. Throws rpc_error (not_encodable, message_too_large), std::bad_alloc, and
+/// what a codec throws.
+///
+///   weft::encode(w, std::vector<int>{1, 2});
 template <class T>
 void encode(writer& w, const T& value) {
   require_encodable<T>();
   if constexpr (encodable<T>) codec<T>::encode(w, value);
 }
 
+/// Reads one value. Pure. Throws rpc_error (bad_arguments), std::bad_alloc, and what a codec
+/// throws.
 template <class T>
 [[nodiscard]] T decode(reader& r) {
   require_encodable<T>();

@@ -20,6 +20,7 @@ struct frame {
   frame_header header;
   bytes head;
   std::vector<blob> blobs;
+  std::uint64_t caused = 0;  ///< bytes of it that answer what its receiver said; not on the wire
 
   [[nodiscard]] std::span<const std::byte> payload() const noexcept {
     return head.view().subspan(header_size, header.payload_bytes);

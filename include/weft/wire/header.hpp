@@ -1,4 +1,106 @@
 // SPDX-License-Identifier: BSL-1.0
+// The header of a frame. At the end of this file: the wire page, with which a peer can be written
+// in any language.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/wire/limits.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace weft {
+
+/// What a frame is; the wire page says what each holds.
+enum class frame_kind : std::uint8_t {
+  hello = 1,       ///< handshake: who connects
+  welcome = 2,     ///< handshake: accepted
+  refuse = 3,      ///< handshake: not accepted, payload is an error
+  request = 4,     ///< run a function
+  reply = 5,       ///< its result
+  failure = 6,     ///< its error
+  cancel = 7,      ///< the caller no longer waits
+  control = 8,     ///< membership: end of a run, lost workers (engine/shutdown_protocol.hpp)
+  ping = 9,        ///< life while nothing else is sent; bit 0 of `call`: no thread reads just now
+  window = 10,     ///< credit for requests; `function` 0: the sender has none left
+  challenge = 12,  ///< handshake: a proof, and the question for one
+  proof = 13,      ///< handshake: the answer
+  ready = 14,      ///< handshake: the connecting side has heard the welcome
+  rref = 16,       ///< reference counting (rref/ledger_wire.hpp)
+  autograd = 24    ///< backward passes (autograd/messages.hpp)
+};
+
+/// What a request is answered with.
+[[nodiscard]] constexpr bool is_answer(frame_kind kind) noexcept {
+  return kind == frame_kind::reply || kind == frame_kind::failure;
+}
+
+/// Kinds of sections in the table.
+enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, trace = 4 };
+
+inline constexpr std::uint16_t flag_no_reply = 1;
+inline constexpr std::uint16_t flag_padded = 2;
+inline constexpr std::uint16_t flag_unhurried = 4;
+inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded | flag_unhurried;
+
+inline constexpr std::size_t header_size = 64;
+inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"
+inline constexpr std::uint8_t wire_version = 2;
+
+/// The 64 bytes before each frame, as the wire page lists them.
+///
+///   frame_header h{.kind = frame_kind::cancel, .call = id};
+///   encode_header(h, out);
+struct frame_header {
+  frame_kind kind = frame_kind::request;
+  std::uint16_t flags = 0;
+  std::uint64_t call = 0;
+  std::uint64_t function = 0;
+  std::uint32_t signature = 0;
+  std::uint32_t deadline = 0;  ///< see `deadline_field`
+  std::uint64_t trace = 0;
+  std::uint64_t span = 0;
+  std::uint16_t sections = 0;
+  std::uint16_t tensors = 0;
+  std::uint32_t table_bytes = 0;
+  std::uint64_t payload_bytes = 0;
+
+  friend bool operator==(const frame_header&, const frame_header&) = default;
+};
+
+/// The header's deadline for a call that has `left`; at least 1. Beyond 24 days: none applies.
+[[nodiscard]] constexpr std::uint32_t
+deadline_field(std::chrono::steady_clock::duration left) noexcept {
+  using namespace std::chrono;
+  constexpr std::int64_t flag = std::int64_t{1} << 31;
+  const std::int64_t us = std::max<std::int64_t>(1, duration_cast<microseconds>(left).count());
+  if (us < flag) return static_cast<std::uint32_t>(us);
+  const std::int64_t ms = us / 1000;
+  return ms < flag ? static_cast<std::uint32_t>(flag + ms) : 0;
+}
+/// What a header's deadline leaves; nothing if none applies.
+[[nodiscard]] constexpr std::optional<std::chrono::steady_clock::duration>
+time_left(std::uint32_t field) noexcept {
+  constexpr std::uint32_t flag = std::uint32_t{1} << 31;
+  if (field == 0) return std::nullopt;
+  if (field < flag) return std::chrono::microseconds(field);
+  return std::chrono::milliseconds(field - flag);
+}
+
+/// Writes a header. Pure.
+void encode_header(const frame_header& h, std::span<std::byte, header_size> out) noexcept;
+
+/// Reads and checks a header against `limit`. Pure. Errors: version_mismatch, protocol_error,
+/// message_too_large.
+[[nodiscard]] expected<frame_header> decode_header(std::span<const std::byte, header_size> in,
+                                                   const limits& limit);
+
+}  // namespace weft
+
 // The wire page: how one frame looks. With this comment a peer can be written in any language.
 //
 // Everything is little-endian. A frame is
@@ -84,10 +186,11 @@
 //    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
 //                         4 and count reports of 21 bytes: the end of a run
 //                         (engine/shutdown_protocol.hpp). what: 1 finished, 2 failed, 3 lost,
-//                         4 ended, 5 count, 6 counts; rank:
-//                         the sender in 1 and 6, the culprit in 2 and 3, the receiver in 4 and 5;
-//                         the string says why in 2 and 3, else it is empty; 3 comes from rank 0,
-//                         or from who has heard it and leaves. A report: peer 4, sent 8,
+//                         4 ended, 5 count, 6 counts, 7 gone (the run goes on without it); rank:
+//                         the sender in 1 and 6, the culprit in 2 and 3, who is gone, never 0, in
+//                         7, the receiver in 4 and 5; the string says why in 2, 3 and 7, else it
+//                         is empty; 3 comes from rank 0, or from who has heard it and leaves, 7
+//                         from rank 0 only. A report: peer 4, sent 8,
 //                         finished 8, down 1; by peer, ascending, without those of zeros
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
 //   10 window             nothing; `function`: credit, 0: the sender wants some (engine/window.hpp)
@@ -132,203 +235,8 @@
 // Padding, of requests and replies: what a receiver builds of a payload may cost 3 bytes for each
 // of its bytes and 60 KiB, counting elements and held values by their size in C++, a string's with
 // one more for its end, and 16 more for each allocation, 48 more for each element of a map, set,
-// list or deque, 448 for each tensor descriptor. Whoever sends more has to pad; more does no harm.
-#pragma once
+// list or deque, 448 for each tensor descriptor. A vector of bool is words of 8 bytes; a deque,
+// even an empty one, costs 96 and the larger of 512 and its element's size. Whoever sends more has
+// to pad; more does no harm.
 
-#include <weft/core/error.hpp>
-#include <weft/wire/limits.hpp>
-
-#include <algorithm>
-#include <bit>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <optional>
-#include <span>
-
-namespace weft {
-
-enum class frame_kind : std::uint8_t {
-  hello = 1,       ///< handshake: who connects
-  welcome = 2,     ///< handshake: accepted
-  refuse = 3,      ///< handshake: not accepted, payload is an error
-  request = 4,     ///< run a function
-  reply = 5,       ///< its result
-  failure = 6,     ///< its error
-  cancel = 7,      ///< the caller no longer waits
-  control = 8,     ///< membership: end of a run, lost workers (engine/shutdown_protocol.hpp)
-  ping = 9,        ///< life while nothing else is sent; bit 0 of `call`: no thread reads just now
-  window = 10,     ///< credit for requests; `function` 0: the sender has none left
-  challenge = 12,  ///< handshake: a proof, and the question for one
-  proof = 13,      ///< handshake: the answer
-  ready = 14,      ///< handshake: the connecting side has heard the welcome
-  rref = 16,       ///< reference counting (rref/ledger_wire.hpp)
-  autograd = 24    ///< backward passes (autograd/messages.hpp)
-};
-
-/// What a request is answered with.
-[[nodiscard]] constexpr bool is_answer(frame_kind kind) noexcept {
-  return kind == frame_kind::reply || kind == frame_kind::failure;
-}
-
-/// Kinds of sections in the table.
-enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, trace = 4 };
-
-inline constexpr std::uint16_t flag_no_reply = 1;
-inline constexpr std::uint16_t flag_padded = 2;
-inline constexpr std::uint16_t flag_unhurried = 4;
-inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded | flag_unhurried;
-
-inline constexpr std::size_t header_size = 64;
-inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"
-inline constexpr std::uint8_t wire_version = 2;
-
-struct frame_header {
-  frame_kind kind = frame_kind::request;
-  std::uint16_t flags = 0;
-  std::uint64_t call = 0;
-  std::uint64_t function = 0;
-  std::uint32_t signature = 0;
-  std::uint32_t deadline = 0;  ///< see `deadline_field`
-  std::uint64_t trace = 0;
-  std::uint64_t span = 0;
-  std::uint16_t sections = 0;
-  std::uint16_t tensors = 0;
-  std::uint32_t table_bytes = 0;
-  std::uint64_t payload_bytes = 0;
-
-  friend bool operator==(const frame_header&, const frame_header&) = default;
-};
-
-namespace detail {
-
-static_assert(std::endian::native == std::endian::little, "weft: little-endian machines only");
-
-template <class T>
-void store(std::byte* to, T value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-[[nodiscard]] T load(const std::byte* from) noexcept {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-}  // namespace detail
-
-/// The header's deadline for a call that has `left`; at least 1. Beyond 24 days: none applies.
-[[nodiscard]] constexpr std::uint32_t
-deadline_field(std::chrono::steady_clock::duration left) noexcept {
-  using namespace std::chrono;
-  constexpr std::int64_t flag = std::int64_t{1} << 31;
-  const std::int64_t us = std::max<std::int64_t>(1, duration_cast<microseconds>(left).count());
-  if (us < flag) return static_cast<std::uint32_t>(us);
-  const std::int64_t ms = us / 1000;
-  return ms < flag ? static_cast<std::uint32_t>(flag + ms) : 0;
-}
-/// What a header's deadline leaves; nothing if none applies.
-[[nodiscard]] constexpr std::optional<std::chrono::steady_clock::duration>
-time_left(std::uint32_t field) noexcept {
-  constexpr std::uint32_t flag = std::uint32_t{1} << 31;
-  if (field == 0) return std::nullopt;
-  if (field < flag) return std::chrono::microseconds(field);
-  return std::chrono::milliseconds(field - flag);
-}
-
-inline void encode_header(const frame_header& h, std::span<std::byte, header_size> out) noexcept {
-  std::byte* p = out.data();
-  detail::store(p + 0, frame_magic);
-  detail::store(p + 4, wire_version);
-  detail::store(p + 5, h.kind);
-  detail::store(p + 6, h.flags);
-  detail::store(p + 8, h.call);
-  detail::store(p + 16, h.function);
-  detail::store(p + 24, h.signature);
-  detail::store(p + 28, h.deadline);
-  detail::store(p + 32, h.trace);
-  detail::store(p + 40, h.span);
-  detail::store(p + 48, h.sections);
-  detail::store(p + 50, h.tensors);
-  detail::store(p + 52, h.table_bytes);
-  detail::store(p + 56, h.payload_bytes);
-}
-
-/// Reads and checks a header against `limit`. Errors: version_mismatch, protocol_error,
-/// message_too_large.
-[[nodiscard]] inline expected<frame_header>
-decode_header(std::span<const std::byte, header_size> in, const limits& limit) {
-  using detail::load;
-  const std::byte* p = in.data();
-  auto refuse = [](errc code, std::string text) {
-    return tl::unexpected(
-        error(code, std::move(text), call_progress::maybe_executed, origin::transport));
-  };
-  if (load<std::uint32_t>(p) != frame_magic) {
-    return refuse(errc::protocol_error, "the bytes are not a weft frame (wrong magic)");
-  }
-  if (const auto version = load<std::uint8_t>(p + 4); version != wire_version) {
-    return refuse(errc::version_mismatch, "the peer speaks wire version " +
-                                              std::to_string(version) + ", this worker " +
-                                              std::to_string(wire_version));
-  }
-  frame_header h;
-  h.kind = load<frame_kind>(p + 5);
-  h.flags = load<std::uint16_t>(p + 6);
-  h.call = load<std::uint64_t>(p + 8);
-  h.function = load<std::uint64_t>(p + 16);
-  h.signature = load<std::uint32_t>(p + 24);
-  h.deadline = load<std::uint32_t>(p + 28);
-  h.trace = load<std::uint64_t>(p + 32);
-  h.span = load<std::uint64_t>(p + 40);
-  h.sections = load<std::uint16_t>(p + 48);
-  h.tensors = load<std::uint16_t>(p + 50);
-  h.table_bytes = load<std::uint32_t>(p + 52);
-  h.payload_bytes = load<std::uint64_t>(p + 56);
-  switch (h.kind) {
-  case frame_kind::hello:
-  case frame_kind::welcome:
-  case frame_kind::refuse:
-  case frame_kind::request:
-  case frame_kind::reply:
-  case frame_kind::failure:
-  case frame_kind::cancel:
-  case frame_kind::control:
-  case frame_kind::ping:
-  case frame_kind::window:
-  case frame_kind::challenge:
-  case frame_kind::proof:
-  case frame_kind::ready:
-  case frame_kind::rref:
-  case frame_kind::autograd:
-    break;
-  default:
-    return refuse(errc::protocol_error,
-                  "unknown frame kind " + std::to_string(static_cast<int>(h.kind)));
-  }
-  if ((h.flags & ~known_flags) != 0) {
-    return refuse(errc::protocol_error, "unknown frame flags " + std::to_string(h.flags));
-  }
-  if (h.payload_bytes > limit.payload) {
-    return refuse(errc::message_too_large, "a payload of " + std::to_string(h.payload_bytes) +
-                                               " bytes; the limit is " +
-                                               std::to_string(limit.payload));
-  }
-  if (h.table_bytes > limit.table) {
-    return refuse(errc::message_too_large, "a table of " + std::to_string(h.table_bytes) +
-                                               " bytes; the limit is " +
-                                               std::to_string(limit.table));
-  }
-  if (h.tensors > limit.tensors) {
-    return refuse(errc::message_too_large, std::to_string(h.tensors) +
-                                               " tensor buffers; the limit is " +
-                                               std::to_string(limit.tensors));
-  }
-  if (std::uint64_t{h.tensors} * 8 + std::uint64_t{h.sections} * 8 > h.table_bytes) {
-    return refuse(errc::protocol_error, "the table is shorter than its entries");
-  }
-  return h;
-}
-
-}  // namespace weft
+#include <weft/wire/impl/header.hpp>

@@ -7,7 +7,11 @@
 
 namespace weft {
 
-/// All sizes in bytes. One set per worker; the defaults are in the README's table.
+/// All sizes in bytes. One set per worker, constant while it runs; the defaults are in the README's
+/// table. What goes beyond ends with message_too_large or resource_exhausted.
+///
+///   weft::options o;
+///   o.bounds.payload = 1u << 30;
 struct limits {
   std::size_t handshake = 4 * 1024;   ///< whole frame before the handshake ends
   std::size_t payload = 256u << 20;   ///< payload of one frame

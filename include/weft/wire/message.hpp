@@ -80,6 +80,8 @@ class incoming_message {
 
   [[nodiscard]] const frame_header& header() const noexcept { return frame_.header; }
   [[nodiscard]] std::optional<std::span<const std::byte>> section(section_kind kind) const noexcept;
+  /// Bit `kind` for each section that there is.
+  [[nodiscard]] std::uint32_t section_bits() const noexcept { return section_bits_; }
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
   [[nodiscard]] message_extensions& record() noexcept { return record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
@@ -101,6 +103,7 @@ class incoming_message {
   message_extensions record_;
   // Offset and length of each known section within the head, indexed by kind; no offset: absent.
   std::array<std::pair<std::uint64_t, std::uint32_t>, 5> sections_{};
+  std::uint32_t section_bits_ = 0;
 };
 
 }  // namespace weft

@@ -46,6 +46,9 @@ class message_extensions {
   P& put(std::unique_ptr<P> fresh) noexcept {
     P& result = *fresh;
     result.message_extension::key_ = &detail::part_key<P>;
+    if constexpr (requires { P::speaks_for; }) {
+      service_bits_ |= 1u << static_cast<unsigned>(P::speaks_for);
+    }
     std::unique_ptr<message_extension>* end = &first_;
     while (*end) end = &(*end)->next_;
     *end = std::move(fresh);
@@ -58,6 +61,8 @@ class message_extensions {
     }
     return nullptr;
   }
+  /// Bit `P::speaks_for` for each P in it that names a service: that has something to say.
+  [[nodiscard]] std::uint32_t service_bits() const noexcept { return service_bits_; }
   /// Those too that are asked for meanwhile.
   void finish(message& m) {
     for (message_extension* p = first_.get(); p; p = p->next_.get()) p->finish(m);
@@ -65,6 +70,7 @@ class message_extensions {
 
  private:
   std::unique_ptr<message_extension> first_;
+  std::uint32_t service_bits_ = 0;
 };
 
 }  // namespace weft

@@ -3,12 +3,10 @@
 // and nothing is allocated that the bytes received do not pay for.
 #pragma once
 
-#include <weft/core/error.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/limits.hpp>
 #include <weft/wire/message_extensions.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +20,11 @@ namespace weft {
 class incoming_message;
 
 /// Over bytes that outlive it. Throws `rpc_error` with `bad_arguments`, `not_executed`, whose text
-/// names the field being read where it is known. Neither copied nor shared.
+/// names the field being read where it is known. Neither copied nor shared: one thread.
+///
+///   geo::shape weft_decode(weft::reader& r, std::type_identity<geo::shape>) {
+///     return {r.number<double>(), r.number<std::int32_t>()};
+///   }
 class reader {
  public:
   /// How a payload may end.
@@ -32,13 +34,7 @@ class reader {
   /// bytes belong to, if any.
   explicit reader(std::span<const std::byte> in, message_extensions& record,
                   const limits& limit = default_limits, tail end = tail::exact,
-                  incoming_message* source = nullptr) noexcept
-      : in_(in),
-        record_(&record),
-        limits_(&limit),
-        source_(source),
-        budget_(detail::budget_of(in.size())),
-        tail_(end) {}
+                  incoming_message* source = nullptr) noexcept;
 
   template <class T>
     requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
@@ -49,29 +45,17 @@ class reader {
   }
   /// A number of elements that take at least `min_element_bytes` (and at least one) each. Refuses
   /// more than the remaining bytes can hold.
-  [[nodiscard]] std::size_t count(std::size_t min_element_bytes) {
-    const std::uint32_t n = number<std::uint32_t>();
-    if (n > remaining() / std::max<std::size_t>(min_element_bytes, 1)) {
-      fail("a count of " + std::to_string(n) + " with " + std::to_string(remaining()) +
-           " bytes left");
-    }
-    return n;
-  }
+  [[nodiscard]] std::size_t count(std::size_t min_element_bytes);
   /// The next `n` bytes; they live as long as the message.
   [[nodiscard]] std::span<const std::byte> raw(std::size_t n) { return {take(n), n}; }
-  /// This message's P (see parts.hpp).
+  /// This message's P (wire/message_extensions.hpp).
   template <class P>
   P& extension() {
     return record_->get<P>();
   }
 
   /// Before allocating `n` bytes: refuses when the payload does not pay for them.
-  void charge(std::uint64_t n) {
-    if (n > budget_) {
-      fail("the value would take more memory than a payload of this size may ask for");
-    }
-    budget_ -= n;
-  }
+  void charge(std::uint64_t n);
   void charge(std::uint64_t count, std::uint64_t each) {
     charge(detail::saturating_multiply(count, each));
   }
@@ -79,13 +63,7 @@ class reader {
   /// One level deeper, as long as the result lives (see writer).
   class level {
    public:
-    explicit level(reader& r) : reader_(r) {
-      if (r.depth_ >= r.limits_->depth) {
-        r.fail("the value is nested more than " + std::to_string(r.limits_->depth) +
-               " levels deep");
-      }
-      ++r.depth_;
-    }
+    explicit level(reader& r);
     level(const level&) = delete;
     level& operator=(const level&) = delete;
     ~level() { --reader_.depth_; }
@@ -101,28 +79,10 @@ class reader {
     field_index_ = index;
   }
   /// Refuses the payload: throws `rpc_error` with `why` and the current field.
-  [[noreturn]] void fail(const std::string& why) const {
-    std::string text = why;
-    if (!field_type_.empty()) {
-      text += ", while reading field " + std::to_string(field_index_) + " of '" +
-              std::string(field_type_) + "'";
-    }
-    throw rpc_error(error(errc::bad_arguments, std::move(text), call_progress::not_executed,
-                          origin::remote_runtime));
-  }
+  [[noreturn]] void fail(const std::string& why) const;
 
   /// Requires that everything was read; a padded payload may end with zeros.
-  void finish() {
-    field_type_ = {};
-    const auto rest = in_.subspan(at_);
-    if (tail_ == tail::exact && !rest.empty()) {
-      fail(std::to_string(rest.size()) + " bytes are left over");
-    }
-    if (!std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; })) {
-      fail("the padding is not zero");
-    }
-    at_ = in_.size();
-  }
+  void finish();
 
   [[nodiscard]] std::size_t remaining() const noexcept { return in_.size() - at_; }
   [[nodiscard]] std::size_t position() const noexcept { return at_; }
@@ -131,14 +91,7 @@ class reader {
   [[nodiscard]] incoming_message* source() const noexcept { return source_; }
 
  private:
-  const std::byte* take(std::size_t n) {
-    if (n > in_.size() - at_) {
-      fail(std::to_string(n) + " bytes wanted, " + std::to_string(in_.size() - at_) + " left");
-    }
-    const std::byte* p = in_.data() + at_;
-    at_ += n;
-    return p;
-  }
+  const std::byte* take(std::size_t n);
 
   std::span<const std::byte> in_;
   message_extensions* record_;
@@ -153,3 +106,5 @@ class reader {
 };
 
 }  // namespace weft
+
+#include <weft/wire/impl/reader.hpp>

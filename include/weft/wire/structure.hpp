@@ -38,7 +38,7 @@ namespace weft {
 template <class T>
 struct structure {};
 
-/// Whether T has a structural description; never an error.
+/// Whether T has a structural description; never an error. All here is computed by the compiler.
 template <class T>
 concept describable = detail::describes<T>();
 

@@ -40,7 +40,10 @@ namespace detail {
 inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
 }  // namespace detail
 
-/// The tensors of one message, a part of its record. Used by one thread at a time.
+/// The tensors of one message, a part of its record; for codecs, such as that of at::Tensor below.
+/// Used by one thread at a time.
+///
+///   w.number(w.extension<weft::tensor_table>().add(value));
 class tensor_table : public message_extension {
  public:
   /// Throws `rpc_error` with `not_encodable` if no file of the program
@@ -81,6 +84,8 @@ class tensor_table : public message_extension {
   std::vector<at::Tensor> tensors_;
 };
 
+/// A tensor is an argument, a result, or anywhere inside a value: `p.call<&scale>(x, 2.0)`. Throws
+/// not_encodable for what cannot travel, bad_arguments for a message that lies.
 template <>
 struct codec<at::Tensor> {
   static constexpr std::size_t min_size = 4;

@@ -17,7 +17,12 @@
 namespace weft {
 
 /// Appends to a `bytes`. Numbers are little-endian and of fixed width. Throws `rpc_error` with
-/// `not_encodable` or `message_too_large`, always `not_sent`. Neither copied nor shared.
+/// `not_encodable` or `message_too_large`, always `not_sent`. Neither copied nor shared: for one
+/// thread.
+///
+///   void weft_encode(weft::writer& w, const geo::shape& s) {
+///     w.number(s.scale), w.number(s.sides);
+///   }
 class writer {
  public:
   /// All three must outlive the writer.
@@ -39,7 +44,7 @@ class writer {
     if (size > limits_->payload) refuse_size(size);
     out_->append(data, size);
   }
-  /// This message's P (see parts.hpp).
+  /// This message's P (wire/message_extensions.hpp).
   template <class P>
   P& extension() {
     return record_->get<P>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads like a coroutine, but a immediate<void> function has to `return {};`.
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/immediate.hpp>
 
 int counted = 0;
 

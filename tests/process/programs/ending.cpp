@@ -81,11 +81,11 @@ asio::awaitable<void> do_it(worker& me) {
   }
   if (deed == "stuck-here") me.peer(me.rank()).post<&stuck>();
   // These come when its main has returned, and said so.
-  if (deed == "spin") asio::post(me.context(), &stuck);
-  if (deed == "stop") asio::post(me.context(), [] { ::raise(SIGSTOP); });
+  if (deed == "spin") asio::post(weft::detail::context_of(me), &stuck);
+  if (deed == "stop") asio::post(weft::detail::context_of(me), [] { ::raise(SIGSTOP); });
   if (deed == "leave") std::exit(0);
   if (deed == "handler") {
-    asio::co_spawn(me.context(), fail(), [](std::exception_ptr e) {
+    asio::co_spawn(weft::detail::context_of(me), fail(), [](std::exception_ptr e) {
       if (e) std::rethrow_exception(e);
     });
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the process tests start: `party <deed>`, as three workers unless a launcher started it.
-#include <weft/engine/placement.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
@@ -102,11 +101,12 @@ int main(int argc, char** argv) {
   o.rendezvous_deadline = std::chrono::seconds(argc > 2 ? std::stoi(argv[2]) : 60);
   if (party::deed == "freeze") o.lost_after = std::chrono::seconds(4);
   if (party::deed == "stop") o.shutdown_deadline = std::chrono::seconds(1);
-  if (const std::string rank = weft::detail::environment_text("RANK").value_or("");
-      party::deed.starts_with("absent-") && party::deed.substr(7) == rank) {
+  const char* const given = std::getenv("RANK");  // NOLINT: before there are threads
+  const std::string rank = given ? given : "";
+  if (party::deed.starts_with("absent-") && party::deed.substr(7) == rank) {
     ::raise(SIGKILL);  // before it meets anybody
   }
-  if (party::deed == "not-there" && weft::detail::environment_text("RANK") == "1") return 0;
+  if (party::deed == "not-there" && rank == "1") return 0;
   if (party::deed == "twins") o.name = "twin";
   const auto began = std::chrono::steady_clock::now();
   const int status = weft::run<weft::unix_socket, weft::tcp>(party::main_, o);

@@ -2,7 +2,7 @@
 // What both translation units of each program here contain.
 #pragma once
 
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/expose.hpp>
 #include <weft/rpc/table.hpp>
 
 namespace twins {

@@ -60,7 +60,8 @@ auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>(
   }
   const context ctx(me, me.use<autograd_service>().open());
   const detail::release_guard release(me, ctx.state());
-  co_return co_await with_scope(me.context(), detail::scope_with(ctx.state()), body(ctx));
+  co_return co_await with_scope(weft::detail::context_of(me), detail::scope_with(ctx.state()),
+                                body(ctx));
 }
 
 }  // namespace weft::autograd

@@ -76,7 +76,7 @@ inline void local_executor::seed(node_index send, variable_list gradients) {
 }
 
 template <class Sink>
-executor_status local_executor::run(Sink&& sink) {
+executor_status local_executor::evaluate_ready(Sink&& sink) {
   std::optional<at::ThreadLocalStateGuard> guard;
   if (state_) guard.emplace(*state_);
   const at::AutoGradMode off(false);
@@ -207,7 +207,7 @@ inline void evaluate_local(std::vector<root> roots, graph_retention retention, g
   local_executor executor(nodes, plan);
   for (root& r : roots) executor.seed(std::move(r));
   const auto nowhere = [](outgoing_gradients&&) {};
-  if (executor.run(nowhere) == executor_status::failed) {
+  if (executor.evaluate_ready(nowhere) == executor_status::failed) {
     std::rethrow_exception(executor.failure().cause);
   }
   into.merge(std::move(executor.gradients()));

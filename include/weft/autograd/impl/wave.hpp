@@ -55,9 +55,10 @@ void wave::take(const lost& in, G&, outputs& out) {
   const bool waits = in.peer == pass_.initiator ||
                      (is_initiator() && participants_.contains(in.peer)) ||
                      (open && (early || asked_.contains(in.peer) || asked_by_.contains(in.peer)));
-  if (!waits) return;
-  give_up({in.peer, abort_reason::lost, "worker " + std::to_string(in.peer) + " was lost"}, self_,
-          out);
+  if (waits) return give_up_for(in.peer, out);
+  // It may have been drawn in by others, and have answered them, so that none of them waits for it:
+  // their acks, still on their way, will name it.
+  if (is_initiator() && !discovered_) lost_.insert(in.peer);
 }
 
 template <graph G>
@@ -125,6 +126,10 @@ void wave::on(worker_rank from, const ack_message& m, G&, outputs& out) {
   const auto log = asked_.find(from);
   if (log == asked_.end() || m.sequence >= log->second.next) {
     return refuse(from, "an ack without its need", out);
+  }
+  // Kept until its needs have come, if they do: a list of more than there are names some twice.
+  if (m.workers.size() > world_ || m.waiting.size() > world_) {
+    return refuse(from, "an ack that names more workers than there are", out);
   }
   const auto impossible = [&](worker_rank w) { return w >= world_; };
   if (std::any_of(m.workers.begin(), m.workers.end(), impossible) ||
@@ -330,6 +335,9 @@ inline void wave::maybe_settle(outputs& out) {
     participants_ = std::exchange(below_, {});
     participants_.erase(self_);
     waiting_.erase(self_);
+    for (worker_rank w : std::exchange(lost_, {})) {
+      if (participants_.contains(w)) return give_up_for(w, out);
+    }
     for (worker_rank w : waiting_) send(w, go_message{}, out);
     std::erase_if(done_, [&](worker_rank w) {
       if (participants_.contains(w)) return false;

@@ -6,6 +6,7 @@
 //   handler of a waiter ─► [ w1 | w2 | ... ] ─► at most `most` of them, the rest are posted
 #pragma once
 
+#include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/io_context.hpp>
@@ -18,7 +19,7 @@ namespace weft::detail {
 class ready_line {
  public:
   /// Who stands in a line is held by it.
-  class item : public ref_counted {
+  class item : public registered_waiter {
    public:
     virtual void go_on() = 0;
     virtual void go_on_later() noexcept = 0;

@@ -223,9 +223,9 @@ inline void autograd_service::finish(const intrusive_ptr<context_state>& c, afte
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
     try {
-      insist([&] { asio::post(me_.compute_pool(), [this, c, pass] { run(c, pass); }); });
+      insist([&] { asio::post(me_.compute_pool(), [this, c, pass] { evaluate(c, pass); }); });
     } catch (const std::bad_alloc&) {
-      run(c, pass);  // it is claimed: nobody else would
+      evaluate(c, pass);  // it is claimed: nobody else would
     }
   }
   for (const intrusive_ptr<event>& e : todo.wake) e->set();
@@ -249,13 +249,13 @@ inline void autograd_service::finish(const intrusive_ptr<context_state>& c, afte
 }
 
 /// On a pool thread.
-inline void autograd_service::run(const intrusive_ptr<context_state>& c,
-                                  const std::shared_ptr<autograd::local_pass>& pass) noexcept {
+inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
+                                       const std::shared_ptr<autograd::local_pass>& pass) noexcept {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
   after todo;
   try {
-    pass->run([&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
+    pass->evaluate([&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
       const autograd::control what{pass->plan().pass(), std::move(packed.message)};
       const error failed = queue(to, autograd::encode(what), packed.tensors);
       if (!failed && more) {

@@ -260,13 +260,20 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     const bool ends = context->creator == peer.rank();
     const auto why = [&] { return "ended with its creator '" + peer.name() + "'"; };
     std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
+    // Its reply would have told the creator of this worker, and of those that joined below.
+    const bool unheard = context->brought_by == peer.rank() && !ends;
+    std::vector<std::uint32_t> joined;
     insist([&] {
       const std::lock_guard lock(context->mutex);
       // Before its passes end, or other threads would find that they came to nothing, and go on.
       if (ends && !context->released) context->spoiled = context_gone(why());
       passes = context->passes;
       context->joined.erase(peer.rank());
+      if (!unheard || context->released) return;
+      joined.assign(context->joined.begin(), context->joined.end());
+      joined.push_back(me_.rank());
     });
+    if (!joined.empty()) insist([&] { send_joined(id, joined); });
     for (const auto& [which, pass] : passes) {
       after todo;
       {

@@ -159,10 +159,12 @@ class supervisor {
       };
     }
     std::vector<std::string> names;
+    std::vector<bool> may_go;
     for (std::uint32_t r = 0; r < options_.workers; ++r) {
       names.push_back(options_.name(r, options_.workers));
+      may_go.push_back(options_.may_go && options_.may_go(r));
     }
-    finder_ = culprit_finder(std::move(names));
+    finder_ = culprit_finder(std::move(names), may_go);
   }
   ~supervisor() {
     stop(SIGKILL);  // where starting them threw
@@ -187,6 +189,7 @@ class supervisor {
   enum class report_pipe : std::uint8_t { open, closed };
   report_pipe hear(child& c);
   void judge();
+  void tell_gone();
   void say(const std::string& sentence);
   void force();
   void stop(int signal) {
@@ -406,6 +409,7 @@ inline void supervisor::reap() {
 }
 
 inline void supervisor::judge() {
+  tell_gone();
   if (interrupted_ || output_lost_) return;
   if (finder_.failed()) {
     force_within(options_.grace);
@@ -426,6 +430,15 @@ inline void supervisor::judge() {
   }
 }
 
+/// Of those that may go. Not if the run ends for another reason: then that is what there is to say.
+inline void supervisor::tell_gone() {
+  const std::vector<std::string> gone = finder_.take_gone();
+  if (interrupted_ || output_lost_ || stage_ == stage::said || finder_.failed()) return;
+  for (const std::string& how : gone) {
+    std::cerr << "weft: " + how + "; the run goes on without it\n" << std::flush;
+  }
+}
+
 inline void supervisor::say(const std::string& sentence) {
   stage_ = stage::said;
   std::cerr << "weft: " + sentence + "\n" << std::flush;
@@ -438,8 +451,12 @@ inline void supervisor::force() {
       say(*suspect + "; the run ends");
     } else {
       for (const auto& c : children_) {
-        if (!c->ended) {
-          say(finder_.who(c->rank) + "did not end with the run; it is killed");
+        if (c->ended) continue;
+        const std::string how = finder_.who(c->rank) + "did not end with the run; it is killed";
+        if (finder_.may_go(c->rank)) {
+          std::cerr << "weft: " + how + "\n" << std::flush;
+        } else {
+          say(how);
         }
       }
     }
@@ -449,6 +466,20 @@ inline void supervisor::force() {
 }
 
 }  // namespace engine
+
+WEFT_DECL int launch_local(const options& o) {
+  launch_options launch;
+  launch.workers = std::max(1u, o.workers);
+  launch.foreground = o.foreground;
+  launch.shutdown = o.shutdown_deadline;
+  launch.name = [name = o.name](std::uint32_t rank, std::uint32_t size) {
+    return name(rank, size, "worker" + std::to_string(rank));
+  };
+  launch.may_go = [policy = o.on_loss, role = o.role, n = launch.workers](std::uint32_t rank) {
+    return policy.goes_on_without(role(rank, n, ""));
+  };
+  return launch_local(std::move(launch));
+}
 
 WEFT_DECL int launch_local(launch_options o) {
   engine::check_workers(o.workers);

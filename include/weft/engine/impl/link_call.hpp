@@ -49,7 +49,7 @@ inline error link::describe(const error& e, const outgoing_call& c) const noexce
   return with_if_possible(e, [&](error_detail& d) {
     using std::chrono::microseconds;
     if (d.peer.empty()) d.peer = name();
-    d.incarnation = me_.members().members[rank_].incarnation.low;
+    if (d.peer == name()) d.incarnation = me_.members().members[rank_].incarnation.low;
     if (d.function.empty()) d.function = std::string(c.function().name);
     d.deadline = std::chrono::duration_cast<microseconds>(c.deadline() - c.begun());
     d.elapsed = std::chrono::duration_cast<microseconds>(me_.time().now() - c.begun());

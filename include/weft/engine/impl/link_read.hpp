@@ -6,10 +6,21 @@
 #include <weft/engine/impl/link_serve.hpp>
 #include <weft/engine/impl/link_state.hpp>
 #include <weft/engine/impl/link_wait.hpp>
+#include <weft/engine/shutdown_protocol.hpp>
 
 #include <algorithm>
 
 namespace weft::engine {
+
+/// What a received buffer takes beside its bytes: a block of the pool, its owners, its place in a
+/// frame. Counted, so that many small ones cost a peer what they cost here.
+inline constexpr std::uint64_t buffer_cost = 512;
+
+/// Most bytes of frames about references that a peer may leave unread while it causes more of them:
+/// as many as may wait of requests.
+[[nodiscard]] inline std::uint64_t most_unread_references(const options& o) noexcept {
+  return std::max<std::uint64_t>(o.outbox_bytes, 16u << 20);
+}
 
 /// Received tensor memory, within its link's and worker's budget.
 struct budgeted final : blob_owner {
@@ -31,7 +42,7 @@ inline error link::over_budget(std::uint64_t size, const char* of_what) const {
 inline expected<blob> link::allocate(std::size_t size) {
   try {
     auto memory = make_intrusive<budgeted>();
-    if (!memory->held.take(budget_, size)) {
+    if (!memory->held.take(budget_, size + buffer_cost)) {
       return tl::unexpected(over_budget(size, "of tensors announced"));
     }
     memory->inner = me_.buffers().allocate(size);
@@ -146,17 +157,49 @@ inline expected<void> link::handle_arrived() {
   return {};
 }
 
+/// Whether it says anything about references. Its table need not be right.
+[[nodiscard]] inline bool speaks_of_references(const frame& f) noexcept {
+  if (f.header.kind == frame_kind::rref) return true;
+  const std::uint64_t head = header_size + f.header.payload_bytes + f.header.table_bytes;
+  if (f.head.size() != head) return false;
+  const auto table = f.table();
+  std::size_t at = std::size_t{8} * f.header.tensors;
+  for (std::uint16_t i = 0; i < f.header.sections; ++i) {
+    if (at > table.size() || table.size() - at < 8) return false;
+    if (detail::load<section_kind>(table.data() + at) == section_kind::rref) return true;
+    at += std::size_t{8} + detail::load<std::uint32_t>(table.data() + at + 4);
+  }
+  return false;
+}
+
 /// What is done once for all frames of a batch.
 inline expected<void> link::look_over(const std::vector<arrived_frame>& batch) {
   std::uint64_t bytes = 0;
   std::size_t cancels = 0;
   bool credit = false;
+  bool references = false;
   for (const arrived_frame& a : batch) {
     bytes += a.bytes;
+    references = references || a.f.header.kind == frame_kind::rref || a.f.header.sections > 0;
     if (a.f.header.kind == frame_kind::cancel) ++cancels;
     if (gives_credit(a.f.header.kind)) credit = true;
   }
   me_.count_received(batch.size(), bytes);
+  if (references) {
+    // What they say is answered at once, by frames that no window bounds.
+    const std::uint64_t unread = [&] {
+      const std::lock_guard lock(mutex_);
+      return outbox_.caused_bytes();
+    }();
+    if (unread > most_unread_references(me_.settings()) &&
+        std::any_of(batch.begin(), batch.end(),
+                    [](const arrived_frame& a) { return speaks_of_references(a.f); })) {
+      return tl::unexpected(error(errc::resource_exhausted,
+                                  "the peer goes on about references, and leaves " +
+                                      std::to_string(unread) + " bytes about them unread",
+                                  call_progress::maybe_executed, origin::transport));
+    }
+  }
   // Requests that came together with their own cancellation are not begun.
   cancelled_.clear();
   if (cancels > 0) {
@@ -205,6 +248,33 @@ inline void link::watch_stalls() {
   });
 }
 
+/// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer
+/// that keeps to the protocol can send: what nobody asked for ends the link.
+inline expected<void> link::admit(const frame& f) {
+  const auto refused = [](errc code, std::string what) {
+    return tl::unexpected(
+        error(code, std::move(what), call_progress::maybe_executed, origin::transport));
+  };
+  if (is_answer(f.header.kind)) {
+    // Only this thread and `take_back` lower it.
+    if (answers_due_.load(std::memory_order_relaxed) <= 0) {
+      return refused(errc::protocol_error, "more answers than calls were sent");
+    }
+    answers_due_.fetch_sub(1, std::memory_order_relaxed);
+  } else if (f.header.kind == frame_kind::control) {
+    const std::size_t world = me_.members().size();
+    if (f.wire_size() > most_control_bytes(world)) {
+      return refused(errc::protocol_error,
+                     "a control frame of " + std::to_string(f.wire_size()) + " bytes");
+    }
+    if (controls_.fetch_add(1, std::memory_order_relaxed) >= most_controls(world)) {
+      return refused(errc::resource_exhausted,
+                     "more control frames than a run has for this worker wait to be handled");
+    }
+  }
+  return {};
+}
+
 inline expected<void> link::handle(arrived_frame&& came) {
   frame& f = came.f;
   switch (f.header.kind) {
@@ -218,10 +288,16 @@ inline expected<void> link::handle(arrived_frame&& came) {
     }
     give_credit();
     return {};
+  case frame_kind::cancel: {
+    // The worker's thread may be busy for long: of what piles up before it nothing is in vain.
+    const std::lock_guard lock(serving_mutex_);
+    if (!served_.first_cancel(f.header.call)) return {};
+  }
+    [[fallthrough]];
   case frame_kind::reply:
   case frame_kind::failure:
-  case frame_kind::cancel:
   case frame_kind::control:
+    if (auto ok = admit(f); !ok) return ok;
     if (on_worker_thread_) {
       handle_here(std::move(f), std::move(came.lacking));
     } else {
@@ -270,6 +346,7 @@ inline void link::handle_here(frame&& f, error lacking) {
   if (kind == frame_kind::cancel) {
     cancel_served(m.header().call);
   } else if (kind == frame_kind::control) {
+    controls_.fetch_sub(1, std::memory_order_relaxed);
     me_.control(*this, m);
   } else {
     reply_arrived(std::move(m));
@@ -277,11 +354,7 @@ inline void link::handle_here(frame&& f, error lacking) {
 }
 
 inline void link::reply_arrived(incoming_message&& m) {
-  expected<void> arrived;
-  me_.each_service([&](service& s) {
-    if (arrived) arrived = s.arrive(*this, m);
-  });
-  if (!arrived) {
+  if (auto arrived = tell_readers(m); !arrived) {
     mark_down(arrived.error());
     return;
   }
@@ -317,8 +390,12 @@ inline void link::reply_arrived(incoming_message&& m) {
     result.failure = as_far(e.error());
   }
   resume_users(me_.context(), [&] {
-    if (!pending_.complete(call, std::move(result))) {
-      me_.counts.late_replies.fetch_add(1, std::memory_order_relaxed);
+    if (pending_.complete(call, std::move(result))) return;
+    me_.counts.late_replies.fetch_add(1, std::memory_order_relaxed);
+    if (given_up_ > 0) {
+      --given_up_;
+    } else {  // to no call at all: the others are still to be answered
+      answers_due_.fetch_add(1, std::memory_order_relaxed);
     }
   });
 }

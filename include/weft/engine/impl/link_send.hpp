@@ -6,7 +6,6 @@
 #include <weft/engine/caught.hpp>
 #include <weft/engine/link.hpp>
 #include <weft/engine/no_room.hpp>
-#include <weft/engine/request_coroutine.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/wire/error_codec.hpp>
 
@@ -41,17 +40,34 @@ void link::each_service(Tell&& tell) noexcept {
   }
 }
 
+/// Who has something to say about a message that is sent here and now.
+inline std::uint32_t speakers(message& m) noexcept {
+  std::uint32_t out = m.record().service_bits();
+  if (current_scope && current_scope->autograd) out |= service::bit_of(service_id::autograd);
+  return out;
+}
+
 inline expected<std::uint64_t> link::queue(message&& m, const frame_header& header) noexcept {
   // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
   error why;
   bool crowded_out = false;
   const bool request = header.kind == frame_kind::request;
+  const bool answered = request && (header.flags & flag_no_reply) == 0;
   if (request) requests.sent.fetch_add(1);
+  if (answered) answers_due_.fetch_add(1, std::memory_order_relaxed);  // before its answer can come
+  const std::uint32_t asked = speakers(m);
+  const auto if_asked = [asked](auto tell) {
+    return [asked, tell](service& s) {
+      if ((s.bit() & asked) != 0) tell(s);
+    };
+  };
   try {
-    me_.each_service([&](service& s) { s.attach(*this, header, m); });
+    if (asked != 0) {
+      me_.each_service(if_asked([&](service& s) { s.attach(*this, header, m); }));
+    }
     const auto number = push(std::move(m).finish(header));
     if (number && *number != no_room) {
-      each_service([&](service& s) { s.sent(*this, m.record()); });
+      if (asked != 0) each_service(if_asked([&](service& s) { s.sent(*this, m.record()); }));
       return *number;
     }
     crowded_out = number.has_value();
@@ -60,7 +76,8 @@ inline expected<std::uint64_t> link::queue(message&& m, const frame_header& head
     why = unsent(engine::caught(me_));
   }
   if (request) requests.sent.fetch_sub(1);
-  each_service([&](service& s) { s.dropped(*this, m.record()); });
+  if (answered) answers_due_.fetch_sub(1, std::memory_order_relaxed);
+  if (asked != 0) each_service(if_asked([&](service& s) { s.dropped(*this, m.record()); }));
   if (crowded_out) return no_room;
   return tl::unexpected(std::move(why));
   // NOLINTEND(bugprone-use-after-move)
@@ -332,6 +349,7 @@ inline bool link::take_back(std::uint64_t number) noexcept {
   if (back.head.size() == 0) return false;
   static_cast<void>(window_.credited(request_cost(back.wire_size())));
   requests.sent.fetch_sub(1);
+  answers_due_.fetch_sub(1, std::memory_order_relaxed);
   if (look_for_room() && !line_.empty()) wake_line();
   return true;
 }
@@ -339,6 +357,7 @@ inline bool link::take_back(std::uint64_t number) noexcept {
 /// What is not taken back is cancelled there.
 inline call_progress link::give_up(std::uint64_t call, std::uint64_t number) noexcept {
   if (take_back(number)) return call_progress::not_sent;
+  ++given_up_;
   if (now() != state::down) send_small(frame_kind::cancel, call);
   return call_progress::maybe_executed;
 }

@@ -9,13 +9,23 @@
 
 #include <weft/core/detail/insist.hpp>
 #include <weft/engine/impl/link_send.hpp>
-#include <weft/engine/request_coroutine.hpp>
 #include <weft/engine/resume_users.hpp>
 #include <weft/engine/serving.hpp>
 
 #include <algorithm>
 
 namespace weft::engine {
+
+/// The services whose section the message has hear of it.
+inline expected<void> link::tell_readers(incoming_message& m) {
+  expected<void> out;
+  const std::uint32_t there = m.section_bits();
+  if (there == 0) return out;
+  me_.each_service([&](service& s) {
+    if (out && (s.reads() & there) != 0) out = s.arrive(*this, m);
+  });
+  return out;
+}
 
 inline expected<void> link::handle_request(arrived_frame&& came) {
   me_.counts.served.fetch_add(1, std::memory_order_relaxed);
@@ -43,11 +53,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
     if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
     call->trace = header.trace;
     call->span = header.span;
-    expected<void> arrived;
-    me_.each_service([&](service& s) {
-      if (arrived) arrived = s.arrive(*this, call->in);
-    });
-    if (!arrived) return arrived;
+    if (auto arrived = tell_readers(call->in); !arrived) return arrived;
     told = true;
     if (auto* setup = call->in.record().find<scope_setup>()) {
       call->autograd = std::move(setup->autograd);

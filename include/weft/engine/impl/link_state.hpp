@@ -229,7 +229,11 @@ inline void link::end_run(error why) noexcept {
 inline void link::fail_calls(const error& reason) {
   calls_over_ = unsent(reason);
   const error maybe = reason.with([](error_detail& d) { d.ran = call_progress::maybe_executed; });
-  pending_.fail_all([&](std::uint64_t number) { return take_back(number) ? *calls_over_ : maybe; });
+  pending_.fail_all([&](std::uint64_t number) {
+    if (take_back(number)) return *calls_over_;
+    ++given_up_;
+    return maybe;
+  });
   line_.wake_all();
 }
 

@@ -9,6 +9,7 @@
 #include <weft/rpc/identity.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -49,8 +51,9 @@ inline std::filesystem::path meeting_folder() {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-inline std::string run_key(const placement& where) {
+inline std::string run_key(const placement& where, const std::string& run_id) {
   auto key = [&]() -> std::string {
+    if (!run_id.empty()) return "run " + run_id;
     if (const auto id = environment_text("WEFT_RUN_ID")) return "run " + *id;
     for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
       if (const auto id = environment_text(name)) return "mpi " + *id;
@@ -73,15 +76,21 @@ inline std::string run_key(const placement& where) {
   return name + "-" + id128{0, hash}.text().substr(16);
 }
 
-/// How long an operation may still take.
+/// Set by who no longer wants what another thread waits for.
+using given_up = std::shared_ptr<std::atomic<bool>>;
+
+/// How long an operation may still take, unless it is given up.
 class countdown {
  public:
-  explicit countdown(duration all) : all_(all), until_(later(time_.now(), all)) {}
+  explicit countdown(duration all, given_up stop = nullptr)
+      : all_(all), until_(later(time_.now(), all)), stop_(std::move(stop)) {}
   [[nodiscard]] std::chrono::milliseconds now() const {
+    if (stopped()) return std::chrono::milliseconds(0);
     return std::max(std::chrono::milliseconds(0),
                     std::chrono::ceil<std::chrono::milliseconds>(until_ - time_.now()));
   }
-  [[nodiscard]] bool over() const { return time_.now() >= until_; }
+  [[nodiscard]] bool over() const { return stopped() || time_.now() >= until_; }
+  [[nodiscard]] bool stopped() const { return stop_ && stop_->load(); }
   [[nodiscard]] std::chrono::milliseconds all() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(all_);
   }
@@ -90,6 +99,7 @@ class countdown {
   real_clock time_;
   duration all_;
   time_point until_;
+  given_up stop_;
 };
 
 [[noreturn]] inline void meeting_failed(const std::string& what, const std::filesystem::path& where,
@@ -270,8 +280,7 @@ class meeting_file {
 inline std::vector<std::string> meet_in_file(const std::filesystem::path& folder,
                                              const std::string& key, std::uint32_t rank,
                                              std::uint32_t size, const std::string& line,
-                                             duration deadline) {
-  const countdown left(deadline);
+                                             const countdown& left) {
   const meeting_file file = find_seat(folder, key, rank, size, line, left);
   auto texts = [](meeting_file::content& all) {
     std::vector<std::string> out;
@@ -308,6 +317,8 @@ inline std::vector<std::string> meet_in_file(const std::filesystem::path& folder
       why = *now.given_up;
     } else if (dead) {
       why = "rank " + std::to_string(*dead) + " died while the workers met";
+    } else if (left.stopped()) {
+      why = "rank " + std::to_string(rank) + " gave up meeting the others";
     } else {
       std::vector<bool> there;
       for (const auto& text : now.lines) there.push_back(text.has_value());

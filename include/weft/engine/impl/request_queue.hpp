@@ -11,8 +11,15 @@
 
 namespace weft::engine {
 
-inline request_queue::~request_queue() {
-  for (const intrusive_ptr<request_coroutine>& c : idle_) c->drop();
+inline request_queue::~request_queue() { keep_idle(0); }
+
+inline void request_queue::keep_idle(std::size_t most) noexcept {
+  most_idle_ = most;
+  while (idle_.size() > most) {
+    const intrusive_ptr<coroutine> surplus = std::move(idle_.back());
+    idle_.pop_back();
+    surplus->drop();
+  }
 }
 
 inline void request_queue::push(intrusive_ptr<link> from, frame f, error lacking) {
@@ -32,13 +39,26 @@ inline void request_queue::push(entry&& what) {
 }
 
 inline void request_queue::drain() {
-  {
-    const std::lock_guard lock(mutex_);
-    draining_.swap(inbox_);
+  try {
+    me_.loop_is_run_by().bind(me_.name());
+  } catch (...) {  // out of a second thread's run(); the work is the first one's
+    wake_(me_.context(), [this] { drain(); });
+    throw;
   }
   cork cork(me_, &me_.late());
   std::size_t since_flush = 0;
-  for (entry& e : draining_) {
+  // User code may run the loop again from within: then that goes on behind the entry that is being
+  // handled here, in order.
+  for (bool last = false;;) {
+    if (drained_ == draining_.size()) {
+      draining_.clear();
+      drained_ = 0;
+      if (std::exchange(last, true)) break;
+      const std::lock_guard lock(mutex_);
+      draining_.swap(inbox_);
+      continue;
+    }
+    entry e = std::move(draining_[drained_++]);
     if (since_flush > 0) cork.before_handler();
     if (e.call) {
       link& from = e.call->from();
@@ -55,33 +75,32 @@ inline void request_queue::drain() {
       since_flush = 0;
     }
   }
-  draining_.clear();
 }
 
 inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
-  const intrusive_ptr<request_coroutine> by = idle_or_new();
+  const intrusive_ptr<coroutine> by = idle_or_new();
   // Nobody waits for its outcome here when only the reply is wanted.
   if ((call->in.header().flags & flag_no_reply) == 0) call->done();
   resume_users(me_.context(), [&] { by->give(call); });
 }
 
-inline intrusive_ptr<request_coroutine> request_queue::idle_or_new() {
+inline auto request_queue::idle_or_new() -> intrusive_ptr<coroutine> {
   while (!idle_.empty()) {
-    intrusive_ptr<request_coroutine> idle = std::move(idle_.back());
+    intrusive_ptr<coroutine> idle = std::move(idle_.back());
     idle_.pop_back();
     if (idle->reusable()) return idle;
     idle->drop();
   }
-  auto served = [this](const intrusive_ptr<request_coroutine>& by, served_request& ended) {
+  auto served = [this](const intrusive_ptr<coroutine>& by, served_request& ended) {
     ended.from().forget(ended);
-    if (idle_.size() < most_idle) {
+    if (idle_.size() < most_idle_) {
       idle_.push_back(by);
     } else {
       by->retire();
     }
   };
-  auto fresh = make_intrusive<request_coroutine>(std::move(served));
-  fresh->begin(me_.context());
+  auto fresh = make_intrusive<coroutine>(me_.context(), std::move(served));
+  fresh->begin();
   return fresh;
 }
 

@@ -5,16 +5,36 @@
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/not_made.hpp>
-#include <weft/rref/base_view.hpp>
+#include <weft/rref/detail/base_view.hpp>
+#include <weft/rref/ledger.hpp>
 #include <weft/rref/service.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <optional>
+#include <string>
 
 namespace weft::engine {
+
+/// The ledger as its service keeps it: where it only says no, a user hears why.
+class reference_ledger final : public rref_protocol::ledger {
+ public:
+  using ledger::ledger;
+  /// As a ledger's. Throws rpc_error, resource_exhausted, where too many requests that are to make
+  /// something at `owner` wait behind one that has not been sent.
+  [[nodiscard]] std::optional<rref_protocol::creation> create_remote(std::uint32_t owner) {
+    if (!may_create(owner)) {
+      throw rpc_error(errc::resource_exhausted,
+                      std::to_string(rref_protocol::ledger_limits().creation_window) +
+                          " objects that worker " + std::to_string(owner) +
+                          " is to make wait behind one whose request is not sent yet");
+    }
+    return ledger::create_remote(owner);
+  }
+};
 
 /// State behind the lock. It outlives the service as long as handles do.
 class rref_core final : public reference_keeper {
@@ -89,8 +109,8 @@ class rref_core final : public reference_keeper {
     leave(lock, settle(wait));
   }
 
-  /// Without its words if there is no memory for them.
-  [[nodiscard]] static error why_broken(rref_protocol::cause why, const rref_id& id) noexcept {
+  /// Without its words if there is no memory for them. Under the lock, or while the worker stays.
+  [[nodiscard]] error why_broken(rref_protocol::cause why, const rref_id& id) const noexcept {
     using rref_protocol::cause;
     const auto as = [&id](errc code, const char* text) {
       try {
@@ -103,7 +123,14 @@ class rref_core final : public reference_keeper {
     case cause::none:
       return {};
     case cause::owner_died:
-      return as(errc::rref_owner_died, "the worker that owned the object is gone");
+      // Its name, or whoever was called with the reference would be taken for the lost one.
+      return with_if_possible(as(errc::rref_owner_died, "the worker that owned the object is gone"),
+                              [&](error_detail& d) {
+                                if (!me) return;
+                                const auto& owner = me->members().members[id.owner];
+                                d.peer = owner.name;
+                                d.incarnation = owner.incarnation.low;
+                              });
     case cause::creation_failed:
       return as(errc::rref_lost, "the request that was to make it was never sent");
     case cause::creator_died:
@@ -133,7 +160,7 @@ class rref_core final : public reference_keeper {
   engine::worker* me;                   // null once the worker is gone
   std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
   mutable std::mutex mutex;
-  rref_protocol::ledger books;
+  reference_ledger books;
   rref_protocol::outputs out;
   std::map<rref_id, value> values;
   std::map<rref_id, error> never_made;  // why, for references whose request was never sent
@@ -247,15 +274,20 @@ class rref_core final : public reference_keeper {
         const std::uint32_t to = messages[queued].to;
         weft::message m(me->settings().bounds);
         std::size_t next = queued;
+        std::uint64_t caused = 0;
         for (; next != messages.size() && next - queued < most && messages[next].to == to; ++next) {
           std::byte bytes[rref_protocol::message_bytes];
           rref_protocol::encode(messages[next].what, bytes);
           m.payload().raw(bytes, sizeof bytes);
+          // All but what a user here says by itself, as it drops a reference.
+          if (messages[next].what.kind != rref_protocol::message_kind::del) caused += sizeof bytes;
         }
         frame_header header;
         header.kind = frame_kind::rref;
         flush.add(to);
-        if (me->link_to(to).append(std::move(m).finish(header))) ++frames;
+        frame f = std::move(m).finish(header);
+        f.caused = caused > 0 ? caused + header_size : 0;
+        if (me->link_to(to).append(std::move(f))) ++frames;
         queued = next;
       }
     } catch (const std::bad_alloc&) {

@@ -94,7 +94,7 @@ inline error rref_service::state_of(const reference& r) const {
   const auto view = core_->books.imported(r.id());
   if (view && view->state == rref_protocol::import_state::broken) {
     const auto why = core_->never_made.find(r.id());
-    return why != core_->never_made.end() ? why->second : core::why_broken(view->why, r.id());
+    return why != core_->never_made.end() ? why->second : core_->why_broken(view->why, r.id());
   }
   return {};
 }
@@ -181,7 +181,12 @@ inline void rref_service::attach(weft::link& to, const frame_header&, message& m
 }
 
 inline void rref_service::sent(weft::link&, message_extensions& record) {
-  if (auto* handover = record.find<rref_handover>()) handover->pinned.clear();
+  auto* handover = record.find<rref_handover>();
+  if (!handover) return;
+  handover->pinned.clear();
+  if (!handover->create) return;
+  const std::lock_guard lock(core_->mutex);
+  core_->books.creation_sent(handover->create->id);
 }
 
 inline void rref_service::dropped(weft::link&, message_extensions& record) {
@@ -239,7 +244,7 @@ inline bool rref_service::take_over(weft::link& from, incoming_message& m,
       if (result->held()) {
         held.hold(core_, what.id);
       } else {
-        held.break_with(core::why_broken(result->why, what.id));
+        held.break_with(core_->why_broken(result->why, what.id));
       }
     }
     return true;
@@ -258,7 +263,7 @@ inline bool rref_service::find_target(weft::link& from, incoming_message& m, con
     });
     if (!result) return false;
     if (!result->held()) {
-      found.failure = core::why_broken(result->why, id);
+      found.failure = core_->why_broken(result->why, id);
       return true;
     }
     handover.target = std::move(held);  // until the request is done, with the message's record

@@ -179,7 +179,7 @@ inline int run_here(const placement& where, make_transports* transports, worker_
     self.addresses = life.addresses();
     self.window = o.window_bytes;
     if (where.size > 1) {
-      meeting met = meet(where, self, o.rendezvous_deadline, random);
+      meeting met = meet({where, self, o.rendezvous_deadline, random, o.run_id});
       all = std::move(met.all);
       store = std::move(met.store);
     } else {
@@ -211,12 +211,15 @@ struct thread_runs {
   std::vector<std::string> names;
   std::vector<std::unique_ptr<runtime>> lives;
   std::vector<std::optional<int>> status;  // of those that have ended
+  std::vector<bool> may_go;                // without whom the run goes on
   std::size_t ended = 0;
+  bool over = false;  // for one without whom it does not
 
   void end(std::uint32_t rank, int with) {
     const std::lock_guard lock(mutex);
     status[rank] = with;
     ++ended;
+    over = over || !may_go[rank] || with == 0;
     changed.notify_all();
   }
 };
@@ -239,7 +242,9 @@ struct thread_runs {
     runs->lives.push_back(
         std::make_unique<runtime>(transports_of(inproc(hub)), o, services_of_run()));
     runs->names.push_back(o.name(r, size, "worker" + std::to_string(r)));
-    all.members.push_back({runs->names.back(), o.role(r, size, ""), random_id(random),
+    const std::string role = o.role(r, size, "");
+    runs->may_go.push_back(r != 0 && o.on_loss.goes_on_without(role));
+    all.members.push_back({runs->names.back(), role, random_id(random),
                            runs->lives.back()->addresses(), o.window_bytes});
   }
   for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
@@ -252,17 +257,19 @@ struct thread_runs {
           status = conclude(runs->names[r], runs->lives[r]->run(runs->main_));
         } catch (const std::exception& e) {
           status = conclude(runs->names[r], error(errc::worker_failed, e.what()));
+          runs->lives[r].reset();  // its links: the others would not miss it
         }
         runs->end(r, status);
       });
-    } catch (const std::system_error& e) {  // the others will miss it, and say so
+    } catch (const std::exception& e) {  // the others will miss it, and say so
       runs->end(r, conclude(runs->names[r], error(errc::resource_exhausted, e.what())));
     }
   }
-  // Once the first has ended, the others do so by the deadline; one that cannot, because its own
-  // thread does not return from a handler, is left behind.
+  // Once the first has ended without whom the run does not go on, or well, the others do so by the
+  // deadline; one that cannot, because its own thread does not return from a handler, is left
+  // behind.
   std::unique_lock lock(runs->mutex);
-  runs->changed.wait(lock, [&] { return runs->ended > 0; });
+  runs->changed.wait(lock, [&] { return runs->over || runs->ended == size; });
   const time_point patience =
       later(later(std::chrono::steady_clock::now(), o.shutdown_deadline), std::chrono::seconds(10));
   runs->changed.wait_until(lock, patience, [&] { return runs->ended == size; });
@@ -272,13 +279,15 @@ struct thread_runs {
   for (std::uint32_t r = 0; r < size; ++r) {
     if (status[r]) {
       if (threads[r].joinable()) threads[r].join();
-      worst = std::max(worst, *status[r]);
+      if (!runs->may_go[r]) worst = std::max(worst, *status[r]);
       continue;
     }
     threads[r].detach();
-    worst = conclude(runs->names[r],
-                     error(errc::worker_failed, "its thread does not return from what it runs; it "
-                                                "is left behind with all that it can reach"));
+    const int status_of_stuck =
+        conclude(runs->names[r],
+                 error(errc::worker_failed, "its thread does not return from what it runs; it is "
+                                            "left behind with all that it can reach"));
+    if (!runs->may_go[r]) worst = std::max(worst, status_of_stuck);
   }
   return worst;
 }
@@ -290,21 +299,14 @@ WEFT_DECL int run(make_transports* transports, worker_main main_, options o) {
   if (const error unfit = unfit_options(o)) return conclude("run", unfit);
   std::optional<placement> where;
   try {
-    where = placement_from_environment();
+    where = o.place ? o.place : placement_from_environment();
   } catch (const rpc_error& e) {
     return conclude("run", e.error());
   }
   if (!where && o.workers > 1) {
     if (const error again = note_run(run_kind::starts)) return conclude("run", again);
-    launch_options launch;
-    launch.workers = o.workers;
-    launch.foreground = o.foreground;
-    launch.shutdown = o.shutdown_deadline;
-    launch.name = [name = o.name](std::uint32_t rank, std::uint32_t size) {
-      return name(rank, size, "worker" + std::to_string(rank));
-    };
     try {
-      return launch_local(std::move(launch));
+      return launch_local(o);
     } catch (const std::exception& e) {
       std::cerr << std::string("weft: ") + e.what() + "\n" << std::flush;
       return 1;

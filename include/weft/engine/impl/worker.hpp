@@ -8,6 +8,7 @@
 #include <weft/engine/impl/serving.hpp>
 #include <weft/engine/impl/worker_connect.hpp>
 #include <weft/engine/worker.hpp>
+#include <weft/rpc/detail/process_workers.hpp>
 
 #include <asio/detached.hpp>
 #include <asio/post.hpp>
@@ -34,14 +35,22 @@ inline worker::worker(worker_parts env, membership all, options settings)
         env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
     links_.push_back(make_intrusive<link>(*this, r, io));
   }
+  process_workers::add(*this);
 }
 
 inline worker::~worker() {
+  process_workers::remove(*this);
   detach();
   for (const intrusive_ptr<link>& l : links_) {
     l->drop_calls();
     l->drop_waiting();
   }
+}
+
+inline bool worker::left_alone() {
+  return requests_.empty() && !late_.in_turn() &&
+         std::all_of(links_.begin(), links_.end(),
+                     [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
 }
 
 inline worker_stats worker::stats() const noexcept {

@@ -23,7 +23,6 @@ inline void worker::send_control(std::uint32_t rank, const shutdown_message& m) 
   message out(options_.bounds);
   out.payload().number(m.what);
   out.payload().number(m.rank);
-  constexpr std::size_t most_words = 128 * 1024;  // fits into the smallest payload
   codec<std::string>::encode(out.payload(), m.why.substr(0, most_words));
   using kind = shutdown_message::kind;
   if (m.what == kind::count || m.what == kind::counts) out.payload().number(m.round);
@@ -49,7 +48,7 @@ inline void worker::control(link& from, incoming_message& m) {
     const auto kind = r.number<std::uint8_t>();
     what.what = static_cast<shutdown_message::kind>(kind);
     what.rank = r.number<std::uint32_t>();
-    what.why = codec<std::string>::decode(r);
+    what.why = fit_to_show(codec<std::string>::decode(r));
     using kinds = shutdown_message::kind;
     if (what.what == kinds::count || what.what == kinds::counts) {
       what.round = r.number<std::uint64_t>();
@@ -154,24 +153,33 @@ inline void worker::alarm(std::unique_ptr<timer>& by, time_point when, duration 
   });
 }
 
+/// Tells the protocol without whom the run goes on.
+inline void worker::heed_policy() {
+  for (std::uint32_t r = 0; r < members_.size(); ++r) {
+    if (options_.on_loss.goes_on_without(members_.members[r].role)) run_.may_go(r);
+  }
+}
+
 /// Whoever has not greeted rank 0 by then died before it could, or cannot reach it.
 inline void worker::expect_everybody() {
   if (members_.size() == 1) return;
   const duration limit = options_.rendezvous_deadline;
   alarm(greeted_, later(env_.time.now(), limit), time_to_answer(limit), [this, limit] {
-    std::string missing;
-    std::optional<std::uint32_t> first;
+    std::string names;
+    std::vector<std::uint32_t> missing;
     for (const intrusive_ptr<link>& l : links_) {
       const bool expected = rank() == 0 ? l->rank() != 0 : l->rank() == 0;
-      if (!expected || l->now() == link::state::up) continue;
-      if (!first) first = l->rank();
-      missing += (missing.empty() ? "" : ", ") + l->name();
+      if (!expected || l->now() == link::state::up || run_.gone(l->rank())) continue;
+      missing.push_back(l->rank());
+      names += (names.empty() ? "" : ", ") + l->name();
     }
-    if (!first) return;
     const std::string when = "within the rendezvous deadline of " + in_seconds(limit);
-    act(run_.link_lost(*first, rank() == 0
-                                   ? "it has not greeted rank 0 " + when + "; missing: " + missing
-                                   : "it, rank 0, has not answered the greeting " + when));
+    // Each of them, as the run may go on without some; the first without which it does not ends it.
+    for (const std::uint32_t r : missing) {
+      act(run_.link_lost(r, rank() == 0
+                                ? "it has not greeted rank 0 " + when + "; missing: " + names
+                                : "it, rank 0, has not answered the greeting " + when));
+    }
   });
 }
 
@@ -218,17 +226,32 @@ inline void worker::bound_the_end() {
 }
 
 inline void worker::give_up_waiting() {
-  const auto missing = run_.unfinished();
-  if (!missing) return;
   const std::string deadline = "the shutdown deadline of " + in_seconds(options_.shutdown_deadline);
   auto requests = [](std::uint64_t n) {
     return std::to_string(n) + (n == 1 ? " request" : " requests");
   };
+  const time_point now = env_.time.now();
+  const bool verdict = last_looks_ && !last_looks_->next(now);
   std::string why;
-  if (missing->silent) {
+  bool went_on = false;
+  auto missing = run_.unfinished();
+  for (; missing && missing->silent; missing = run_.unfinished()) {
     why = "it did not answer by " + deadline + " whether its requests are done";
     if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
-  } else if (missing->missing == 0) {
+    act(verdict ? run_.cut(missing->worker, why) : run_.give_up(missing->worker, why));
+    went_on = true;
+  }
+  if (!missing) return;
+  if (went_on) {
+    // The others are asked once more and have time to answer, all such times together less than
+    // they give rank 0.
+    if (!last_looks_) last_looks_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
+    if (const auto next = last_looks_->next(now)) {
+      run_.last_call();
+      return alarm(over_, *next, last_looks_->apart(), [this] { give_up_waiting(); });
+    }
+  }
+  if (missing->missing == 0) {
     why = "its requests were still increasing at " + deadline;
   } else {
     why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
@@ -298,6 +321,7 @@ worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
       },
       [this](connection_ptr c, asio::io_context& io) { accept(std::move(c), io); });
   begin_life();
+  heed_policy();
   trim_buffers();
   if (rank() != 0) links_[0]->open();
   expect_everybody();
@@ -319,89 +343,30 @@ worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
   again_.reset();
   over_.reset();
   waits_.reset();
-  // What was cut still has to be told, and what failed still has to end.
   const time_point over = env_.time.now();
   if (!ends_by_) ends_by_ = later(over, options_.shutdown_deadline);
-  const time_point deadline = std::max(*ends_by_, over + std::chrono::seconds(1));
   error result;
+  ending::cause cause = ending::cause::all_done;
   if (const auto& failure = run_.failure()) {
     const auto& [who, why] = *failure;
+    cause = who == rank() ? ending::cause::own_failure : ending::cause::anothers_failure;
     result = error(who == rank() ? errc::worker_failed : errc::peer_died, why)
                  .with([&, w = who](error_detail& d) { d.peer = members_.members[w].name; });
-    // Nobody waits to tell it what it will not hear.
-    if (who != rank() && rank() != 0) links_[who]->mark_down(result);
-    pass_on_word();
-    auto soon = [&] { return std::min(deadline, env_.time.now() + std::chrono::seconds(1)); };
-    if (rank() == 0) {
-      co_await until(soon(), [this] { return all_sent(); });
-    } else {
-      // Rank 0 must hear of it, or it would wait for ever; and it before others, who would only
-      // see a closed connection. It answers the one that failed by closing the link.
-      co_await until(deadline, [this] { return sent(*links_[0]); });
-      if (who == rank()) {
-        co_await until(soon(), [this] { return links_[0]->now() == link::state::down; });
-      }
-    }
-    const error ending(errc::peer_died,
-                       "the run ended: worker '" + members_.members[who].name + "': " + why);
-    // The others are well: calls to them end, but no service may think that they are gone.
-    for (const intrusive_ptr<link>& l : links_) l->fail_calls(l->rank() == who ? result : ending);
-    // Whoever waits for a call hears why it failed before it hears that all is over.
-    co_await until(soon(), [this] {
-      return std::all_of(links_.begin(), links_.end(),
-                         [](const intrusive_ptr<link>& l) { return l->settled(); });
-    });
-    // What a service has heard of the culprit meanwhile says more than this.
-    const error no_more = ending.with([&, w = who](error_detail& d) {
-      if (w != rank()) d.peer = members_.members[w].name;
-    });
-    for (const auto& s : services_) {
-      if (s) insist([&] { s->fail_waits(no_more); });
-    }
-    co_await hand_words_on(soon());
-    running.request_stop();
-    co_await until(soon(), [&running] { return running.ready(); });
-    co_await until(soon(), [this] { return all_sent(); });
-  } else {
-    for (const auto& s : services_) {
-      if (s) co_await s->stop(deadline);
-    }
-    co_await until(deadline, [this] { return all_sent(); });
   }
-  // Rank 0 leaves last, so that nobody mistakes its leaving for a loss.
-  if (rank() == 0) {
-    co_await until(std::min(deadline, env_.time.now() + std::chrono::seconds(5)), [this] {
-      return std::all_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
-        const auto now = l->now();
-        return l->rank() == rank() || now != link::state::up;
-      });
-    });
+  ending end(rank() == 0 ? ending::place::rank_0 : ending::place::elsewhere, cause, over,
+             *ends_by_);
+  const auto moment = env_.time.make_timer(env_.context);
+  while (end.now() != ending::state::over) {
+    co_await carry_out(end, result, running);
+    const auto so = [&](ending::condition c) { return holds(c, running); };
+    while (!end.step(so, env_.time.now())) co_await pass(*moment);
   }
-  env_.transports.close();
-  for (const intrusive_ptr<link>& l : links_) l->close();
-  co_await until(std::min(deadline, env_.time.now() + std::chrono::milliseconds(100)),
-                 [&running] { return running.ready(); });
   // Whoever waited for a link is told, in front of this, that it is closed.
   co_await asio::post(env_.context, asio::use_awaitable);
-  deadlines_.stop();
+  deadlines_.close();
   trim_->cancel();
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
   co_return result;
-}
-
-/// To those whom rank 0's own word may not have reached yet, before they see a link closed. Without
-/// memory it is rank 0's word that they hear, if later.
-inline void worker::pass_on_word() noexcept {
-  for (const intrusive_ptr<link>& l : links_) {
-    if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
-    try {
-      insist([&] {
-        const auto words = run_.parting_words();
-        if (words && words->rank != l->rank()) send_control(l->rank(), *words);
-      });
-    } catch (const std::bad_alloc&) {
-    }
-  }
 }
 
 /// Gives idle receive buffers back to the system.
@@ -411,35 +376,6 @@ inline void worker::trim_buffers() {
     buffers_.release_idle(env_.time.now().time_since_epoch(), options_.buffer_cache_idle);
     trim_buffers();
   });
-}
-
-inline bool worker::sent(const link& l) { return l.now() == link::state::down || l.waiting() == 0; }
-inline bool worker::all_sent() const {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const intrusive_ptr<link>& l) { return sent(*l); });
-}
-
-/// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
-/// that waits through others hears why they failed before it is cancelled. A few turns are made
-/// though the time is over.
-inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
-  constexpr int most = 64;
-  constexpr int always = 8;
-  for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
-    const intrusive_ptr<event> turn = make_intrusive<event>();
-    asio::post(env_.context, [turn] { turn->set(); });
-    co_await event::wait(turn);
-  }
-}
-
-/// Looks every millisecond; for the end of a run only.
-inline asio::awaitable<void> worker::until(time_point deadline, std::function<bool()> done) {
-  const auto timer = env_.time.make_timer(env_.context);
-  while (!done() && env_.time.now() < deadline) {
-    const intrusive_ptr<event> tick = make_intrusive<event>();
-    timer->arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
-    co_await event::wait(tick);
-  }
 }
 
 }  // namespace weft::engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The single checks behind rpc/call_check.hpp. Each condition is a variable template whose name
-// and arguments tell what is wrong, because Clang prints them; positions count from 1.
+// The single checks behind rpc/detail/call_check.hpp. Each condition is a variable template whose
+// name and arguments tell what is wrong, because Clang prints them; positions count from 1.
 #pragma once
 
 #include <weft/rpc/function.hpp>

@@ -3,7 +3,16 @@
 // function's types stands behind the virtual members of `link`.
 #pragma once
 
+#include <weft/core/error.hpp>
+#include <weft/core/future.hpp>
+#include <weft/rpc/detail/call_check.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/invocation.hpp>
+#include <weft/rpc/link.hpp>
+#include <weft/rpc/outgoing_call.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/rpc/reply.hpp>
+#include <weft/wire/codec.hpp>
 
 #include <asio/associated_executor.hpp>
 #include <asio/cancellation_signal.hpp>
@@ -42,6 +51,10 @@ inline std::vector<peer> worker::peers(std::string_view role) {
     if (members_.members[r].role == role) out.push_back(peer(r));
   }
   return out;
+}
+
+inline const id128& peer::incarnation() const noexcept {
+  return me_->members().members[rank_].incarnation;
 }
 
 namespace detail {
@@ -239,7 +252,7 @@ bool send_then(outgoing_call& c, const request_body& body, asio::cancellation_sl
     wait_for_reply(
         c.to().replies(), c.sent(),
         answer_handler<Heard>{
-            {c.to().self().context().get_executor(), this_scope()}, stop, c, std::move(heard)});
+            {context_of(c.to().self()).get_executor(), this_scope()}, stop, c, std::move(heard)});
     return true;
   }
   return false;

@@ -3,9 +3,24 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/rpc/detail/call_check.hpp>
+#include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/invocation.hpp>
+#include <weft/rref/detail/base_view.hpp>
+#include <weft/rref/detail/fetch.hpp>
+#include <weft/rref/detail/handle.hpp>
 #include <weft/rref/rref.hpp>
+#include <weft/wire/codec.hpp>
+#include <weft/wire/structure.hpp>
 
 #include <asio/awaitable.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 namespace weft {
 namespace detail {
@@ -201,5 +216,35 @@ rref<T> worker::share(T value) {
   return rref<T>(*this,
                  use<rref_service>().share(std::make_shared<T>(std::move(value)), type_key<T>));
 }
+
+/// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The
+/// same reference has the same number wherever it is in the message.
+template <class T>
+struct codec<rref<T>> {
+  static constexpr std::size_t min_size = 4;
+  static constexpr std::uint32_t empty = 0xffffffff;
+
+  static void encode(writer& w, const rref<T>& value) {
+    if (!value.held_) {
+      w.number(empty);
+      return;
+    }
+    w.number(w.extension<rref_handover>().add(value.held_));
+  }
+  static rref<T> decode(reader& r) {
+    const auto index = r.number<std::uint32_t>();
+    if (index == empty) return {};
+    auto& handover = r.extension<rref_handover>();
+    if (index >= handover.references.size() || !handover.here) {
+      r.fail("a reference that is not in the message");
+    }
+    return rref<T>(*handover.here, handover.references[index]);
+  }
+};
+
+template <class T>
+struct structure<rref<T>> {
+  static constexpr std::string_view tag = "weft::rref 1";
+};
 
 }  // namespace weft

@@ -8,7 +8,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/concepts.hpp>
-#include <weft/transport/detail/parking.hpp>
+#include <weft/transport/detail/pipe_waiter.hpp>
 #include <weft/transport/outbox.hpp>
 
 #include <asio/awaitable.hpp>
@@ -28,11 +28,11 @@ class frame_pipe : public ref_counted {
   static constexpr std::uint64_t most_bytes = 64u << 20;  // one frame may exceed it
   enum class taken : std::uint8_t { frames, nothing, ended };
 
-  void set_reader(intrusive_ptr<parking> where) {
+  void set_reader(intrusive_ptr<pipe_waiter> where) {
     std::lock_guard hold(lock_);
     reader_ = std::move(where);
   }
-  void set_writer(intrusive_ptr<parking> where) {
+  void set_writer(intrusive_ptr<pipe_waiter> where) {
     std::lock_guard hold(lock_);
     writer_ = std::move(where);
   }
@@ -85,8 +85,10 @@ class frame_pipe : public ref_counted {
   void end() noexcept {
     std::unique_lock hold(lock_);
     ended_ = true;
-    const intrusive_ptr<parking> reader = std::exchange(reader_waits_, false) ? reader_ : nullptr;
-    const intrusive_ptr<parking> writer = std::exchange(writer_waits_, false) ? writer_ : nullptr;
+    const intrusive_ptr<pipe_waiter> reader =
+        std::exchange(reader_waits_, false) ? reader_ : nullptr;
+    const intrusive_ptr<pipe_waiter> writer =
+        std::exchange(writer_waits_, false) ? writer_ : nullptr;
     wake(hold, reader);
     wake(hold, writer);
   }
@@ -98,7 +100,7 @@ class frame_pipe : public ref_counted {
 
   /// Held: an end that moves to another io_context waits elsewhere from then on.
   static void wake(std::unique_lock<std::mutex>& hold,
-                   const intrusive_ptr<parking>& waiter) noexcept {
+                   const intrusive_ptr<pipe_waiter>& waiter) noexcept {
     if (hold.owns_lock()) hold.unlock();
     if (waiter) waiter->wake();
   }
@@ -109,8 +111,8 @@ class frame_pipe : public ref_counted {
   bool ended_ = false;
   bool reader_waits_ = false;  // implies that reader_ is set; so for the writer
   bool writer_waits_ = false;
-  intrusive_ptr<parking> reader_;
-  intrusive_ptr<parking> writer_;
+  intrusive_ptr<pipe_waiter> reader_;
+  intrusive_ptr<pipe_waiter> writer_;
 };
 
 /// A `connection` that hands over memory instead of bytes. Frames come from this process and are
@@ -165,16 +167,16 @@ class pipe_connection {
   struct state : ref_counted {
     state(asio::io_context& io, intrusive_ptr<frame_pipe> i, intrusive_ptr<frame_pipe> o)
         : executor(io.get_executor()),
-          read_wait(make_intrusive<parking>(io)),
-          write_wait(make_intrusive<parking>(io)),
+          read_wait(make_intrusive<pipe_waiter>(io)),
+          write_wait(make_intrusive<pipe_waiter>(io)),
           in(std::move(i)),
           out(std::move(o)) {
       in->set_reader(read_wait);
       out->set_writer(write_wait);
     }
     const executor_type executor;
-    const intrusive_ptr<parking> read_wait;
-    const intrusive_ptr<parking> write_wait;
+    const intrusive_ptr<pipe_waiter> read_wait;
+    const intrusive_ptr<pipe_waiter> write_wait;
     const intrusive_ptr<frame_pipe> in;
     const intrusive_ptr<frame_pipe> out;
     std::atomic<bool> closed{false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Names the members of an aggregate by structured binding, one case for each count up to 32.
-// Only weft/wire/aggregate.hpp includes this.
+// Only weft/wire/detail/aggregate.hpp includes this.
 #pragma once
 
 #include <cstddef>

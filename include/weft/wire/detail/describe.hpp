@@ -3,7 +3,7 @@
 // includes this.
 #pragma once
 
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 #include <weft/wire/detail/sentence.hpp>
 
 #include <array>

@@ -2,7 +2,7 @@
 // Finds the first type inside T that has no codec, for `encodable` and its sentences.
 #pragma once
 
-#include <weft/wire/aggregate.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 
 #include <cstddef>
 #include <span>

@@ -2,8 +2,8 @@
 // Codecs of the user's types: aggregates, and types with weft_encode and weft_decode.
 #pragma once
 
-#include <weft/wire/aggregate.hpp>
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/aggregate.hpp>
 #include <weft/wire/detail/plain.hpp>
 #include <weft/wire/detail/type_name.hpp>
 

@@ -5,6 +5,7 @@
 #include <weft/wire/codec.hpp>
 #include <weft/wire/detail/plain.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -30,6 +31,17 @@ void charge_elements(Guard& guard, std::size_t count, std::size_t extra_each = 0
   guard.charge(allocation_cost);
 }
 
+/// What a deque has allocated before its first element, in libstdc++: one block of elements and a
+/// table of blocks. The same number everywhere, since sender and receiver must agree. What further
+/// blocks and the table's growth take is less than the node_cost of their elements.
+template <class T>
+inline constexpr std::size_t deque_cost =
+    std::max<std::size_t>(512, sizeof(T)) + 64 + 2 * allocation_cost;
+template <class Container>
+inline constexpr bool is_deque = false;
+template <class T, class Allocator>
+inline constexpr bool is_deque<std::deque<T, Allocator>> = true;
+
 /// What a peer may cost by keys that all fall into few buckets: the elements that one insertion
 /// passes are counted, and the sum is linear in their number. What a poor hash of the user's needs
 /// for about a thousand elements is always there.
@@ -54,6 +66,14 @@ class bucket_budget {
   std::uint64_t left_;
 };
 
+/// Room for `n`. None for none: a hash table would allocate buckets that nobody charged.
+template <class Container>
+void reserve(Container& into, std::size_t n) {
+  if constexpr (requires { into.reserve(n); }) {
+    if (n > 0) into.reserve(n);
+  }
+}
+
 // vector, deque, list.
 template <class Container>
 struct sequence_codec {
@@ -64,9 +84,14 @@ struct sequence_codec {
   static constexpr std::size_t extra_each =
       requires(Container& c) { c.reserve(0); } ? 0 : node_cost;
 
+  template <class Guard>
+  static void charge(Guard& guard, std::size_t count) {
+    if constexpr (is_deque<Container>) guard.charge(deque_cost<value_type>);
+    charge_elements<Guard, value_type>(guard, count, extra_each);
+  }
   static void encode(writer& w, const Container& value) {
     w.count(value.size());
-    charge_elements<writer, value_type>(w, value.size(), extra_each);
+    charge(w, value.size());
     if constexpr (contiguous) {
       w.raw(value.data(), value.size() * sizeof(value_type));
     } else {
@@ -77,7 +102,7 @@ struct sequence_codec {
   static Container decode(reader& r) {
     Container value;
     const std::size_t n = r.count(codec<value_type>::min_size);
-    charge_elements<reader, value_type>(r, n, extra_each);
+    charge(r, n);
     if constexpr (contiguous) {
       const auto source = r.raw(n * sizeof(value_type));
       if (n > 0) {
@@ -86,7 +111,7 @@ struct sequence_codec {
       }
     } else {
       const auto level = r.nested();
-      if constexpr (requires { value.reserve(n); }) value.reserve(n);
+      reserve(value, n);
       for (std::size_t i = 0; i < n; ++i) value.push_back(codec<value_type>::decode(r));
     }
     return value;
@@ -111,7 +136,7 @@ struct set_codec {
     const std::size_t n = r.count(codec<value_type>::min_size);
     charge_elements<reader, value_type>(r, n, node_cost);
     const auto level = r.nested();
-    if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    reserve(value, n);
     bucket_budget<Container> budget(n);
     for (std::size_t i = 0; i < n; ++i) {
       const auto at = value.emplace_hint(value.end(), codec<value_type>::decode(r));
@@ -144,7 +169,7 @@ struct map_codec {
     const std::size_t n = r.count(codec<key_type>::min_size + codec<mapped_type>::min_size);
     charge_elements<reader, typename Container::value_type>(r, n, node_cost);
     const auto level = r.nested();
-    if constexpr (requires { value.reserve(n); }) value.reserve(n);
+    reserve(value, n);
     bucket_budget<Container> budget(n);
     for (std::size_t i = 0; i < n; ++i) {
       key_type key = codec<key_type>::decode(r);
@@ -193,14 +218,22 @@ struct codec<std::vector<bool>> {
   static constexpr std::size_t min_size = 4;
   static void encode(writer& w, const std::vector<bool>& value) {
     w.count(value.size());
+    w.charge(cost(value.size()));
     for (const bool each : value) w.number(static_cast<std::uint8_t>(each));
   }
   static std::vector<bool> decode(reader& r) {
     const std::size_t n = r.count(1);
+    r.charge(cost(n));
     std::vector<bool> value;
-    value.reserve(n);  // n / 8 bytes, of n received
+    value.reserve(n);
     for (std::size_t i = 0; i < n; ++i) value.push_back(detail::read_flag(r));
     return value;
+  }
+
+ private:
+  // Words of 64 bits.
+  static constexpr std::uint64_t cost(std::size_t n) noexcept {
+    return n == 0 ? 0 : (std::uint64_t{n} + 63) / 64 * 8 + detail::allocation_cost;
   }
 };
 

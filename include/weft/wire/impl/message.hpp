@@ -124,6 +124,7 @@ inline expected<void> incoming_message::check() {
     }
     if (length > table.size() - at) return refuse("the table ends inside a section");
     sections_[kind] = {header_size + h.payload_bytes + at, length};
+    section_bits_ |= 1u << kind;
     at += length;
   }
   if (at != table.size()) return refuse("the table is longer than its sections");

@@ -17,6 +17,7 @@ class reference_keeper : public ref_counted {
   virtual void drop(const rref_id& id) noexcept = 0;
 };
 
+/// One local reference, with its one owner: the last copy of the handles that share it.
 class reference final : public ref_counted {
  public:
   /// Takes over one local reference of the ledger.

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/time.hpp>
+#include <weft/rpc/call_target.hpp>
+#include <weft/rpc/caller.hpp>
+#include <weft/rpc/detail/registration.hpp>
 #include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
-#include <weft/rpc/service.hpp>
+#include <weft/rpc/immediate.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/message.hpp>
 
@@ -23,36 +25,6 @@
 #include <variant>
 
 namespace weft {
-
-/// Result of a function that runs in place, on the thread that read the request: it must not block,
-/// and takes no `worker&`. It is no coroutine, so it returns, also where there is nothing to say:
-///
-///   weft::immediate<int> version() { return 3; }
-///   weft::immediate<void> note(int x) { ++seen[x]; return {}; }
-template <class T>
-struct immediate {
-  T value;
-  immediate(T v) : value(std::move(v)) {}
-};
-template <>
-struct immediate<void> {};
-
-/// Who called: injected into functions whose first parameter is `const weft::caller&`. Lives as
-/// long as the call.
-class caller {
- public:
-  caller(worker& me, std::uint32_t rank, std::string_view name) noexcept
-      : me_(&me), rank_(rank), name_(name) {}
-  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
-  [[nodiscard]] std::string_view name() const noexcept { return name_; }
-  /// The worker that runs the function.
-  [[nodiscard]] worker& self() const noexcept { return *me_; }
-
- private:
-  worker* me_;
-  std::uint32_t rank_;
-  std::string_view name_;
-};
 
 /// Part that a service adds to a request: what the function's scope shall contain, or why the
 /// function must not run.
@@ -221,11 +193,5 @@ struct exposed : function<F> {
 };
 
 }  // namespace detail
-
-/// Makes f callable from other programs' code, effective wherever it is compiled in.
-template <auto F>
-inline void expose() noexcept {
-  static_cast<void>(&detail::registered<detail::exposed<F>>);
-}
 
 }  // namespace weft

@@ -12,8 +12,8 @@
 #include <weft/autograd/service.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/event.hpp>
+#include <weft/optim/detail/write_turns.hpp>
 #include <weft/optim/options.hpp>
-#include <weft/optim/write_turns.hpp>
 #include <weft/rref/peer.hpp>
 
 #include <asio/awaitable.hpp>

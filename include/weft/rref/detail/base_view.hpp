@@ -3,8 +3,8 @@
 // class it was made as is known, so each such call leaves a conversion in the program.
 #pragma once
 
+#include <weft/rpc/call_target.hpp>
 #include <weft/rpc/function.hpp>
-#include <weft/rpc/service.hpp>
 
 #include <cstdint>
 #include <memory>

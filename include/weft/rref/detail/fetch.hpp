@@ -2,7 +2,7 @@
 // Functions that weft itself calls on referenced objects, in the form of `detail::exposed<f>`.
 #pragma once
 
-#include <weft/rpc/invocation.hpp>
+#include <weft/rpc/detail/invocation.hpp>
 #include <weft/wire/detail/type_name.hpp>
 #include <weft/wire/structure.hpp>
 

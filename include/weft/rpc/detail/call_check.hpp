@@ -2,8 +2,8 @@
 // Refuses, in a sentence, calls that cannot be made: wrong arguments, and declarations whose
 // parameters cannot cross to another process.
 //
-// Each function is consteval and always true; it is called as `static_assert(check_call<...>())`
-// or in a constant initialiser. A failed check is the first error that the compiler prints.
+// Each check is consteval and always true; it is called as `static_assert(check_call<...>())` or in
+// a constant initialiser. A failed check is the first error that the compiler prints.
 #pragma once
 
 #include <weft/rpc/call_options.hpp>
@@ -62,12 +62,13 @@ consteval bool check_object_call() {
 template <class F>
 inline constexpr bool function_is_a_template_argument = false;
 
-template <class F>
-consteval bool refuse_function_as_argument() {
+/// Its return type is deduced so that its sentence comes before what else is wrong with the call.
+template <class F, class Result>
+auto refuse_function_as_argument() {
   static_assert(function_is_a_template_argument<F>,
                 "weft: the function is a template argument: peer.call<&f>(...), not "
                 "peer.call(&f, ...).");
-  return true;
+  return Result();
 }
 
 /// That the result of F can be sent, as call and start need it (remote does not).

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/join.hpp.
+#pragma once
+
+#include <weft/engine/impl/run.hpp>
+#include <weft/engine/join.hpp>
+#include <weft/engine/joined.hpp>
+
+#include <asio/this_coro.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace weft::engine {
+
+/// A worker that listens and has not met the others.
+struct joining {
+  std::shared_ptr<joined> who;
+  meeting_request request;
+};
+
+[[nodiscard]] inline joining begin_join(make_transports* transports, asio::io_context* loop,
+                                        options o) {
+  if (const error unfit = unfit_program()) throw rpc_error(unfit);
+  if (const error unfit = unfit_options(o)) throw rpc_error(unfit);
+  const auto given = o.place ? std::nullopt : placement_from_environment();
+  if (!given && !o.place && o.workers > 1) {
+    throw rpc_error(errc::invalid_argument,
+                    "weft::join starts no processes, and nothing says which of " +
+                        std::to_string(o.workers) +
+                        " workers this is: set options.place, or start the program by a launcher");
+  }
+  if (given) {
+    static std::atomic<bool> joined_before{false};
+    if (joined_before.exchange(true)) {
+      throw rpc_error(errc::invalid_argument,
+                      "this process has joined already as the worker that its launcher says: "
+                      "another one of its run, or of another run, needs options.place");
+    }
+  }
+  joining out;
+  placement& where = out.request.where;
+  where = given ? *given : o.place.value_or(placement{});
+  if (where.rank >= where.size) {
+    throw rpc_error(errc::invalid_argument, "options.place says rank " +
+                                                std::to_string(where.rank) + " of " +
+                                                std::to_string(where.size));
+  }
+  // Without a place to meet there is but one host.
+  if (o.place && !environment_text("MASTER_ADDR")) where.on_this_host = where.size;
+  settle_threads(o, where.on_this_host);
+  need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
+  member& self = out.request.self;
+  self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
+  self.role = o.role(where.rank, where.size, "");
+  self.window = o.window_bytes;
+  out.request.deadline = o.rendezvous_deadline;
+  out.request.random = system_random();
+  out.request.run_id = o.run_id;
+  self.incarnation = random_id(out.request.random);
+  std::string address;
+  if (!where.one_host()) {
+    address = address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
+  }
+  // A launcher hears only of the worker that it started.
+  std::function<void(const error&)> said;
+  if (given) {
+    run_report::begins();
+    said = [name = self.name](const error& why) { run_report::ends(name, why); };
+  }
+  auto life = std::make_unique<runtime>(transport_set(transports(address)), std::move(o),
+                                        services_of_run(), loop);
+  self.addresses = life->addresses();
+  out.who = std::make_shared<joined>(std::move(life), loop, std::move(said));
+  return out;
+}
+
+/// The meeting of one.
+[[nodiscard]] inline meeting alone(const meeting_request& what) {
+  meeting out;
+  random_source random = what.random;
+  out.all.token = random_id(random);
+  out.all.members.push_back(what.self);
+  return out;
+}
+
+[[nodiscard]] inline owned_worker begin_serving(const joining& begun, meeting&& met) {
+  begun.who->begin(std::move(met.all), begun.request.random, std::move(met.store));
+  return owned_worker(begun.who);
+}
+
+inline namespace WEFT_VERSION_NAME {
+
+WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
+                                     options o) {
+  const joining begun = begin_join(transports, loop, std::move(o));
+  const bool several = begun.request.where.size > 1;
+  return begin_serving(begun, several ? meet(begun.request) : alone(begun.request));
+}
+
+WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::io_context* loop,
+                                             options o) {
+  const joining begun = begin_join(transports, loop, std::move(o));
+  if (begun.request.where.size == 1) co_return begin_serving(begun, alone(begun.request));
+  struct shared {
+    const intrusive_ptr<event> done = make_intrusive<event>();
+    std::mutex lock;
+    std::optional<meeting> met;
+    std::exception_ptr failure;
+  };
+  const auto state = std::make_shared<shared>();
+  const given_up stop =
+      begin_meeting(begun.request, [state](std::optional<meeting> met, std::exception_ptr why) {
+        {
+          const std::lock_guard hold(state->lock);
+          state->met = std::move(met);
+          state->failure = std::move(why);
+        }
+        state->done->set();
+      });
+  // Also if the store's process is stopped, which has no time limits then.
+  asio::steady_timer limit(co_await asio::this_coro::executor);
+  limit.expires_at(
+      later(later(real_clock().now(), begun.request.deadline), std::chrono::seconds(2)));
+  limit.async_wait([done = state->done](asio::error_code ec) {
+    if (!ec) done->set();
+  });
+  try {
+    co_await event::wait(state->done);
+  } catch (const std::system_error&) {
+    stop->store(true);
+    throw rpc_error(errc::cancelled, "weft::join was cancelled before the workers had met",
+                    call_progress::not_executed);
+  }
+  limit.cancel();
+  const std::lock_guard hold(state->lock);
+  if (state->failure) std::rethrow_exception(state->failure);
+  if (!state->met) {
+    stop->store(true);
+    throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
+  }
+  co_return begin_serving(begun, std::move(*state->met));
+}
+
+}  // namespace WEFT_VERSION_NAME
+}  // namespace weft::engine

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a request says of objects that stay where they are: the one that its function runs on, and
+// the one that its result becomes. For services and the engine.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/wire/message_extensions.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace weft {
+
+struct call_target;
+
+/// A call that waits for its object.
+class object_waiter : public ref_counted {
+ public:
+  /// The object or a failure is there. At most once, on any thread, under nobody's lock.
+  virtual void object_there() noexcept = 0;
+
+  /// Tells `who`. Those who are told from within follow behind, not inside: a call whose object
+  /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
+  /// are.
+  static void tell(intrusive_ptr<object_waiter> who) noexcept {
+    struct line {
+      intrusive_ptr<object_waiter> first;
+      object_waiter* last = nullptr;
+    };
+    constinit thread_local line* told = nullptr;  // by the outermost
+    line here;
+    line& behind = told ? *told : here;
+    intrusive_ptr<object_waiter>& end = behind.last ? behind.last->told_next_ : behind.first;
+    behind.last = who.get();
+    end = std::move(who);
+    if (told) return;
+    told = &here;
+    while (const intrusive_ptr<object_waiter> next = std::move(here.first)) {
+      here.first = std::move(next->told_next_);
+      if (!here.first) here.last = nullptr;
+      next->object_there();
+    }
+    told = nullptr;
+  }
+
+ private:
+  friend class unmade_object;
+  std::uint64_t place_ = 0;  // where it waits; the unmade_object's own
+  intrusive_ptr<object_waiter> told_next_;
+};
+
+/// An object that is still being made, or whose making has not arrived yet. Thread safe.
+class unmade_object : public ref_counted {
+ public:
+  /// Keeps `who` until the object or a failure is there. False: one is there already, and `who` is
+  /// neither kept nor told.
+  [[nodiscard]] virtual bool enter(const intrusive_ptr<object_waiter>& who) = 0;
+  /// No longer keeps `who`, if it does; what is telling it already may still do so.
+  virtual void leave(const object_waiter& who) noexcept = 0;
+  /// Writes what there is by now.
+  virtual void look(call_target& out) = 0;
+
+ protected:
+  [[nodiscard]] static std::uint64_t& place(object_waiter& w) noexcept { return w.place_; }
+  [[nodiscard]] static std::uint64_t place(const object_waiter& w) noexcept { return w.place_; }
+};
+
+/// Part of a request whose function runs on an object that the receiver owns. Filled by the service
+/// that resolves the object. While `unmade` is set the function is not run: the request's link
+/// waits for the object, and ends the wait itself when the caller gives up, at the deadline, or
+/// when the link is lost.
+struct call_target : message_extension {
+  std::shared_ptr<void> object;
+  const void* type = nullptr;  ///< `type_key<T>` of the object
+  error failure;
+  intrusive_ptr<unmade_object> unmade;
+};
+
+/// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
+/// `fail` too after a `keep` that threw.
+struct result_keeper : message_extension {
+  /// `type` is the value's `type_key`. May throw std::bad_alloc; then nothing is kept.
+  virtual void keep(std::shared_ptr<void> value, const void* type) = 0;
+  virtual void fail(const error& why) noexcept = 0;
+};
+
+namespace detail {
+template <class T>
+inline constexpr char type_tag = 0;
+}
+/// A key for T, equal within this program only.
+template <class T>
+inline constexpr const void* type_key = &detail::type_tag<T>;
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSL-1.0
+// The options of one call, taken from behind its arguments.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/time.hpp>
+#include <weft/rpc/call_options.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace weft::detail {
+
+struct call_settings {
+  std::optional<duration> limit;
+  void set(const within& w) noexcept { limit = w.limit; }
+  void set(as_expected_t) noexcept {}
+};
+
+/// How many of `Args` at the end are options.
+template <class... Args>
+consteval std::size_t trailing_options() {
+  constexpr bool option[] = {is_call_option<std::decay_t<Args>>..., false};
+  std::size_t count = 0;
+  while (count < sizeof...(Args) && option[sizeof...(Args) - 1 - count]) ++count;
+  return count;
+}
+template <class... Args>
+inline constexpr bool wants_expected = (std::is_same_v<std::decay_t<Args>, as_expected_t> || ...);
+
+/// What awaiting a call with these arguments gives, whose function returns R: R, or expected<R>
+/// with `as_expected`.
+template <class R, class... Args>
+using call_return = std::conditional_t<wants_expected<Args...>, expected<R>, R>;
+
+template <class Tuple, std::size_t... I>
+call_settings settings_of(const Tuple& args, std::index_sequence<I...>) {
+  call_settings out;
+  constexpr std::size_t first = std::tuple_size_v<Tuple> - sizeof...(I);
+  (out.set(std::get<first + I>(args)), ...);
+  return out;
+}
+
+}  // namespace weft::detail

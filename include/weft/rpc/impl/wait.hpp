@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/rpc/wait.hpp.
+#pragma once
+
+#include <weft/rpc/detail/process_workers.hpp>
+#include <weft/rpc/wait.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace weft {
+namespace detail {
+
+/// The end of some work, for a thread that blocks until then.
+class blocking_end {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  /// Until it is set, for a while at most: whether it is.
+  [[nodiscard]] bool wait_for(duration most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [this] { return ended_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
+/// Blocks until `end` is set. Throws as `weft::wait` says; `me` is looked at every 50 ms.
+inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
+  constexpr std::chrono::milliseconds look(50);
+  constexpr std::chrono::seconds patience(1);
+  clock& time = me.time();
+  const time_point by = later(time.now(), limit);
+  std::optional<time_point> idle_since;
+  std::uint64_t runs = 0;  // of the loop, when it was last found idle
+  for (;;) {
+    const time_point now = time.now();
+    if (end.wait_for(std::clamp<duration>(by - now, duration::zero(), look))) return;
+    switch (me.loop()) {
+    case worker::loop_state::runs:
+      idle_since.reset();
+      break;
+    case worker::loop_state::idle:
+      // Who polls is inside for moments only.
+      if (const std::uint64_t times = me.times_run(); !idle_since || times != runs) {
+        runs = times;
+        idle_since = now;
+      }
+      if (now - *idle_since < patience) break;
+      throw rpc_error(errc::invalid_argument,
+                      "weft::wait: nobody runs the loop of worker '" + me.name() +
+                          "', so what it waits for cannot go on",
+                      call_progress::maybe_executed);
+    case worker::loop_state::over:
+      if (end.wait_for(look)) return;
+      throw rpc_error(errc::shutting_down,
+                      "weft::wait: the run of worker '" + me.name() + "' is over",
+                      call_progress::maybe_executed);
+    }
+    if (now < by) continue;
+    throw rpc_error(errc::timed_out, "weft::wait: what it waits for has not ended",
+                    call_progress::maybe_executed);
+  }
+}
+
+/// Throws on a thread that somebody waits for.
+inline void require_may_wait() {
+  if (!process_workers::any([](worker& w) { return w.needs_this_thread(); })) return;
+  throw rpc_error(errc::invalid_argument,
+                  "weft::wait would block a thread that runs a worker's loop or its I/O, and with "
+                  "it what it waits for: co_await there");
+}
+
+}  // namespace detail
+
+template <class T>
+T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
+  detail::require_may_wait();
+  struct shared {
+    detail::blocking_end end;
+    std::optional<detail::stored<T>> value;
+    std::exception_ptr failure;
+  };
+  const auto state = std::make_shared<shared>();
+  auto run = [](asio::awaitable<T> w, std::shared_ptr<shared> s) -> asio::awaitable<void> {
+    // Set also if the loop drops this coroutine.
+    struct setter {
+      shared& s;
+      ~setter() { s.end.set(); }
+    } const at_the_end{*s};
+    try {
+      if constexpr (std::is_void_v<T>) {
+        co_await std::move(w);
+        s->value.emplace();
+      } else {
+        s->value.emplace(co_await std::move(w));
+      }
+    } catch (...) {
+      s->failure = std::current_exception();
+    }
+  };
+  const future<void> running = start_on(me.get_executor(), run(std::move(work), state));
+  try {
+    detail::wait_for_end(me, state->end, limit ? limit->limit : me.settings().call_deadline);
+  } catch (...) {
+    // What it uses of this thread's should not go before it has heard that it is cancelled.
+    running.request_stop();
+    static_cast<void>(state->end.wait_for(std::chrono::milliseconds(250)));
+    throw;
+  }
+  if (state->failure) std::rethrow_exception(state->failure);
+  if (!state->value) {
+    throw rpc_error(errc::shutting_down, "weft::wait: the loop of the worker has ended",
+                    call_progress::maybe_executed);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*state->value);
+}
+
+template <class T>
+T wait(worker& me, future<T> work, std::optional<within> limit) {
+  return wait(me, std::move(work).get(), limit);
+}
+
+template <class T>
+T wait(future<T> work, std::optional<within> limit) {
+  return wait(std::move(work).get(), limit);
+}
+
+template <class T>
+T wait(asio::awaitable<T> work, std::optional<within> limit) {
+  std::size_t count = 0;
+  worker* const me = detail::process_workers::only(count);
+  if (!me) {
+    throw rpc_error(errc::invalid_argument,
+                    count == 0 ? "weft::wait: this process has no worker"
+                               : "weft::wait: this process has " + std::to_string(count) +
+                                     " workers: name the one, weft::wait(me, ...)");
+  }
+  return wait(*me, std::move(work), limit);
+}
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+// Where one coroutine waits until any thread wakes it: for transports without a descriptor.
+#pragma once
+
+#include <weft/core/detail/handler_place.hpp>
+#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/waiter_registry.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/async_result.hpp>
+#include <asio/awaitable.hpp>
+#include <asio/cancellation_signal.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/io_context.hpp>
+#include <asio/this_coro.hpp>
+#include <asio/use_awaitable.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+namespace weft::detail {
+
+/// One waits at a time. May outlive its io_context: then nothing happens.
+class pipe_waiter final : public registered_waiter {
+ public:
+  explicit pipe_waiter(asio::io_context& io) : executor_(io.get_executor()) {
+    enter(waiter_registry::of(io), kept::by_owner);
+  }
+
+  /// The io_context's thread. Ends after the next wake(), at once if one came since the last wait.
+  /// Throws rpc_error: cancelled.
+  [[nodiscard]] asio::awaitable<void> wait() {
+    co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+        [this](auto handler) { suspend(std::move(handler)); }, asio::use_awaitable);
+    const auto cancellation = co_await asio::this_coro::cancellation_state;
+    if (cancellation.cancelled() != asio::cancellation_type::none) {
+      throw rpc_error(errc::cancelled, "the wait was cancelled", call_progress::maybe_executed);
+    }
+  }
+
+  /// Any thread. Call it without a lock that the waiting side takes: with one core, whoever is
+  /// woken runs at once.
+  void wake() noexcept {
+    if (now_.exchange(state::woken) == state::waiting) post_resume();
+  }
+
+ private:
+  enum class state : std::uint8_t { idle, waiting, woken };
+
+  template <class Handler>
+  void suspend(Handler handler) {
+    slot_ = asio::get_associated_cancellation_slot(handler);
+    handler_.put(std::move(handler));
+    if (slot_.is_connected()) {
+      try {
+        slot_.assign([this](asio::cancellation_type) { wake(); });
+      } catch (const std::bad_alloc&) {  // then it cannot be cancelled
+      }
+    }
+    auto expected = state::idle;
+    if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
+  }
+  void post_resume() noexcept {
+    const auto guard = waiter_registry::guard_context(home());
+    if (!guard) return;
+    post_(executor_.context(), [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
+  }
+  /// A wake() that comes before this is answered by it: the waiter looks again.
+  void resume() {
+    now_.exchange(state::idle);
+    if (!handler_) return;
+    if (slot_.is_connected()) slot_.clear();
+    handler_.resume(executor_.context());
+  }
+  void abandon() noexcept override { handler_.drop(); }
+
+  const asio::io_context::executor_type executor_;
+  std::atomic<state> now_{state::idle};
+  sure_post post_;
+  handler_place handler_;         // touched by the io_context's thread only, as the next
+  asio::cancellation_slot slot_;  // of that handler
+};
+
+}  // namespace weft::detail

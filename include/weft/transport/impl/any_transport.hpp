@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/transport/any_transport.hpp.
+#pragma once
+
+#include <weft/transport/any_connection.hpp>
+#include <weft/transport/any_transport.hpp>
+#include <weft/transport/concepts.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+
+template <transport T>
+class erased_transport final : public any_transport {
+ public:
+  explicit erased_transport(T t) : t_(std::move(t)) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return T::name; }
+  [[nodiscard]] std::string listen(asio::io_context& io) override { return t_.listen(io); }
+  [[nodiscard]] bool reaches(std::string_view endpoint) const override {
+    return t_.reaches(endpoint);
+  }
+  [[nodiscard]] asio::awaitable<connection_ptr> connect(asio::io_context& io,
+                                                        std::string endpoint) override {
+    return erase(t_.connect(io, std::move(endpoint)));
+  }
+  [[nodiscard]] asio::awaitable<connection_ptr> accept(asio::io_context& io) override {
+    return erase(t_.accept(io));
+  }
+  void close() noexcept override { t_.close(); }
+
+ private:
+  template <class Connection>
+  static asio::awaitable<connection_ptr> erase(asio::awaitable<Connection> opening) {
+    co_return make_any_connection(co_await std::move(opening), T::name);
+  }
+  T t_;
+};
+
+}  // namespace detail
+
+template <transport T>
+any_transport_ptr make_any_transport(T t) {
+  return std::make_unique<detail::erased_transport<T>>(std::move(t));
+}
+
+namespace detail {
+template <transport T>
+[[nodiscard]] any_transport_ptr transport_at(const std::string& address) {
+  if constexpr (requires(typename T::options o) {
+                  o.address = std::string();
+                  T(o);
+                }) {
+    typename T::options o;
+    if (!address.empty()) o.address = address;
+    return make_any_transport(T(o));
+  } else if constexpr (requires { T::in_this_process(); }) {
+    return make_any_transport(T::in_this_process());
+  } else {
+    return make_any_transport(T());
+  }
+}
+}  // namespace detail
+
+template <runnable T>
+any_transport_ptr make_transport_at(const std::string& address) {
+  return detail::transport_at<T>(address);
+}
+
+}  // namespace weft

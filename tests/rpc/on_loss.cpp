@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSL-1.0
+// Runs that go on when a worker is lost, and those that do not.
+#include <weft/core/event.hpp>
+#include <weft/rpc/loss_policy.hpp>
+
+#include <asio/post.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <rpc/cluster_bodies.hpp>
+#include <rref/gate.hpp>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace losses {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::errc;
+using weft::loss_policy;
+using weft::options;
+using weft::worker;
+using state = weft::link::state;
+
+TEST_CASE("on_loss: a policy says without which roles the run goes on") {
+  const loss_policy ends;
+  const loss_policy goes_on = loss_policy::go_on();
+  const loss_policy some = loss_policy::go_on_without({"client", "probe"});
+  for (const char* role : {"client", "probe", "server", ""}) {
+    CAPTURE(role);
+    CHECK_FALSE(ends.goes_on_without(role));
+    CHECK(goes_on.goes_on_without(role));
+    CHECK(some.goes_on_without(role) == (role == std::string("client") || role[0] == 'p'));
+  }
+  CHECK_FALSE(loss_policy::go_on_without({}).goes_on_without(""));
+  CHECK(loss_policy::go_on_without({""}).goes_on_without(""));
+  CHECK_FALSE(options{}.on_loss.goes_on_without(""));
+}
+
+/// Remembers whose links were lost, by the worker that lost them, as often as it hears of it.
+struct witness final : weft::service {
+  static constexpr weft::service_id id = weft::service_id::reserved2;
+  explicit witness(worker&) {}
+  void down(weft::link& peer, const weft::error&) override {
+    const std::lock_guard lock(mutex());
+    lost()[peer.self().rank()].insert(peer.rank());
+  }
+  static std::multiset<std::uint32_t> lost_to(std::uint32_t rank) {
+    const std::lock_guard lock(mutex());
+    return lost()[rank];
+  }
+  static std::mutex& mutex() {
+    static std::mutex it;
+    return it;
+  }
+  static std::map<std::uint32_t, std::multiset<std::uint32_t>>& lost() {
+    static std::map<std::uint32_t, std::multiset<std::uint32_t>> it;
+    return it;
+  }
+};
+
+int add(int a, int b) { return a + b; }
+std::atomic<int> waiting{0};
+std::atomic<std::uint32_t> greeted{0};
+asio::awaitable<void> wait_for_ever() {
+  ++waiting;
+  const auto never = weft::make_intrusive<weft::event>();
+  co_await weft::event::async_wait(never, asio::use_awaitable);
+}
+/// Returns when the first so many ranks have greeted each other.
+asio::awaitable<void> greet(worker& me, std::uint32_t first_ranks) {
+  for (std::uint32_t r = 0; r < first_ranks; ++r) {
+    CHECK(co_await me.peer(r).call<&add>(1, 2) == 3);
+  }
+  ++greeted;
+  CHECK(co_await eventually([&] { return greeted == first_ranks; }));
+}
+asio::awaitable<void> greet_all(worker& me) { co_await greet(me, me.world_size()); }
+
+/// A run of its own.
+struct watched : cluster_with<witness> {
+  watched(std::uint32_t real, over how, const options& o, std::uint32_t strangers = 0)
+      : cluster_with(real, how, o, strangers) {
+    witness::lost().clear();
+    waiting = 0;
+    greeted = 0;
+  }
+};
+
+options with_policy(const loss_policy& policy, unsigned io_threads = 1) {
+  options o = with_io_threads(io_threads);
+  o.on_loss = policy;
+  return o;
+}
+/// Of four workers the two of role "odd" may go: 1 and 3.
+const loss_policy without_odd = loss_policy::go_on_without({"odd"});
+
+template <class Run>
+void in_ways(Run&& run) {
+  for (const over how : {over::inproc, over::tcp}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run(how, with_policy(without_odd, io_threads));
+    }
+  }
+}
+void check_well_but(std::uint32_t gone, const std::vector<weft::error>& ends) {
+  for (std::uint32_t r = 0; r < ends.size(); ++r) {
+    INFO("rank ", r, ": ", ends[r].message());
+    CHECK(static_cast<bool>(ends[r]) == (r == gone));
+  }
+}
+
+/// Worker 1 is lost in some way while the others wait for it, and have posted to it; they go on.
+void lose_one(over how, const options& o,
+              const std::function<asio::awaitable<void>(worker&)>& at_one,
+              const std::function<asio::awaitable<void>(worker&)>& at_zero, errc its_end) {
+  std::atomic<int> heard{0};
+  std::vector<weft::error> ends;
+  {
+    watched all(4, how, o);
+    ends = all.run([&](worker& me) -> asio::awaitable<void> {
+      co_await greet_all(me);
+      if (me.rank() == 1) {
+        for (const std::uint32_t r : {0u, 2u, 3u}) me.peer(r).post<&wait_for_ever>();
+        co_return co_await at_one(me);
+      }
+      me.peer(1).post<&wait_for_ever>();
+      auto call = me.peer(1).start<&wait_for_ever>(weft::within(1h));
+      if (me.rank() == 0) co_await at_zero(me);
+      const weft::error e = co_await failure_of(std::move(call));
+      CHECK(e == errc::peer_died);
+      CHECK(e.detail().peer == "worker1");
+      CHECK(me.link_to(1).now() == state::down);
+      ++heard;
+      CHECK(co_await eventually([&] { return heard == 3; }));
+      // All three still serve.
+      CHECK(witness::lost_to(me.rank()) == std::multiset<std::uint32_t>{1});
+      for (const std::uint32_t r : {0u, 2u, 3u})
+        CHECK(co_await me.peer(r).call<&add>(r, 1) == r + 1);
+      CHECK(co_await failure_of(me.peer(1).call<&add>(1, 1, weft::as_expected)) == errc::peer_died);
+    });
+  }
+  CHECK(heard == 3);
+  check_well_but(1, ends);
+  INFO(ends[1].message());
+  CHECK(ends[1] == its_end);
+}
+asio::awaitable<void> nothing(worker&) { co_return; }
+asio::awaitable<void> stay(worker&) {
+  const auto never = weft::make_intrusive<weft::event>();
+  co_await weft::event::wait(never);
+}
+/// The others' calls and posts to worker 1, and its posts to them, are under way.
+asio::awaitable<void> all_wait() {
+  CHECK(co_await eventually([] { return waiting == 9; }));
+}
+asio::awaitable<void> fail(worker&) {
+  co_await all_wait();
+  throw std::runtime_error("the data are gone");
+}
+
+TEST_CASE("on_loss: a main that throws leaves alone, and the others go on and end well") {
+  in_ways([](over how, const options& o) { lose_one(how, o, fail, nothing, errc::worker_failed); });
+}
+
+TEST_CASE("on_loss: a worker whose link to rank 0 breaks is lost to all, and ends by itself") {
+  in_ways([](over how, const options& o) {
+    const auto cut = [](worker& me) -> asio::awaitable<void> {
+      co_await all_wait();
+      me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+    };
+    lose_one(how, o, stay, cut, errc::peer_died);
+  });
+}
+
+TEST_CASE("on_loss: a worker that may not go ends the run, though others may") {
+  watched all(4, over::tcp, with_policy(without_odd));
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 2) throw std::runtime_error("the data are gone");
+    co_await me.peer(0).call<&wait_for_ever>(weft::within(1h));
+  });
+  for (const auto& e : ends) {
+    INFO(e.message());
+    CHECK(says(e, "worker2"));
+    CHECK(says(e, "the data are gone"));
+  }
+}
+
+TEST_CASE("on_loss: the loss of rank 0 ends the run in any policy") {
+  watched all(3, over::tcp, with_policy(loss_policy::go_on()));
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 0) throw std::runtime_error("the data are gone");
+    co_await me.peer(1).call<&wait_for_ever>(weft::within(1h));
+  });
+  for (const auto& e : ends) {
+    INFO(e.message());
+    CHECK(says(e, "worker0"));
+  }
+}
+
+TEST_CASE("on_loss: a main that cannot bear a loss is the one to name") {
+  for (const std::uint32_t who : {0u, 2u}) {
+    CAPTURE(who);
+    watched all(4, over::tcp, with_policy(without_odd));
+    const auto ends = all.run([who](worker& me) -> asio::awaitable<void> {
+      co_await greet_all(me);
+      if (me.rank() == 1) {
+        CHECK(co_await eventually([] { return waiting == 1; }));
+        throw std::runtime_error("over");
+      }
+      if (me.rank() == who) co_await me.peer(1).call<&wait_for_ever>(weft::within(1h));
+      co_await stay(me);
+    });
+    for (const std::uint32_t r : {0u, 2u, 3u}) {
+      INFO("rank ", r, ": ", ends[r].message());
+      CHECK(ends[r] == (r == who ? errc::worker_failed : errc::peer_died));
+      CHECK(ends[r].detail().peer == "worker" + std::to_string(who));
+    }
+    CHECK(says(ends[1], "over"));
+  }
+}
+
+TEST_CASE("on_loss: all may go, one after the other, until rank 0 is alone") {
+  in_ways([](over how, options o) {
+    o.on_loss = loss_policy::go_on();
+    watched all(4, how, o);
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      co_await greet_all(me);
+      if (me.rank() == 3) throw std::runtime_error("over");
+      // The next one when this one has heard that the last is gone.
+      const std::uint32_t next = me.rank() + 1;
+      CHECK(co_await eventually([&] { return me.link_to(next).now() == state::down; }));
+      if (me.rank() != 0) throw std::runtime_error("over");
+    });
+    INFO(ends[0].message());
+    CHECK_FALSE(ends[0]);
+    for (const std::uint32_t r : {1u, 2u, 3u}) CHECK(ends[r] == errc::worker_failed);
+  });
+}
+
+TEST_CASE("on_loss: whoever loses another worker than rank 0 alone goes on as in any run") {
+  for (const loss_policy& policy : {loss_policy(), without_odd}) {
+    watched all(3, over::tcp, with_policy(policy));
+    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+      co_await greet_all(me);
+      if (me.rank() == 2) {
+        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+        CHECK(co_await failure_of(me.peer(1).call<&add>(1, 1, weft::as_expected)) ==
+              errc::peer_died);
+      }
+      CHECK(co_await me.peer(0).call<&add>(1, 1) == 2);
+    });
+    for (const auto& e : ends) {
+      INFO(e.message());
+      CHECK_FALSE(e);
+    }
+  }
+}
+
+TEST_CASE("on_loss: each that has not greeted rank 0 in time is left behind, or ends the run") {
+  for (const bool both_may_go : {true, false}) {
+    CAPTURE(both_may_go);
+    options o = with_policy(both_may_go ? loss_policy::go_on() : without_odd);
+    o.rendezvous_deadline = 1500ms;
+    watched all(2, over::tcp, o, 2);  // members 2, "even", and 3, "odd", are not there
+    std::atomic<int> told{0};
+    const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+      co_await greet(me, 2);
+      for (const std::uint32_t r : {2u, 3u}) {
+        if (both_may_go) {
+          CHECK(co_await eventually([&] { return me.link_to(r).now() == state::down; }));
+          ++told;
+        }
+      }
+      if (!both_may_go) co_await stay(me);
+    });
+    for (const auto& e : ends) {
+      INFO(e.message());
+      CHECK(static_cast<bool>(e) == !both_may_go);
+      if (!both_may_go) CHECK(says(e, "worker2"));
+    }
+    CHECK(told == (both_may_go ? 4 : 0));
+  }
+}
+
+std::atomic<bool> let_go{true};
+std::atomic<bool> is_stuck{false};
+
+TEST_CASE("on_loss: a worker that does not answer at the end is left behind, and hears of it") {
+  options o = with_policy(without_odd);
+  o.shutdown_deadline = 500ms;
+  let_go = is_stuck = false;
+  watched all(3, over::tcp, o);
+  all.start([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    // Its own thread is busy from when its main has returned until the others' runs have ended.
+    if (me.rank() == 1) {
+      asio::post(weft::detail::context_of(me), [] {
+        is_stuck = true;
+        for (int i = 0; !let_go && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
+      });
+      co_return;
+    }
+    CHECK(co_await eventually([] { return is_stuck.load(); }));
+  });
+  std::thread later([&all] {
+    // Rank 0 has left it behind.
+    for (int i = 0; all.at(0).link_to(1).now() != state::down && i < 60'000; ++i) {
+      std::this_thread::sleep_for(1ms);
+    }
+    let_go = true;
+  });
+  const auto ends = all.join();
+  later.join();
+  check_well_but(1, ends);
+  INFO(ends[1].message());
+  CHECK(says(ends[1], "did not answer by the shutdown deadline of 0.5 s"));
+}
+
+}  // namespace losses

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSL-1.0
+// A service is asked about the messages that have something of it, and about no other.
+#include <weft/core/call_scope.hpp>
+#include <weft/rpc/peer.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <rpc/cluster_bodies.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace services_asked {
+
+using namespace weft::testing;
+using weft::worker;
+
+/// What the workers' services were asked, all together.
+struct counters {
+  std::atomic<int> attach{0}, sent{0}, dropped{0}, arrive{0};
+};
+counters& seen() {
+  static counters it;
+  return it;
+}
+void forget() { seen().attach = seen().sent = seen().dropped = seen().arrive = 0; }
+
+/// Of a message with a `flagged` in it.
+struct flag final : weft::message_extension {
+  static constexpr weft::service_id speaks_for = weft::service_id::reserved2;
+};
+
+/// Of a message that the `objector` does not let go.
+struct objection final : weft::message_extension {
+  static constexpr weft::service_id speaks_for = weft::service_id::reserved3;
+};
+
+/// Sends a section with each message that has a flag.
+struct herald final : weft::service {
+  static constexpr weft::service_id id = weft::service_id::reserved2;
+  explicit herald(worker&) : service(id, {weft::section_kind::trace}) {}
+  void attach(weft::link&, const weft::frame_header& h, weft::message& m) override {
+    ++seen().attach;
+    CHECK(m.record().find<flag>() != nullptr);
+    const std::array<std::byte, 1> content{std::byte{h.kind == weft::frame_kind::request}};
+    m.section(weft::section_kind::trace, content);
+  }
+  void sent(weft::link&, weft::message_extensions&) override { ++seen().sent; }
+  void dropped(weft::link&, weft::message_extensions&) override { ++seen().dropped; }
+  weft::expected<void> arrive(weft::link&, weft::incoming_message& m) override {
+    ++seen().arrive;
+    CHECK(m.section(weft::section_kind::trace));
+    return {};
+  }
+};
+/// It does not say about what it is to be asked.
+struct silent final : weft::service {
+  static constexpr weft::service_id id = weft::service_id::reserved3;
+  explicit silent(worker&) {}
+  void attach(weft::link&, const weft::frame_header&, weft::message&) override { ++asked(); }
+  void sent(weft::link&, weft::message_extensions&) override { ++asked(); }
+  weft::expected<void> arrive(weft::link&, weft::incoming_message&) override {
+    ++asked();
+    return {};
+  }
+  static std::atomic<int>& asked() {
+    static std::atomic<int> it;
+    return it;
+  }
+};
+
+/// Asked behind the herald; lets no message with an objection go.
+struct objector final : weft::service {
+  static constexpr weft::service_id id = weft::service_id::reserved3;
+  explicit objector(worker&) : service(id, {}) {}
+  void attach(weft::link&, const weft::frame_header&, weft::message&) override {
+    throw weft::rpc_error(weft::errc::not_encodable, "the objector objects");
+  }
+};
+
+/// A value that has its message looked at by the herald.
+struct flagged {
+  std::int32_t value = 0;
+  static constexpr std::string_view weft_structure = "services_asked::flagged 1";
+  friend void weft_encode(weft::writer& w, const flagged& f) {
+    static_cast<void>(w.record().get<flag>());
+    w.number(f.value);
+  }
+  friend flagged weft_decode(weft::reader& r, std::type_identity<flagged>) {
+    return {r.number<std::int32_t>()};
+  }
+};
+
+/// One that the herald has attached something to when the objector refuses it.
+struct refused {
+  static constexpr std::string_view weft_structure = "services_asked::refused 1";
+  friend void weft_encode(weft::writer& w, const refused&) {
+    static_cast<void>(w.record().get<flag>());
+    static_cast<void>(w.record().get<objection>());
+  }
+  friend refused weft_decode(weft::reader&, std::type_identity<refused>) { return {}; }
+};
+
+void never_called(refused) {}
+int plain(int x) { return x; }
+asio::awaitable<int> coroutine(int x) { co_return x; }
+int takes(flagged f) { return f.value; }
+asio::awaitable<flagged> gives(int x) { co_return flagged{x}; }
+void throws() { throw std::runtime_error("a failure has no flag"); }
+
+void from_one(const std::function<asio::awaitable<void>(worker&)>& main_) {
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    forget();
+    silent::asked() = 0;
+    cluster_with<herald, silent> workers(2, over::tcp, with_io_threads(io_threads));
+    for (const auto& e : workers.run([&](worker& me) -> asio::awaitable<void> {
+           if (me.rank() == 0) co_await main_(me);
+         })) {
+      CHECK_FALSE(e);
+    }
+    CHECK(silent::asked() == 0);
+  }
+}
+
+TEST_CASE("services_asked: of calls without anything of theirs no service hears") {
+  from_one([](worker& me) -> asio::awaitable<void> {
+    const auto p = me.peer(1);
+    co_await p.call<&plain>(1);
+    co_await p.call<&coroutine>(1);
+    p.post<&plain>(1);
+    CHECK(co_await failure_of(p.call<&throws>(weft::as_expected)));
+    CHECK(seen().attach + seen().sent + seen().dropped + seen().arrive == 0);
+  });
+}
+
+TEST_CASE("services_asked: whose part a message has attaches to it, is told, and reads it there") {
+  from_one([](worker& me) -> asio::awaitable<void> {
+    const auto p = me.peer(1);
+    const int taken = co_await p.call<&takes>(flagged{3});
+    CHECK(taken == 3);
+    CHECK(seen().attach == 1);  // the request, not its reply
+    CHECK(seen().sent == 1);
+    CHECK(seen().arrive == 1);
+    const flagged given = co_await p.call<&gives>(4);
+    CHECK(given.value == 4);
+    CHECK(seen().attach == 2);  // the reply, not its request
+    CHECK(seen().sent == 2);
+    CHECK(seen().arrive == 2);
+    CHECK(seen().dropped == 0);
+  });
+}
+
+TEST_CASE("services_asked: what a service attached to a message that another refuses is dropped") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    forget();
+    cluster_with<herald, objector> workers(2, over::tcp, with_io_threads(io_threads));
+    for (const auto& e : workers.run([](worker& me) -> asio::awaitable<void> {
+           if (me.rank() != 0) co_return;
+           const auto p = me.peer(1);
+           const auto why =
+               co_await failure_of(p.call<&never_called>(refused{}, weft::as_expected));
+           CHECK(why == weft::errc::not_encodable);
+           CHECK(why.ran() == weft::call_progress::not_sent);
+           CHECK(seen().attach == 1);
+           CHECK(seen().dropped == 1);
+           CHECK(seen().sent == 0);
+           // The others go as before.
+           const int taken = co_await p.call<&takes>(flagged{3});
+           CHECK(taken == 3);
+           CHECK(seen().sent == 1);
+           CHECK(seen().dropped == 1);
+         })) {
+      INFO(e.message());
+      CHECK_FALSE(e);
+    }
+  }
+}
+
+}  // namespace services_asked
