@@ -62,7 +62,8 @@ figures compile(const std::string& file, engine_is engine, knows before) {
     // Clang and GCC both take <header>.gch for an -include of <header>.
     const std::string header = folder.path() + "/precompiled.hpp";
     std::filesystem::copy_file(sources / "precompiled.hpp", header);
-    run_compiler(flags + "-x c++-header " + quoted(header) + " -o " + quoted(header + ".gch"));
+    run_compiler(flags + WEFT_BENCH_PCH_FLAGS " -x c++-header " + quoted(header) + " -o " +
+                 quoted(header + ".gch"));
     flags += "-Winvalid-pch -include " + quoted(header) + " ";
   }
   return {{"seconds", run_compiler(flags + "-c " + quoted((sources / file).string()) + " -o " +
