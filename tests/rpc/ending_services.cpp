@@ -3,9 +3,8 @@
 #include <weft/core/event.hpp>
 
 #include <atomic>
-#include <map>
-#include <mutex>
 #include <rpc/cluster_bodies.hpp>
+#include <rpc/witness.hpp>
 #include <rref/gate.hpp>
 #include <set>
 #include <stdexcept>
@@ -15,24 +14,6 @@ namespace ending_services {
 
 using namespace weft::testing;
 using weft::worker;
-
-/// Remembers whose links were lost, by the worker that lost them.
-struct witness final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved2;
-  explicit witness(worker&) {}
-  void down(weft::link& peer, const weft::error&) override {
-    const std::lock_guard lock(mutex());
-    lost()[peer.self().rank()].insert(peer.rank());
-  }
-  static std::mutex& mutex() {
-    static std::mutex it;
-    return it;
-  }
-  static std::map<std::uint32_t, std::set<std::uint32_t>>& lost() {
-    static std::map<std::uint32_t, std::set<std::uint32_t>> it;
-    return it;
-  }
-};
 
 int add(int a, int b) { return a + b; }
 inline std::atomic<int>& waiting() {
@@ -51,7 +32,7 @@ TEST_CASE("ending: services hear of the loss of whoever failed, and not of those
     for (const std::uint32_t who : {1u, 2u, 3u}) {
       CAPTURE(io_threads);
       CAPTURE(who);
-      witness::lost().clear();
+      witness::forget();
       waiting() = 0;
       {
         cluster_with<witness> workers(4, over::tcp, with_io_threads(io_threads));
@@ -67,7 +48,7 @@ TEST_CASE("ending: services hear of the loss of whoever failed, and not of those
       }
       for (std::uint32_t r = 0; r < 4; ++r) {
         CAPTURE(r);
-        if (r != who) CHECK(witness::lost()[r] == std::set<std::uint32_t>{who});
+        if (r != who) CHECK(witness::lost_to(r) == std::multiset<std::uint32_t>{who});
       }
     }
   }

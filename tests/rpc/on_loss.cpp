@@ -8,9 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <rpc/cluster_bodies.hpp>
+#include <rpc/witness.hpp>
 #include <rref/gate.hpp>
 #include <set>
 #include <stdexcept>
@@ -43,28 +42,6 @@ TEST_CASE("on_loss: a policy says without which roles the run goes on") {
   CHECK_FALSE(options{}.on_loss.goes_on_without(""));
 }
 
-/// Remembers whose links were lost, by the worker that lost them, as often as it hears of it.
-struct witness final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved2;
-  explicit witness(worker&) {}
-  void down(weft::link& peer, const weft::error&) override {
-    const std::lock_guard lock(mutex());
-    lost()[peer.self().rank()].insert(peer.rank());
-  }
-  static std::multiset<std::uint32_t> lost_to(std::uint32_t rank) {
-    const std::lock_guard lock(mutex());
-    return lost()[rank];
-  }
-  static std::mutex& mutex() {
-    static std::mutex it;
-    return it;
-  }
-  static std::map<std::uint32_t, std::multiset<std::uint32_t>>& lost() {
-    static std::map<std::uint32_t, std::multiset<std::uint32_t>> it;
-    return it;
-  }
-};
-
 int add(int a, int b) { return a + b; }
 std::atomic<int> waiting{0};
 std::atomic<std::uint32_t> greeted{0};
@@ -87,7 +64,7 @@ asio::awaitable<void> greet_all(worker& me) { co_await greet(me, me.world_size()
 struct watched : cluster_with<witness> {
   watched(std::uint32_t real, over how, const options& o, std::uint32_t strangers = 0)
       : cluster_with(real, how, o, strangers) {
-    witness::lost().clear();
+    witness::forget();
     waiting = 0;
     greeted = 0;
   }

@@ -25,14 +25,6 @@ using weft::errc;
 using weft::rref;
 using weft::worker;
 
-constexpr std::uint64_t window = weft::rref_protocol::ledger_limits().creation_window;
-
-struct quick {
-  using immediate_constructor = quick;
-  int value;
-  explicit quick(int v) : value(v) {}
-  int get() { return value; }
-};
 asio::awaitable<void> serve(worker&) {
   const auto never = weft::make_intrusive<weft::event>();
   co_await weft::event::async_wait(never, asio::use_awaitable);

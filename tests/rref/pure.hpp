@@ -36,6 +36,16 @@ using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
   });
 }
 
+/// How far a creation may run ahead of others of its creator.
+inline constexpr std::uint64_t window = rref_protocol::ledger_limits().creation_window;
+/// An object that is made within the turn in which its request comes.
+struct quick {
+  using immediate_constructor = quick;
+  int value;
+  explicit quick(int v) : value(v) {}
+  int get() { return value; }
+};
+
 /// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left.
 inline void run_pure(std::uint32_t size, over how, options o, const pure_main& main_) {
   o.compute_threads = 2;

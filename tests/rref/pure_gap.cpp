@@ -21,14 +21,6 @@ using weft::errc;
 using weft::rref;
 using weft::worker;
 
-constexpr std::uint64_t window = weft::rref_protocol::ledger_limits().creation_window;
-
-struct quick {
-  using immediate_constructor = quick;
-  int value;
-  explicit quick(int v) : value(v) {}
-  int get() { return value; }
-};
 int nothing() { return 0; }
 asio::awaitable<int> greet(worker& me, int rank) {
   co_return co_await me.peer(rank).call<&nothing>();

@@ -255,14 +255,20 @@ TEST_CASE("rref: what a batch of requests causes to be sent goes at its end") {
   }
 }
 
+/// Made, and known to be.
+asio::awaitable<rref<thing>> thing_at_1(worker& me) {
+  auto made = me.peer(1).make<thing>(1);
+  CHECK(co_await made.call<&thing::get>() == 1);
+  co_return made;
+}
+
 TEST_CASE("rref: a main that fails because an owner is lost does not blame itself") {
   for (const over how : {over::inproc, over::tcp}) {
     CAPTURE(name_of(how));
     pure_cluster all(3, how, with_io_threads(1));
     const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 2) {
-        const auto at_1 = me.peer(1).make<thing>(1);
-        CHECK(co_await at_1.call<&thing::get>() == 1);
+        const auto at_1 = co_await thing_at_1(me);
         auto use = at_1.start<&never_made_use_of>();
         me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         co_await std::move(use);
@@ -283,8 +289,7 @@ TEST_CASE("rref: whoever is called with a reference to a lost worker's object is
     pure_cluster all(3, how, with_io_threads(1));
     const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 2) {
-        const auto at_1 = me.peer(1).make<thing>(1);
-        CHECK(co_await at_1.call<&thing::get>() == 1);
+        const auto at_1 = co_await thing_at_1(me);
         auto use = at_1.start<&never_made_use_of>();
         me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         CHECK(co_await failure_of(std::move(use)));  // so the loss has been told to everybody here
