@@ -18,7 +18,7 @@ TEST_CASE("shortage: however many calls end at once, they wait for memory togeth
   asio::io_context io;
   weft::testing::manual_clock clock;
   weft::timer_list deadlines(clock, io);
-  weft::engine::pending_calls slots(deadlines,
+  weft::engine::pending_calls slots(io, deadlines,
                                     [](auto, auto) { return weft::call_progress::maybe_executed; });
   for (int i = 0; i < 10; ++i) {
     slots.add(asio::bind_executor(io, [](const weft::call_result&) {}),

@@ -136,6 +136,25 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
   }
 }
 
+TEST_CASE("runs: a place that cannot be is refused at once") {
+  child run({program, "tcp:2:no_place"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("weft: run: invalid argument: options.place says rank 2 of 2"));
+  CHECK_FALSE(run.said("call 0: "));
+}
+
+TEST_CASE("runs: workers whose options say their places meet on this host") {
+  child run({"bash", "-c",
+             "export WEFT_RUN_ID=$$; PLACE=1 " + program + " tcp:2:placed & PLACE=0 " + program +
+                 " tcp:2:placed; first=$?; wait $!; exit $((10 * first + $?))"});
+  CHECK(run.wait() == 0);
+  INFO(run.output());
+  for (const char* rank : {"0", "1"}) {
+    CHECK(run.count("call 0: rank " + std::string(rank) + " of 2\n") == 1);
+  }
+}
+
 TEST_CASE("runs: the smallest payload holds what weft says itself") {
   for (const std::string kind : {"inproc:2", "tcp:2"}) {
     child run({program, kind + ":least_payload"});

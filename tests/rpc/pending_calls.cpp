@@ -26,7 +26,7 @@ struct fixture {
   weft::timer_list deadlines{time, io};
   std::vector<std::uint64_t> given_up;
   weft::call_progress got = weft::call_progress::maybe_executed;
-  pending_calls slots{deadlines, [this](std::uint64_t call, std::uint64_t) {
+  pending_calls slots{io, deadlines, [this](std::uint64_t call, std::uint64_t) {
                         given_up.push_back(call);
                         return got;
                       }};

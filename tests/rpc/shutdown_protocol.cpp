@@ -33,7 +33,7 @@ struct world {
   }
   void act(std::uint32_t who, const shutdown_protocol::actions& a) {
     for (const auto& [to, m] : a.send) inflight.push_back({who, to, m});
-    if (a.lose) lost[who].push_back(a.lose->first);
+    if (a.lost) lost[who].push_back(a.lost->first);
     if (a.count) {
       ++asked;
       act(who, workers[who].counted(*a.count, counts[who]));
@@ -199,7 +199,7 @@ TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hear
   const auto told = cut_off.received(2, {kind::lost, 1, "no sign of life"});
   REQUIRE(told);
   CHECK(told->end);
-  CHECK_FALSE(told->lose);
+  CHECK_FALSE(told->lost);
   CHECK(cut_off.failure()->first == 1);
 }
 
@@ -493,7 +493,7 @@ TEST_CASE("run state: of a gone worker nobody hears any more, and it breaks no p
     const auto a = w.workers[0].received(2, m);
     REQUIRE(a);
     CHECK(a->send.empty());
-    CHECK_FALSE(a->lose);
+    CHECK_FALSE(a->lost);
     CHECK_FALSE(a->end);
   }
   CHECK_FALSE(w.workers[0].over());
@@ -633,13 +633,13 @@ TEST_CASE("run state: only rank 0 says who is gone, and never itself") {
   CHECK_FALSE(one.gone(2));
   const auto first = one.received(0, {kind::gone, 2, "killed"});
   REQUIRE(first);
-  REQUIRE(first->lose);
-  CHECK(first->lose->first == 2);
-  CHECK(first->lose->second == "killed");
+  REQUIRE(first->lost);
+  CHECK(first->lost->first == 2);
+  CHECK(first->lost->second == "killed");
   CHECK_FALSE(first->end);
   const auto again = one.received(0, {kind::gone, 2, "killed"});
   REQUIRE(again);
-  CHECK_FALSE(again->lose);
+  CHECK_FALSE(again->lost);
 }
 
 TEST_CASE("run state: counting that breaks the protocol is refused") {

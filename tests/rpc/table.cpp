@@ -30,7 +30,7 @@ TEST_CASE("table: expose puts a function in wherever it is compiled, executed or
   REQUIRE(found);
   CHECK((*found)->name == "function_tables::exposed_only");
   CHECK((*found)->style == weft::function_style::plain);
-  CHECK(((*found)->run != nullptr));
+  CHECK(((*found)->execute != nullptr));
   using later = function<&exposed_later>;
   const auto coroutine = table.find(later::id(), later::signature);
   REQUIRE(coroutine);
@@ -181,7 +181,7 @@ TEST_CASE("table: specialisations of one template have entries of their own") {
   REQUIRE(one);
   REQUIRE(two);
   CHECK(*one != *two);
-  CHECK(((*one)->run != (*two)->run));
+  CHECK(((*one)->execute != (*two)->execute));
 }
 
 }  // namespace function_tables

@@ -247,7 +247,7 @@ class wave {
   void maybe_settle(outputs& out);
   void send_ack(engagement to, std::vector<worker_rank> workers, std::vector<worker_rank> waiting,
                 outputs& out) const;
-  void run(outputs& out);
+  void enter_run_phase(outputs& out);
   void maybe_finish(outputs& out);
   void give_up(abort_message why, worker_rank heard_from, outputs& out);
   void give_up_for(worker_rank gone, outputs& out) {

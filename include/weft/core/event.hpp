@@ -38,7 +38,7 @@ class event : public ref_counted {
 
    private:
     friend class event;
-    static constexpr std::size_t size = 448;  // of a coroutine that waits for a future
+    static constexpr std::size_t size = 336;  // of one who waits
     explicit seat(void* block) noexcept : block_(block) {}
     void* block_ = nullptr;
   };
@@ -62,8 +62,6 @@ class event : public ref_counted {
 
  private:
   struct waiter;
-  template <class Handler>
-  struct waiting;
 
   template <class Waiting>
   static asio::awaitable<void> finish(Waiting waiting);

@@ -97,7 +97,7 @@ class autograd_service final : public weft::autograd_service {
     std::size_t next = 0;
   };
   /// What a step leaves to be done without the lock.
-  struct after {
+  struct effects {
     unfinished rest;
     /// Its pass is to be given up instead of that, for this reason.
     std::optional<std::string> give_up;
@@ -139,7 +139,7 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
   void hear(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
-            const autograd::control_body& body, std::vector<at::Tensor> tensors, after& todo);
+            const autograd::control_body& body, std::vector<at::Tensor> tensors, effects& todo);
   [[nodiscard]] static error no_sums() noexcept {
     return sure_error(errc::autograd_pass_aborted,
                       "the gradients of a pass could not be added up: std::bad_alloc",
@@ -149,20 +149,20 @@ class autograd_service final : public weft::autograd_service {
                               const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
                               const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
-  admit(context_state& c, std::uint32_t from, const autograd::control& what, after& todo);
+  admit(context_state& c, std::uint32_t from, const autograd::control& what, effects& todo);
 
   // passes
   static constexpr const char* short_of_memory = "std::bad_alloc";  // fits a string as it is
   [[nodiscard]] static std::string caught_words() noexcept;
   template <class Make>
-  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, after& todo,
+  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, effects& todo,
             Make&& make) noexcept;
-  void carry_on(context_state& c, after& todo) noexcept;
+  void carry_on(context_state& c, effects& todo) noexcept;
   void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-                 std::size_t which, after& todo);
+                 std::size_t which, effects& todo);
   void forsake(context_state& c, const unfinished& rest) noexcept;
   void bury(context_state& c, autograd::local_pass& pass) noexcept;
-  void finish(const intrusive_ptr<context_state>& c, after todo) noexcept;
+  void finish(const intrusive_ptr<context_state>& c, effects todo) noexcept;
   void evaluate(const intrusive_ptr<context_state>& c,
                 const std::shared_ptr<autograd::local_pass>& pass) noexcept;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;

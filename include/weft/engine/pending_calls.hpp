@@ -10,11 +10,12 @@
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/reply.hpp>
 
+#include <asio/io_context.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -28,8 +29,9 @@ class pending_calls final : public reply_line {
   /// the peer, and says how far the call got.
   using gave_up = std::function<call_progress(std::uint64_t call, std::uint64_t frame)>;
 
-  pending_calls(timer_list& deadlines, gave_up on_give_up)
-      : deadlines_(deadlines), gave_up_(std::move(on_give_up)) {}
+  /// `here` is the loop of the worker's thread.
+  pending_calls(asio::io_context& here, timer_list& deadlines, gave_up on_give_up)
+      : here_(here), deadlines_(deadlines), gave_up_(std::move(on_give_up)) {}
   pending_calls(const pending_calls&) = delete;
   pending_calls& operator=(const pending_calls&) = delete;
   ~pending_calls() { drop_all(); }
@@ -52,11 +54,11 @@ class pending_calls final : public reply_line {
     deadlines_.remove(s);
     free_.push_back(s.index);
   }
-  [[nodiscard]] void* place(std::uint64_t call) noexcept override { return at(call).storage; }
-  void enter(const sent_request& which, reply_waiter* who) noexcept override {
-    slot& s = at(which.call);
-    s.waiting = who;
-    s.frame = which.frame;
+  [[nodiscard]] reply_handler& place(std::uint64_t call) noexcept override {
+    return at(call).waiting;
+  }
+  void enter(const sent_request& which) noexcept override {
+    at(which.call).frame = which.frame;
     ++waiting_;
   }
   void cancel(std::uint64_t call) override { give_up(call, errc::cancelled, "the caller gave up"); }
@@ -101,14 +103,14 @@ class pending_calls final : public reply_line {
       if (!s.waiting) continue;
       deadlines_.remove(s);
       --waiting_;
-      s.drop();
+      s.waiting.drop();
       free_.push_back(s.index);
     }
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
  private:
-  using resume = reply_waiter::resume;
+  enum class resume : std::uint8_t { now, later };
 
   struct slot final : deadline_entry {
     slot(pending_calls& o, std::uint32_t i) : owner(o), index(i) {}
@@ -116,15 +118,13 @@ class pending_calls final : public reply_line {
     [[nodiscard]] std::uint64_t id() const noexcept {
       return std::uint64_t{generation} << 32 | index;
     }
-    void drop() noexcept { std::exchange(waiting, nullptr)->destroy(); }
     void expired() override { owner.give_up(id(), errc::timed_out, "no reply by the deadline"); }
 
     pending_calls& owner;
     std::uint32_t index;
     std::uint64_t frame = sent_request::no_frame;
     std::uint32_t generation = 0;
-    reply_waiter* waiting = nullptr;
-    alignas(std::max_align_t) std::byte storage[place_size];
+    reply_handler waiting;
   };
 
   slot& at(std::uint64_t call) noexcept { return slots_[static_cast<std::uint32_t>(call)]; }
@@ -148,16 +148,19 @@ class pending_calls final : public reply_line {
   }
   void finish(slot& s, call_result result, resume when) {
     deadlines_.remove(s);
-    reply_waiter* waiting = std::exchange(s.waiting, nullptr);
     --waiting_;
-    // The slot is free only after the handler left its storage, which `complete` does first; a
-    // handler that runs inline may already take another slot.
+    // The slot is free only after the handler has left it, which it does first; a handler that runs
+    // inline may already take another slot.
     struct put_back {
       pending_calls& self;
       std::uint32_t index;
       ~put_back() { self.free_.push_back(index); }
     } later{*this, s.index};
-    waiting->complete(std::move(result), when);
+    if (when == resume::now) {
+      s.waiting.resume(here_, std::move(result));
+    } else {
+      s.waiting.post(std::move(result));
+    }
   }
   void give_up(std::uint64_t call, errc code, const char* why) {
     slot* s = find(call);
@@ -167,6 +170,7 @@ class pending_calls final : public reply_line {
     finish(*s, {nullptr, sure_error(code, why, ran)}, resume::later);
   }
 
+  asio::io_context& here_;
   timer_list& deadlines_;
   gave_up gave_up_;
   std::deque<slot> slots_;

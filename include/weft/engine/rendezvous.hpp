@@ -8,6 +8,7 @@
 //     reads token, joined += 1; the last one deletes the token
 #pragma once
 
+#include <weft/core/detail/blocking_end.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -27,12 +28,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -107,9 +106,9 @@ class store_meeting {
     for (std::uint32_t r = 0; r < size; ++r) keys_.push_back("worker/" + std::to_string(r));
   }
 
-  membership run(member self, random_source& random) {
+  membership meet(member self, random_source& random) {
     try {
-      return meet(std::move(self), random);
+      return register_and_wait(std::move(self), random);
     } catch (const rpc_error&) {
       throw;
     } catch (const std::exception& e) {
@@ -118,7 +117,7 @@ class store_meeting {
   }
 
  private:
-  membership meet(member self, random_source& random) {
+  membership register_and_wait(member self, random_source& random) {
     if (self.incarnation == id128{}) self.incarnation = random_id(random);
     const auto given = token_from_file();
     if (store_.add("seat/" + std::to_string(rank_), 1) != 1) {
@@ -336,7 +335,7 @@ inline store_ptr open_store(const placement& where, const countdown& left,
 inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32_t size,
                              member self, duration deadline, random_source& random) {
   const countdown left(deadline);
-  return store_meeting(store, rank, size, left).run(std::move(self), random);
+  return store_meeting(store, rank, size, left).meet(std::move(self), random);
 }
 
 /// The whole of one, on the thread that calls.
@@ -346,7 +345,7 @@ inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32
   }
   store_ptr store = open_store(what.where, left, what.run_id);
   membership all = store_meeting(*store, what.where.rank, what.where.size, left)
-                       .run(std::move(what.self), what.random);
+                       .meet(std::move(what.self), what.random);
   return {std::move(all), std::move(store)};
 }
 
@@ -369,8 +368,7 @@ inline meeting meet(meeting_request what) {
   // Operations on a store have time limits of their own, which add up, and none while its process
   // is stopped: the thread may stay behind.
   struct shared {
-    std::mutex lock;
-    std::condition_variable done;
+    detail::blocking_end done;
     std::optional<meeting> came;
     std::exception_ptr failure;
   };
@@ -379,15 +377,11 @@ inline meeting meet(meeting_request what) {
   const countdown patience(std::min<duration>(what.deadline, duration::max() - more) + more);
   const given_up stop =
       begin_meeting(std::move(what), [state](std::optional<meeting> came, std::exception_ptr why) {
-        const std::lock_guard hold(state->lock);
         state->came = std::move(came);
         state->failure = std::move(why);
-        state->done.notify_all();
+        state->done.set();
       });
-  std::unique_lock hold(state->lock);
-  const auto ended = [&] { return state->came || state->failure; };
-  while (!state->done.wait_for(hold, std::min<duration>(patience.now(), std::chrono::seconds(1)),
-                               ended)) {
+  while (!state->done.wait_for(std::min<duration>(patience.now(), std::chrono::seconds(1)))) {
     if (!patience.over()) continue;
     stop->store(true);
     throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");

@@ -13,7 +13,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/handler_place.hpp>
+#include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/cancellable.hpp>
 #include <weft/engine/fwd.hpp>
@@ -93,9 +93,14 @@ class request_coroutine final : public ref_counted, public cancellable {
   void retire() noexcept { spent_ = true; }
 
  private:
+  using waiting = detail::erased_handler<void()>;
+
   auto wait_for_request() {
     return asio::async_initiate<const asio::deferred_t, void()>(
-        [](auto handler, request_coroutine* self) { self->waiting_.put(std::move(handler)); },
+        [](auto handler, request_coroutine* self) {
+          static_assert(waiting::template has_room_for<decltype(handler)>);
+          self->waiting_.put(std::move(handler));
+        },
         asio::deferred, this);
   }
   static asio::awaitable<void> loop(intrusive_ptr<request_coroutine> self) {
@@ -124,7 +129,7 @@ class request_coroutine final : public ref_counted, public cancellable {
   const served done_;
   const intrusive_ptr<call_scope> cell_ = make_intrusive<call_scope>();
   intrusive_ptr<request> current_;
-  handler_place waiting_;
+  waiting waiting_;
   asio::cancellation_signal stop_;
   std::uint32_t holders_when_clean_ = 0;
   bool spent_ = false;

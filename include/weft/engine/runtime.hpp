@@ -106,7 +106,6 @@ class runtime {
     asio::co_spawn(p.context, body(p, std::move(main_)),
                    [&p, ended = std::move(ended)](std::exception_ptr e) {
                      p.failure = std::move(e);
-                     p.over.store(true);
                      p.me->loop_is_run_by().end();
                      if (!p.own) p.me->stop_serving();
                      p.keeps_loop.reset();
@@ -118,16 +117,16 @@ class runtime {
   /// Runs the loop, which is the worker's own, on this thread until the run has ended. Throws
   /// rpc_error invalid_argument if another thread has run it.
   void run_loop() {
-    parts_->run([this] { parts_->own->run(); });
+    parts_->serve([this] { parts_->own->run(); });
   }
   /// The same for that long at most; zero: what is ready. Returns whether the run has ended.
   bool run_loop_for(duration most) {
-    parts_->run([this, until = later(parts_->clock.now(), most), most] {
+    parts_->serve([this, until = later(parts_->clock.now(), most), most] {
       most > duration::zero() ? parts_->own->run_until(until) : parts_->own->poll();
     });
     return over();
   }
-  [[nodiscard]] bool over() const noexcept { return parts_->over.load(); }
+  [[nodiscard]] bool over() const noexcept { return parts_->me->loop_is_run_by().over(); }
 
   /// Waits for this worker's threads, no longer than the shutdown deadline allows: once it returned
   /// none runs any more, unless `left_behind` says so. `stuck` says what becomes of what does not
@@ -240,7 +239,7 @@ class runtime {
     }
     /// Until it is stopped, whatever a handler throws: that ends the run, which takes its time.
     template <class Loop>
-    void run(Loop&& loop) {
+    void serve(Loop&& loop) {
       const loop_thread::inside now(me->loop_is_run_by(), me->name());
       if (!std::exchange(prepared, true) && settings.thread_starts) settings.thread_starts();
       for (;;) {
@@ -279,7 +278,6 @@ class runtime {
     std::optional<asio::executor_work_guard<asio::io_context::executor_type>> keeps_loop;
     std::optional<error> result;
     std::exception_ptr failure;
-    std::atomic<bool> over{false};
     bool threads_ended = false;
     bool prepared = false;  // the loop's thread
   };

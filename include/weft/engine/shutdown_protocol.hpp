@@ -87,7 +87,7 @@ class shutdown_protocol {
  public:
   struct actions {
     std::vector<std::pair<std::uint32_t, shutdown_message>> send;  ///< to rank
-    std::optional<std::pair<std::uint32_t, std::string>> lose;     ///< that worker is gone
+    std::optional<std::pair<std::uint32_t, std::string>> lost;     ///< that worker is gone
     bool end = false;                                              ///< leave `run` now
     std::optional<std::uint64_t> count;  ///< answer at once, by `counted` with that round
     std::optional<std::chrono::milliseconds> ask_again;  ///< call `ask_again` after that long
@@ -145,7 +145,7 @@ class shutdown_protocol {
       // Had this worker lost the other, too, the run would be over, or go on without it: one that
       // may go has broken its own link, and does not take with it those who are well.
       if (m.rank != from && may_go_[from]) return give_up(from, m.why);
-      return lose(may_go_[m.rank] ? from : m.rank, m.why);
+      return mark_down(may_go_[m.rank] ? from : m.rank, m.why);
     case kind::lost:
       if (rank_ == 0) return std::nullopt;
       if (over_) return actions{};
@@ -169,7 +169,7 @@ class shutdown_protocol {
         over_ = true;
         out.end = true;
       } else {
-        out.lose = {m.rank, m.why};
+        out.lost = {m.rank, m.why};
         gone_[m.rank] = true;
       }
       return out;
@@ -234,7 +234,7 @@ class shutdown_protocol {
   actions link_lost(std::uint32_t peer, std::string why) {
     if (over_) return {};
     // A worker serves until everybody is done, so losing it after its main ends the run too.
-    if (rank_ == 0) return gone_[peer] ? actions{} : lose(peer, std::move(why));
+    if (rank_ == 0) return gone_[peer] ? actions{} : mark_down(peer, std::move(why));
     if (peer != 0) return {};  // rank 0 notices too, and tells
     if (hearsay_) return believe(*hearsay_);
     over_ = true;
@@ -317,14 +317,14 @@ class shutdown_protocol {
   /// Rank 0's verdict, from itself or passed on.
   actions believe(const shutdown_message& m) {
     actions out;
-    if (m.rank != rank_) out.lose = {m.rank, m.why};
+    if (m.rank != rank_) out.lost = {m.rank, m.why};
     failure_.emplace(m.rank, m.why);
     over_ = told_ = true;
     out.end = true;
     return out;
   }
   /// Rank 0.
-  actions lose(std::uint32_t who, std::string why) {
+  actions mark_down(std::uint32_t who, std::string why) {
     return may_go_[who] ? leave(who, std::move(why)) : fail(who, std::move(why));
   }
   /// Rank 0: the run goes on without `who`.
@@ -332,7 +332,7 @@ class shutdown_protocol {
     actions out;
     out.send.reserve(2 * done_.size());
     tell_of(out, shutdown_message::kind::gone, who, why);
-    out.lose.emplace(who, std::move(why));
+    out.lost.emplace(who, std::move(why));
     gone_[who] = true;  // nothing below throws, as in `fail`
     finish(who);
     const drain::step next = drain_.leave(who);
@@ -347,7 +347,7 @@ class shutdown_protocol {
     actions out;
     out.send.reserve(done_.size());
     tell_of(out, shutdown_message::kind::lost, who, why);
-    if (who != rank_) out.lose = {who, why};
+    if (who != rank_) out.lost = {who, why};
     out.end = true;
     failure_.emplace(who, std::move(why));  // last: who lacked memory may try again
     over_ = true;

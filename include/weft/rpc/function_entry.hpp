@@ -23,10 +23,10 @@ struct function_entry {
   std::uint64_t id = 0;
   std::uint32_t signature = 0;
   function_style style = function_style::plain;
-  bool portable = true;                ///< `name` is what every compiler finds
-  const char* file = "";               ///< a source file that contains it
-  const void* constructed = nullptr;   ///< of a constructor: a key of its class in this program
-  void (*run)(invocation&) = nullptr;  ///< plain and immediate
+  bool portable = true;                    ///< `name` is what every compiler finds
+  const char* file = "";                   ///< a source file that contains it
+  const void* constructed = nullptr;       ///< of a constructor: a key of its class in this program
+  void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // The answer to a call, and who waits for it.
 //
-//   wait_for_reply ─► reply_waiter in the link's own memory ─► complete: the handler runs on its
-//                                                              executor, in its scope
+//   wait_for_reply ─► reply_handler in the link's own memory ─► resume: the handler runs on its
+//                                                               executor, in its scope
 #pragma once
 
+#include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/wire/bytes.hpp>
@@ -38,30 +39,17 @@ struct sent_request {
   std::uint64_t frame = no_frame;  ///< the number of its frame
 };
 
-/// Who waits for one reply, without its type. Each of the two ends it, once.
-class reply_waiter {
- public:
-  enum class resume : std::uint8_t {
-    now,   ///< within `complete`, if that is on the handler's executor
-    later  ///< never within
-  };
-  /// Moves the handler out, destroys this, then runs the handler on its executor.
-  virtual void complete(call_result result, resume when) = 0;
-  virtual void destroy() noexcept = 0;
-
- protected:
-  ~reply_waiter() = default;
-};
+/// Who waits for one reply.
+using reply_handler = detail::erased_handler<void(call_result)>;
 
 /// Where callers wait; a link's. The worker's thread only.
 class reply_line {
  public:
-  /// Memory for one waiter of a pending call.
-  static constexpr std::size_t place_size = 136;
-  [[nodiscard]] virtual void* place(std::uint64_t call) noexcept = 0;
-  /// That call has a waiter from now on. Once for each.
-  virtual void enter(const sent_request& which, reply_waiter* who) noexcept = 0;
-  /// The caller gives up: the callee is told, and the waiter completes with `cancelled`.
+  /// The place for who waits for a pending call: free.
+  [[nodiscard]] virtual reply_handler& place(std::uint64_t call) noexcept = 0;
+  /// That place has been taken. Once for each call.
+  virtual void enter(const sent_request& which) noexcept = 0;
+  /// The caller gives up: the callee is told, and its handler is called with `cancelled`.
   virtual void cancel(std::uint64_t call) = 0;
 
  protected:

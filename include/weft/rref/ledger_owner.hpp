@@ -57,7 +57,7 @@ class owner_table {
       if (fresh) entries_.erase(it);
       throw;
     }
-    fulfil(made);
+    unreserve(made);
     made.value = value_state::pending;
     ++sessions_.counters.created;
     hold(made, from, what.sequence);
@@ -92,7 +92,7 @@ class owner_table {
   import_result acquire(rank from, const rref_id& id) {
     auto it = entries_.find(id);
     if (it == entries_.end()) {
-      const cause why = promise(from, id, it);
+      const cause why = reserve(from, id, it);
       if (why != cause::none) return {why};
     }
     ++it->second.local;
@@ -112,7 +112,7 @@ class owner_table {
   received add(rank from, const message& m, outputs& out) {
     auto it = entries_.find(m.id);
     if (it == entries_.end()) {
-      const cause why = promise(from, m.id, it);
+      const cause why = reserve(from, m.id, it);
       if (why != cause::none) {
         answer(from, m.id, m.sequence, why, out);
         return received::accepted;
@@ -237,7 +237,7 @@ class owner_table {
   }
 
   /// Makes room for a reference whose CREATE may still come, on the account of `from`.
-  cause promise(rank from, const rref_id& id, entries::iterator& it) {
+  cause reserve(rank from, const rref_id& id, entries::iterator& it) {
     if (id.creator == sessions_.self()) return cause::lost;
     session& creator = sessions_.at(id.creator);
     if (creator.ended && !creator.created.contains(id.serial)) return cause::creator_died;
@@ -253,7 +253,7 @@ class owner_table {
     return cause::none;
   }
 
-  void fulfil(entry& e) {
+  void unreserve(entry& e) {
     if (!e.promised_by) return;
     --sessions_.at(*e.promised_by).promised;
     --sessions_.counters.promised;
@@ -288,7 +288,7 @@ class owner_table {
   void fail(const rref_id& id, entry& e, cause why, outputs& out) {
     make_room(out.messages, e.rows.size());
     make_room(out.events, 1);
-    fulfil(e);
+    unreserve(e);
     e.value = value_state::failed;
     ++sessions_.counters.created;
     for (auto& [user, row] : e.rows) {
@@ -327,7 +327,7 @@ class owner_table {
     // Who registered and left before the CREATE is remembered until then: a repeated add is late.
     if (e.value == value_state::promised && !e.rows.empty()) return;
     out.events.push_back({event_kind::released, id, e.value, cause::none});
-    fulfil(e);
+    unreserve(e);
     if (e.value != value_state::promised) ++sessions_.counters.released;
     entries_.erase(it);
   }

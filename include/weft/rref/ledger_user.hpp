@@ -140,7 +140,7 @@ class user_table {
       answer_all(e, answers);
     } else {
       if (e.state != import_state::registering && e.state != import_state::ok) return stale();
-      shatter(m.id, e, m.why, answers, out);
+      mark_broken(m.id, e, m.why, answers, out);
     }
     settle(it, answers, out);
     return received::accepted;
@@ -240,8 +240,8 @@ class user_table {
   }
 
   /// Nothing happened if it throws.
-  void shatter(const rref_id& id, entry& e, cause why, std::vector<settled>& answers,
-               outputs& out) {
+  void mark_broken(const rref_id& id, entry& e, cause why, std::vector<settled>& answers,
+                   outputs& out) {
     make_room(answers, e.waiting.size());
     make_room(out.events, 1);
     e.state = import_state::broken;
@@ -271,10 +271,10 @@ class user_table {
     entry& e = it->second;
     if (sessions_.lost(id.owner) && e.state != import_state::broken) {
       if (e.state == import_state::releasing) return erase(it);
-      shatter(id, e, cause::owner_died, answers, out);
+      mark_broken(id, e, cause::owner_died, answers, out);
     } else if (e.withdrawn && e.state == import_state::registering) {
       make_room(out.messages, 1);
-      shatter(id, e, cause::creation_failed, answers, out);
+      mark_broken(id, e, cause::creation_failed, answers, out);
       say(message_kind::del, id, ++sessions_.at(id.owner).sequence, 0, out);
       e.unsent = false;  // the owner hears of it by this
     }

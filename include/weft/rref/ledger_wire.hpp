@@ -12,6 +12,7 @@
 // are not what encode writes (unknown kind, a field set that its kind does not have, serial 0).
 #pragma once
 
+#include <weft/core/detail/little_endian.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstddef>
@@ -29,37 +30,23 @@ inline constexpr std::size_t references_per_message = 65536;
 
 namespace detail {
 
-template <class Integer>
-constexpr std::byte* put(std::byte* at, Integer value) noexcept {
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    *at++ = static_cast<std::byte>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xffu);
-  return at;
-}
+using weft::detail::load;
+using weft::detail::store;
 
-template <class Integer>
-constexpr Integer take(const std::byte*& at) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(Integer); ++i)
-    value |= std::to_integer<std::uint64_t>(*at++) << (8 * i);
-  return static_cast<Integer>(value);
+constexpr void store_id(std::byte* to, const rref_id& id) noexcept {
+  store(to, id.owner);
+  store(to + 4, id.creator);
+  store(to + 8, id.serial);
 }
-
-constexpr std::byte* put_id(std::byte* at, const rref_id& id) noexcept {
-  return put(put(put(at, id.owner), id.creator), id.serial);
-}
-
-constexpr rref_id take_id(const std::byte*& at) noexcept {
-  rref_id id;
-  id.owner = take<std::uint32_t>(at);
-  id.creator = take<std::uint32_t>(at);
-  id.serial = take<std::uint64_t>(at);
-  return id;
+[[nodiscard]] constexpr rref_id load_id(const std::byte* from) noexcept {
+  return {load<std::uint32_t>(from), load<std::uint32_t>(from + 4), load<std::uint64_t>(from + 8)};
 }
 
 constexpr bool encode_pair(const rref_id& id, std::uint64_t number,
                            std::span<std::byte> to) noexcept {
   if (to.size() < transfer_bytes) return false;
-  put(put_id(to.data(), id), number);
+  store_id(to.data(), id);
+  store(to.data() + 16, number);
   return true;
 }
 
@@ -94,24 +81,21 @@ constexpr bool encode(const creation& c, std::span<std::byte> to) noexcept {
 
 constexpr bool encode(const message& m, std::span<std::byte> to) noexcept {
   if (to.size() < message_bytes) return false;
-  std::byte* at = to.data();
-  at = detail::put(at, static_cast<std::uint8_t>(m.kind));
-  at = detail::put(at, static_cast<std::uint8_t>(m.why));
-  at = detail::put(at, std::uint16_t{0});
-  at = detail::put(at, m.epoch);
-  at = detail::put_id(at, m.id);
-  at = detail::put(at, m.sequence);
-  detail::put(at, m.transfer);
+  std::byte* const at = to.data();
+  detail::store(at, m.kind);
+  detail::store(at + 1, m.why);
+  detail::store(at + 2, std::uint16_t{0});
+  detail::store(at + 4, m.epoch);
+  detail::store_id(at + 8, m.id);
+  detail::store(at + 24, m.sequence);
+  detail::store(at + 32, m.transfer);
   return true;
 }
 
 [[nodiscard]] constexpr std::optional<transfer>
 decode_transfer(std::span<const std::byte> from) noexcept {
   if (from.size() < transfer_bytes) return std::nullopt;
-  const std::byte* at = from.data();
-  transfer t;
-  t.id = detail::take_id(at);
-  t.number = detail::take<std::uint64_t>(at);
+  const transfer t{detail::load_id(from.data()), detail::load<std::uint64_t>(from.data() + 16)};
   if (t.id.serial == 0 || t.number == 0) return std::nullopt;
   return t;
 }
@@ -119,10 +103,7 @@ decode_transfer(std::span<const std::byte> from) noexcept {
 [[nodiscard]] constexpr std::optional<creation>
 decode_creation(std::span<const std::byte> from) noexcept {
   if (from.size() < creation_bytes) return std::nullopt;
-  const std::byte* at = from.data();
-  creation c;
-  c.id = detail::take_id(at);
-  c.sequence = detail::take<std::uint64_t>(at);
+  const creation c{detail::load_id(from.data()), detail::load<std::uint64_t>(from.data() + 16)};
   if (c.id.serial == 0 || c.sequence == 0) return std::nullopt;
   return c;
 }
@@ -130,19 +111,20 @@ decode_creation(std::span<const std::byte> from) noexcept {
 [[nodiscard]] constexpr std::optional<message>
 decode_message(std::span<const std::byte> from) noexcept {
   if (from.size() < message_bytes) return std::nullopt;
-  const std::byte* at = from.data();
+  using detail::load;
+  const std::byte* const at = from.data();
   message m;
-  const auto kind = detail::take<std::uint8_t>(at);
-  const auto why = detail::take<std::uint8_t>(at);
-  const auto zero = detail::take<std::uint16_t>(at);
+  const auto kind = load<std::uint8_t>(at);
+  const auto why = load<std::uint8_t>(at + 1);
+  const auto zero = load<std::uint16_t>(at + 2);
   if (kind >= message_kinds || why > static_cast<std::uint8_t>(cause::too_many) || zero != 0)
     return std::nullopt;
   m.kind = static_cast<message_kind>(kind);
   m.why = static_cast<cause>(why);
-  m.epoch = detail::take<std::uint32_t>(at);
-  m.id = detail::take_id(at);
-  m.sequence = detail::take<std::uint64_t>(at);
-  m.transfer = detail::take<std::uint64_t>(at);
+  m.epoch = load<std::uint32_t>(at + 4);
+  m.id = detail::load_id(at + 8);
+  m.sequence = load<std::uint64_t>(at + 24);
+  m.transfer = load<std::uint64_t>(at + 32);
   if (!detail::well_formed(m)) return std::nullopt;
   return m;
 }

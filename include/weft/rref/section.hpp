@@ -31,18 +31,18 @@ struct section {
 inline void append_head(bytes& to, const std::optional<rref_id>& target,
                         const std::optional<creation>& create, std::uint32_t transfers) {
   const auto flags = static_cast<std::uint8_t>((target ? 1 : 0) | (create ? 2 : 0));
-  to.append(&flags, 1);
+  to.number(flags);
   if (target) {
-    to.append(&target->owner, 4);
-    to.append(&target->creator, 4);
-    to.append(&target->serial, 8);
+    to.number(target->owner);
+    to.number(target->creator);
+    to.number(target->serial);
   }
   if (create) {
     std::byte out[creation_bytes];
     encode(*create, out);
     to.append(out, sizeof out);
   }
-  to.append(&transfers, 4);
+  to.number(transfers);
 }
 inline void append_transfer(bytes& to, const transfer& what) {
   std::byte out[transfer_bytes];

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
@@ -44,6 +45,12 @@ class bytes {
     if (count > capacity_ - size_) reserve(size_ + count);
     std::memcpy(data_ + size_, source, count);
     size_ += count;
+  }
+  /// Little-endian, of fixed width.
+  template <class T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void number(T value) {
+    append(&value, sizeof value);
   }
   void reserve(std::size_t wanted);
 

@@ -3,13 +3,13 @@
 // and nothing is allocated that the bytes received do not pay for.
 #pragma once
 
+#include <weft/core/detail/little_endian.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/limits.hpp>
 #include <weft/wire/message_extensions.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,9 +39,7 @@ class reader {
   template <class T>
     requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
   [[nodiscard]] T number() {
-    T value;
-    std::memcpy(&value, take(sizeof value), sizeof value);
-    return value;
+    return detail::load<T>(take(sizeof(T)));
   }
   /// A number of elements that take at least `min_element_bytes` (and at least one) each. Refuses
   /// more than the remaining bytes can hold.

@@ -33,7 +33,7 @@ class writer {
   template <class T>
     requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
   void number(T value) {
-    out_->append(&value, sizeof value);
+    out_->number(value);
   }
   /// A number of elements or bytes, as 32 bits.
   void count(std::size_t n) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -83,6 +84,10 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":no_rendezvous")) o.rendezvous_deadline = {};
   if (what.ends_with(":no_handshake")) o.handshake_deadline = std::chrono::seconds(-1);
   if (little) o.window_bytes = 4096;
+  if (what.ends_with(":no_place")) o.place = weft::placement{.rank = 2, .size = 2};
+  if (what.ends_with(":placed")) {
+    o.place = weft::placement{.rank = std::getenv("PLACE") == std::string("1"), .size = 2};
+  }
   o.compute_threads = 1;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
                                                  : weft::run<weft::tcp>(main_, o);

@@ -166,7 +166,7 @@ void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
   if (phase_ != wave_phase::discover || parent_ || deficit_ != 0) {
     return refuse(from, "a go before discovery was over", out, blame::somebody);
   }
-  run(out);
+  enter_run_phase(out);
 }
 
 template <graph G>
@@ -297,7 +297,7 @@ inline bool wave::visit(node_index n) {
 
 template <graph G>
 void wave::maybe_run(G& g, outputs& out) {
-  if (phase_ == wave_phase::discover && g.messages(self_) == needed_.size()) run(out);
+  if (phase_ == wave_phase::discover && g.messages(self_) == needed_.size()) enter_run_phase(out);
 }
 
 template <graph G>
@@ -344,7 +344,7 @@ inline void wave::maybe_settle(outputs& out) {
       refuse(w, "a done from a worker without part", out, blame::somebody);
       return true;
     });
-    if (phase_ == wave_phase::discover) run(out);
+    if (phase_ == wave_phase::discover) enter_run_phase(out);
     return maybe_finish(out);
   }
   if (!parent_) return;
@@ -363,7 +363,7 @@ inline void wave::send_ack(engagement to, std::vector<worker_rank> workers,
   send(to.from, ack_message{to.sequence, std::move(workers), needs, std::move(waiting)}, out);
 }
 
-inline void wave::run(outputs& out) {
+inline void wave::enter_run_phase(outputs& out) {
   phase_ = wave_phase::run;
   if (open_.empty()) {
     out.emplace_back(launch{});

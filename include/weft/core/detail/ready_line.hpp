@@ -48,7 +48,7 @@ class ready_line {
     return true;
   }
   /// When the handler has returned.
-  void run() {
+  void resume_all() {
     constexpr int most = 64;
     for (int left = most; left > 0; --left) {
       const intrusive_ptr<item> next = pop();

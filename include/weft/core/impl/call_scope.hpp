@@ -101,7 +101,7 @@ class scope_executor {
   }
   /// At once, on this thread.
   template <class Function>
-  void run(Function&& function) const {
+  void run_now(Function&& function) const {
     const intrusive_ptr<const call_scope> installed = scope_;
     run_inside(installed, std::forward<Function>(function));
   }
@@ -156,7 +156,7 @@ void run_inside(const Executor& executor, F&& f) {
     wrapper = executor.template target<scoped_io>();
   }
   if (!wrapper) return std::forward<F>(f)();
-  wrapper->run(std::forward<F>(f));
+  wrapper->run_now(std::forward<F>(f));
 }
 
 }  // namespace detail

@@ -3,91 +3,80 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
+#include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/ready_line.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/event.hpp>
 
-#include <asio/append.hpp>
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/associated_executor.hpp>
 #include <asio/async_result.hpp>
 #include <asio/cancellation_type.hpp>
 #include <asio/deferred.hpp>
 #include <asio/execution/context.hpp>
-#include <asio/post.hpp>
 #include <asio/query.hpp>
 
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <system_error>
 
 namespace weft {
 
-struct event::waiter : detail::ready_line::item {
+/// Completed by whoever takes it out of the event's list, unless its io_context went before.
+struct event::waiter final : detail::ready_line::item {
+  /// `io` is of the handler's executor; null: that has another kind of context.
+  explicit waiter(asio::io_context* where) : io(where) {}
+
   static void* operator new(std::size_t size, seat& place) {
-    if (size <= seat::size && place.block_) return std::exchange(place.block_, nullptr);
-    return detail::insist([&] { return ::operator new(std::max(size, seat::size)); });
+    if (place.block_) return std::exchange(place.block_, nullptr);
+    return detail::insist([&] { return ::operator new(size); });
   }
   static void operator delete(void* block) noexcept { ::operator delete(block); }
   static void operator delete(void* block, seat&) noexcept { ::operator delete(block); }
-  virtual void complete(asio::error_code ec) = 0;
-  intrusive_ptr<waiter> next;  // in the event's list
-  waiter* previous = nullptr;
-  bool listed = false;
-};
 
-/// Completed by whoever takes it out of the event's list, unless its io_context went before.
-template <class Handler>
-struct event::waiting final : waiter {
-  waiting(Handler h, asio::io_context* where) : handler(std::move(h)), io(where) {}
-  void complete(asio::error_code ec) override {
+  void complete(asio::error_code ec) {
     if (const auto guard = this->leave()) post(ec);
   }
   void post(asio::error_code ec) {
     if (io) {
-      post_(*io, waking(intrusive_ptr<waiting>(this), ec));
+      post_(*io, waking(intrusive_ptr<waiter>(this), ec));
       return;
     }
     detail::await_memory();
-    Handler mine = std::move(*handler);
-    handler.reset();
-    asio::post(asio::append(std::move(mine), ec));
+    handler.post(ec);
   }
   /// The event is set already.
   void post_at_once() {
-    if (!io || !detail::ready_line::join(*io, intrusive_ptr<waiting>(this))) post({});
+    if (!io || !detail::ready_line::join(*io, intrusive_ptr<waiter>(this))) post({});
   }
-  void go_on() override { run({}); }
+  void go_on() override { handler.resume(*io, {}); }
   void go_on_later() noexcept override { post({}); }
-  void run(asio::error_code ec) {
-    Handler mine = std::move(*handler);
-    handler.reset();
-    const auto executor = asio::get_associated_executor(mine);
-    detail::run_inside(executor, [&] { std::move(mine)(ec); });
-  }
-  void abandon() noexcept override { handler.reset(); }
+  void abandon() noexcept override { handler.drop(); }
+
   /// On its way to the io_context; if that goes first, the handler goes with it.
   struct waking {
-    waking(intrusive_ptr<waiting> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
+    waking(intrusive_ptr<waiter> w, asio::error_code e) noexcept : self(std::move(w)), ec(e) {}
     waking(waking&& other) noexcept : self(std::exchange(other.self, nullptr)), ec(other.ec) {}
     waking& operator=(waking&&) = delete;
     ~waking() {
-      if (self) self->handler.reset();
+      if (self) self->handler.drop();
     }
     void operator()() {
-      const intrusive_ptr<waiting> who = std::exchange(self, nullptr);
+      const intrusive_ptr<waiter> who = std::exchange(self, nullptr);
       detail::ready_line line(*who->io);
-      who->run(ec);
-      line.run();
+      who->handler.resume(*who->io, ec);
+      line.resume_all();
     }
-    intrusive_ptr<waiting> self;
+    intrusive_ptr<waiter> self;
     asio::error_code ec;
   };
-  std::optional<Handler> handler;
-  asio::io_context* const io;  // of its executor; null: another kind of context
+
+  intrusive_ptr<waiter> next;  // in the event's list
+  waiter* previous = nullptr;
+  bool listed = false;
+  asio::io_context* const io;
+  detail::erased_handler<void(asio::error_code)> handler;
   detail::sure_post post_;
 };
 
@@ -141,8 +130,9 @@ template <class Handler>
 void event::add(Handler handler, seat place) {
   auto slot = asio::get_associated_cancellation_slot(handler);
   const auto executor = asio::get_associated_executor(handler);
-  const intrusive_ptr<waiting<Handler>> w(
-      new (place) waiting<Handler>(std::move(handler), detail::io_context_of(executor)));
+  static_assert(sizeof(waiter) <= seat::size);
+  const intrusive_ptr<waiter> w(new (place) waiter(detail::io_context_of(executor)));
+  w->handler.put(std::move(handler));
   bool waits = false;
   if (!is_set()) {
     std::shared_ptr<detail::waiter_registry> home = detail::insist([&] {
@@ -160,8 +150,7 @@ void event::add(Handler handler, seat place) {
   } else if (slot.is_connected()) {
     try {
       detail::insist([&] {
-        slot.assign([self = intrusive_ptr<event>(this),
-                     w = intrusive_ptr<waiter>(w)](asio::cancellation_type) {
+        slot.assign([self = intrusive_ptr<event>(this), w](asio::cancellation_type) {
           self->drop(*w, asio::error::operation_aborted);
         });
       });

@@ -200,7 +200,7 @@ void future<T>::stop(intrusive_ptr<detail::future_state<T>> state) {
 template <class T>
 future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
   auto state = make_intrusive<detail::future_state<T>>(executor);
-  auto run = [](asio::awaitable<T> w, detail::promise<T> p) -> asio::awaitable<void> {
+  auto fulfil = [](asio::awaitable<T> w, detail::promise<T> p) -> asio::awaitable<void> {
     try {
       if constexpr (std::is_void_v<T>) {
         co_await std::move(w);
@@ -213,9 +213,9 @@ future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work) {
       p->end(std::current_exception());  // delivered to whoever awaits
     }
   };
-  asio::co_spawn(executor, run(std::move(work), detail::promise<T>(state)),
+  asio::co_spawn(executor, fulfil(std::move(work), detail::promise<T>(state)),
                  asio::bind_cancellation_slot(state->stop.slot(), [state](std::exception_ptr e) {
-                   state->end(std::move(e));  // stopped before `run` began
+                   state->end(std::move(e));  // stopped before it began
                  }));
   return future<T>(std::move(state));
 }

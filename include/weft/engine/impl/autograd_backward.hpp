@@ -98,7 +98,7 @@ inline std::string autograd_service::caught_words() noexcept {
 
 /// Carries out a step's outputs, each whole or, if memory lacks, again: what is left stays in
 /// `todo` for `finish`. Under the context's lock.
-inline void autograd_service::carry_on(context_state& c, after& todo) noexcept {
+inline void autograd_service::carry_on(context_state& c, effects& todo) noexcept {
   auto& [pass, out, next] = todo.rest;
   try {
     if (todo.give_up) {
@@ -123,7 +123,7 @@ inline void autograd_service::carry_on(context_state& c, after& todo) noexcept {
 
 inline void autograd_service::carry_out(context_state& c,
                                         const std::shared_ptr<autograd::local_pass>& pass,
-                                        std::size_t which, after& todo) {
+                                        std::size_t which, effects& todo) {
   autograd::outputs& all = todo.rest.out;
   const autograd::pass_id id = pass->plan().pass();
   const auto wake = [&](std::optional<autograd::aborted> failure) {
@@ -171,7 +171,7 @@ inline void autograd_service::carry_out(context_state& c,
 /// given up instead: nobody who waits for it is forgotten. Under the context's lock.
 template <class Make>
 void autograd_service::step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-                            after& todo, Make&& make) noexcept {
+                            effects& todo, Make&& make) noexcept {
   todo.rest.pass = pass;
   ++pass->carried;
   todo.rest.out.clear();
@@ -213,7 +213,7 @@ inline void autograd_service::bury(context_state& c, autograd::local_pass& pass)
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
-inline void autograd_service::finish(const intrusive_ptr<context_state>& c, after todo) noexcept {
+inline void autograd_service::finish(const intrusive_ptr<context_state>& c, effects todo) noexcept {
   for (patience left; todo.rest.pass && left.more();) {
     const std::lock_guard lock(c->mutex);
     carry_on(*c, todo);
@@ -253,7 +253,7 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
                                        const std::shared_ptr<autograd::local_pass>& pass) noexcept {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
-  after todo;
+  effects todo;
   try {
     pass->evaluate([&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
       const autograd::control what{pass->plan().pass(), std::move(packed.message)};
@@ -277,7 +277,7 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
   }
   finish(c, std::move(todo));
   const auto then = [&](auto&& make) {
-    after more;
+    effects more;
     {
       const std::lock_guard lock(c->mutex);
       step(*c, pass, more, make);
@@ -336,7 +336,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   const auto waiter = make_intrusive<pass_waiter>();
   auto over = event::wait(waiter->over);
   std::shared_ptr<autograd::local_pass> pass;
-  after todo;
+  effects todo;
   bool begun = false;  // others may have heard of it, or nodes run
   {
     const std::lock_guard lock(state->mutex);
@@ -367,7 +367,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   // At the deadline, or when the caller is cancelled, the pass is given up everywhere. False: it
   // was over before.
   const auto give_up = [this, state, pass](const char* why) {
-    after more;
+    effects more;
     bool open = false;
     {
       const std::lock_guard lock(state->mutex);

@@ -65,11 +65,11 @@ inline expected<void> autograd_service::release_arrived(weft::link& from,
 inline expected<void> autograd_service::joined_arrived(weft::link&,
                                                        std::span<const std::byte> body) {
   using autograd::detail::broken_protocol;
-  if (body.size() < 12) return broken_protocol("an autograd frame that is too short");
-  const auto id = load<autograd::context_id>(body.data());
+  autograd::context_id id = 0;
   const auto ranks = insist([&] {
-    return autograd::detail::read_ranks(body.subspan(12), load<std::uint32_t>(body.data() + 8),
-                                        me_.world_size());
+    weft::detail::byte_source in(body);
+    id = in.get<autograd::context_id>();
+    return autograd::detail::read_ranks(in, me_.world_size());
   });
   const auto known = [&] {
     const std::lock_guard lock(mutex_);
@@ -87,7 +87,7 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
                                                         std::vector<at::Tensor> tensors,
                                                         const error& lacking) {
   const auto context = find(what.pass.context);
-  after todo;
+  effects todo;
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
   bool known = false;
   if (context) {
@@ -134,7 +134,7 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
 inline void autograd_service::hear(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
                                    std::uint32_t from, const autograd::control_body& body,
-                                   std::vector<at::Tensor> tensors, after& todo) {
+                                   std::vector<at::Tensor> tensors, effects& todo) {
   if (!std::holds_alternative<autograd::end_message>(body)) {
     return step(c, pass, todo, [&] { return pass->arrive(from, body, std::move(tensors)); });
   }
@@ -148,7 +148,7 @@ inline bool autograd_service::computes(const intrusive_ptr<context_state>& c,
                                        std::uint32_t from, const autograd::control_body& body) {
   try {
     asio::post(me_.compute_pool(), [this, c, pass, from, body] {
-      after more;
+      effects more;
       try {
         insist([&] {
           const std::lock_guard lock(c->mutex);
@@ -181,7 +181,7 @@ inline bool autograd_service::commits_by_computing(const context_state& c,
 /// context's lock.
 inline expected<std::shared_ptr<autograd::local_pass>>
 autograd_service::admit(context_state& c, std::uint32_t from, const autograd::control& what,
-                        after& todo) {
+                        effects& todo) {
   const auto refused = [&](std::string why) {
     todo.refusals.push_back({from, what.pass, std::move(why)});
   };
@@ -235,7 +235,7 @@ inline void autograd_service::fail_waits(const error& why) {
     all = contexts_;
   }
   for (const auto& [id, context] : all) {
-    after todo;
+    effects todo;
     {
       const std::lock_guard lock(context->mutex);
       context->run_ended = why;
@@ -275,7 +275,7 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     });
     if (!joined.empty()) insist([&] { send_joined(id, joined); });
     for (const auto& [which, pass] : passes) {
-      after todo;
+      effects todo;
       {
         const std::lock_guard lock(context->mutex);
         step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });

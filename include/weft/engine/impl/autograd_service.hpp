@@ -26,16 +26,22 @@ namespace autograd::detail {
                               origin::transport));
 }
 
-/// `count` ranks of 4 bytes each, all below `world`; nothing if the bytes are anything else.
+/// The ranks behind the rest of `in`, all below `world` and no more; nothing if anything is wrong
+/// with the bytes, those read before included.
 [[nodiscard]] inline std::optional<std::vector<std::uint32_t>>
-read_ranks(std::span<const std::byte> in, std::uint32_t count, std::uint32_t world) {
-  if (count > world || in.size() != std::size_t{count} * 4) return std::nullopt;
-  std::vector<std::uint32_t> out;
-  for (std::size_t i = 0; i < count; ++i) {
-    out.push_back(weft::detail::load<std::uint32_t>(in.data() + i * 4));
-    if (out.back() >= world) return std::nullopt;
+read_ranks(weft::detail::byte_source& in, std::uint32_t world) {
+  auto out = in.get_all<std::uint32_t>();
+  const auto is_rank = [world](std::uint32_t r) { return r < world; };
+  if (!in.at_end() || out.size() > world || !std::all_of(out.begin(), out.end(), is_rank)) {
+    return std::nullopt;
   }
   return out;
+}
+
+/// As `read_ranks` reads them.
+inline void append_ranks(bytes& to, const std::vector<std::uint32_t>& ranks) {
+  to.number(static_cast<std::uint32_t>(ranks.size()));
+  for (const std::uint32_t r : ranks) to.number(r);
 }
 
 }  // namespace autograd::detail
@@ -127,7 +133,7 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
       released_.add(state->id);
     }
   }
-  after todo;
+  effects todo;
   autograd::send_table sends;
   autograd::gradient_map gradients;
   std::vector<std::uint32_t> unreported;
@@ -146,7 +152,7 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
   }
   finish(state, std::move(todo));
   for (const auto& [id, pass] : passes) {
-    after more;
+    effects more;
     {
       const std::lock_guard lock(state->mutex);
       step(*state, pass, more,
@@ -196,11 +202,9 @@ inline void autograd_service::send_release(std::uint32_t to, autograd::context_i
 inline void autograd_service::send_joined(autograd::context_id id,
                                           const std::vector<std::uint32_t>& joined) {
   bytes what;
-  const auto count = static_cast<std::uint32_t>(joined.size());
-  what.append(&joined_frame, 1);
-  what.append(&id, sizeof id);
-  what.append(&count, sizeof count);
-  what.append(joined.data(), joined.size() * sizeof(std::uint32_t));
+  what.number(joined_frame);
+  what.number(id);
+  autograd::detail::append_ranks(what, joined);
   const auto creator = autograd::creator_of(id);
   if (!queue(creator, what.view(), {})) me_.link_to(creator).flush();
 }
@@ -295,12 +299,10 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
       context->unreported = true;
     }
   }
-  const auto count = static_cast<std::uint32_t>(joined.size());
   bytes section;
-  section.append(&context->id, sizeof context->id);
-  section.append(&message, sizeof message);
-  section.append(&count, sizeof count);
-  section.append(joined.data(), joined.size() * sizeof(std::uint32_t));
+  section.number(context->id);
+  section.number(message);
+  autograd::detail::append_ranks(section, joined);
   m.section(section_kind::autograd, section.view());
 }
 
@@ -341,16 +343,15 @@ inline expected<void> autograd_service::read_section(weft::link& from, incoming_
     return {};
   }
   using autograd::detail::broken_protocol;
-  if (section->size() < 20) return broken_protocol("an autograd section that is too short");
-  const std::byte* p = section->data();
-  const auto id = load<autograd::context_id>(p);
-  const auto message = load<autograd::message_id>(p + 8);
-  const auto count = load<std::uint32_t>(p + 16);
-  const auto joined = autograd::detail::read_ranks(section->subspan(20), count, me_.world_size());
-  if (!joined) return broken_protocol("an autograd section that names no workers");
+  weft::detail::byte_source in(*section);
+  const auto id = in.get<autograd::context_id>();
+  const auto message = in.get<autograd::message_id>();
+  const auto joined = autograd::detail::read_ranks(in, me_.world_size());
+  if (!joined) return broken_protocol("an autograd section that is cut off or names no workers");
   const bool request = m.header().kind == frame_kind::request;
   if (request) {
-    if (count != 0) return broken_protocol("an autograd section of a request that names workers");
+    if (!joined->empty())
+      return broken_protocol("an autograd section of a request that names workers");
     auto found = join(id, from.rank());
     if (!found) return tl::unexpected(std::move(found).error());
     auto& setup = m.record().get<scope_setup>();

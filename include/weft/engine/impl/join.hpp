@@ -23,20 +23,26 @@ namespace weft::engine {
 struct joining {
   std::shared_ptr<joined> who;
   meeting_request request;
+
+  [[nodiscard]] bool alone() const noexcept { return request.where.size == 1; }
+  [[nodiscard]] meeting meeting_of_one() {
+    return {engine::alone(request.self, request.random), nullptr};
+  }
 };
 
 [[nodiscard]] inline joining begin_join(make_transports* transports, asio::io_context* loop,
                                         options o) {
   if (const error unfit = unfit_program()) throw rpc_error(unfit);
   if (const error unfit = unfit_options(o)) throw rpc_error(unfit);
-  const auto given = o.place ? std::nullopt : placement_from_environment();
-  if (!given && !o.place && o.workers > 1) {
+  const bool launched = !o.place;
+  const auto place = place_of(o);
+  if (!place && o.workers > 1) {
     throw rpc_error(errc::invalid_argument,
                     "weft::join starts no processes, and nothing says which of " +
                         std::to_string(o.workers) +
                         " workers this is: set options.place, or start the program by a launcher");
   }
-  if (given) {
+  if (place && launched) {
     static std::atomic<bool> joined_before{false};
     if (joined_before.exchange(true)) {
       throw rpc_error(errc::invalid_argument,
@@ -45,53 +51,29 @@ struct joining {
     }
   }
   joining out;
-  placement& where = out.request.where;
-  where = given ? *given : o.place.value_or(placement{});
-  if (where.rank >= where.size) {
-    throw rpc_error(errc::invalid_argument, "options.place says rank " +
-                                                std::to_string(where.rank) + " of " +
-                                                std::to_string(where.size));
-  }
-  // Without a place to meet there is but one host.
-  if (o.place && !environment_text("MASTER_ADDR")) where.on_this_host = where.size;
+  meeting_request& ask = out.request;
+  const placement& where = ask.where = place.value_or(placement{});
   settle_threads(o, where.on_this_host);
   need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
-  member& self = out.request.self;
-  self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
-  self.role = o.role(where.rank, where.size, "");
-  self.window = o.window_bytes;
-  out.request.deadline = o.rendezvous_deadline;
-  out.request.random = system_random();
-  out.request.run_id = o.run_id;
-  self.incarnation = random_id(out.request.random);
-  std::string address;
-  if (!where.one_host()) {
-    address = address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
-  }
+  ask.random = system_random();
+  ask.self = introduce(where.rank, where.size, o, ask.random);
+  ask.deadline = o.rendezvous_deadline;
+  ask.run_id = o.run_id;
   // A launcher hears only of the worker that it started.
   std::function<void(const error&)> said;
-  if (given) {
+  if (place && launched) {
     run_report::begins();
-    said = [name = self.name](const error& why) { run_report::ends(name, why); };
+    said = [name = ask.self.name](const error& why) { run_report::ends(name, why); };
   }
-  auto life = std::make_unique<runtime>(transport_set(transports(address)), std::move(o),
+  auto life = std::make_unique<runtime>(transport_set(transports(address_of(where))), std::move(o),
                                         services_of_run(), loop);
-  self.addresses = life->addresses();
+  ask.self.addresses = life->addresses();
   out.who = std::make_shared<joined>(std::move(life), loop, std::move(said));
   return out;
 }
 
-/// The meeting of one.
-[[nodiscard]] inline meeting alone(const meeting_request& what) {
-  meeting out;
-  random_source random = what.random;
-  out.all.token = random_id(random);
-  out.all.members.push_back(what.self);
-  return out;
-}
-
-[[nodiscard]] inline owned_worker begin_serving(const joining& begun, meeting&& met) {
-  begun.who->begin(std::move(met.all), begun.request.random, std::move(met.store));
+[[nodiscard]] inline owned_worker begin_serving(joining& begun, meeting&& met) {
+  begun.who->begin(std::move(met.all), std::move(begun.request.random), std::move(met.store));
   return owned_worker(begun.who);
 }
 
@@ -99,15 +81,14 @@ inline namespace WEFT_VERSION_NAME {
 
 WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
                                      options o) {
-  const joining begun = begin_join(transports, loop, std::move(o));
-  const bool several = begun.request.where.size > 1;
-  return begin_serving(begun, several ? meet(begun.request) : alone(begun.request));
+  joining begun = begin_join(transports, loop, std::move(o));
+  return begin_serving(begun, begun.alone() ? begun.meeting_of_one() : meet(begun.request));
 }
 
 WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::io_context* loop,
                                              options o) {
-  const joining begun = begin_join(transports, loop, std::move(o));
-  if (begun.request.where.size == 1) co_return begin_serving(begun, alone(begun.request));
+  joining begun = begin_join(transports, loop, std::move(o));
+  if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
   struct shared {
     const intrusive_ptr<event> done = make_intrusive<event>();
     std::mutex lock;

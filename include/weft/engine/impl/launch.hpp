@@ -174,7 +174,7 @@ class supervisor {
   }
 
   /// 0, or the exit status for this process.
-  int run();
+  int supervise();
 
  private:
   void start(std::uint32_t rank);
@@ -222,7 +222,7 @@ class supervisor {
   bool output_lost_ = false;
 };
 
-inline int supervisor::run() {
+inline int supervisor::supervise() {
   const std::string workers = options_.workers == 1 ? " worker" : " workers";
   need_descriptors(2 * std::size_t{options_.workers} + 8,
                    "the launcher of " + std::to_string(options_.workers) + workers);
@@ -483,7 +483,7 @@ WEFT_DECL int launch_local(const options& o) {
 
 WEFT_DECL int launch_local(launch_options o) {
   engine::check_workers(o.workers);
-  return engine::supervisor(std::move(o)).run();
+  return engine::supervisor(std::move(o)).supervise();
 }
 
 }  // namespace weft

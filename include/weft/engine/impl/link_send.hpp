@@ -26,7 +26,7 @@ inline link::link(engine::worker& me, std::uint32_t rank, asio::io_context& io)
       granted_(me.settings().window_bytes, me.settings().window_bytes),
       served_(me.salt()),
       budget_(make_intrusive<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
-      pending_(me.deadlines(),
+      pending_(me.context(), me.deadlines(),
                [this](std::uint64_t call, std::uint64_t number) { return give_up(call, number); }) {
 }
 

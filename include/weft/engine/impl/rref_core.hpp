@@ -39,7 +39,7 @@ class reference_ledger final : public rref_protocol::ledger {
 /// State behind the lock. It outlives the service as long as handles do.
 class rref_core final : public reference_keeper {
  public:
-  explicit rref_core(engine::worker& w) : me(&w), books(w.rank(), w.world_size()) {
+  explicit rref_core(engine::worker& w) : me(&w), ledger(w.rank(), w.world_size()) {
     out.messages.reserve(64);  // so that a drop allocates nothing
     out.events.reserve(64);
   }
@@ -58,16 +58,16 @@ class rref_core final : public reference_keeper {
   /// way; or now, with all that was held back, in front of a request that is about to be queued.
   enum class sending : std::uint8_t { with_the_batch, now };
 
-  /// Runs `step(books, outputs)` under the lock, queues what it sends, then does the rest. Nobody
+  /// Runs `step(ledger, outputs)` under the lock, queues what it sends, then does the rest. Nobody
   /// waits for what it sends: it need not be written before other frames are.
   template <class Step>
   auto apply(Step&& step, sending how = sending::with_the_batch) {
     std::unique_lock lock(mutex);
-    if constexpr (std::is_void_v<decltype(step(books, out))>) {
-      step(books, out);
+    if constexpr (std::is_void_v<decltype(step(ledger, out))>) {
+      step(ledger, out);
       leave(lock, settle(waits(how)));
     } else {
-      auto result = step(books, out);
+      auto result = step(ledger, out);
       leave(lock, settle(waits(how)));
       return result;
     }
@@ -100,7 +100,7 @@ class rref_core final : public reference_keeper {
 
   void drop(const rref_id& id) noexcept override {
     std::unique_lock lock(mutex);
-    books.drop_local_ref(id, out);
+    ledger.drop_local_ref(id, out);
     bool wait = waits(sending::with_the_batch);
     if (!wait && has_room() && me->on_thread()) {
       me->hold_turn();  // more of them may follow before it ends
@@ -160,7 +160,7 @@ class rref_core final : public reference_keeper {
   engine::worker* me;                   // null once the worker is gone
   std::atomic<std::uint32_t> users{0};  // threads that use it without the lock
   mutable std::mutex mutex;
-  reference_ledger books;
+  reference_ledger ledger;
   rref_protocol::outputs out;
   std::map<rref_id, value> values;
   std::map<rref_id, error> never_made;  // why, for references whose request was never sent
@@ -185,7 +185,7 @@ class rref_core final : public reference_keeper {
       }
     }
   };
-  struct after {
+  struct effects {
     ranks flush;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<intrusive_ptr<object_waiter>> tell;
@@ -212,7 +212,7 @@ class rref_core final : public reference_keeper {
   }
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
-  void leave(std::unique_lock<std::mutex>& lock, after todo) {
+  void leave(std::unique_lock<std::mutex>& lock, effects todo) {
     if (!todo.flush.first && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
     const worker_use here(*this);
     lock.unlock();
@@ -224,9 +224,9 @@ class rref_core final : public reference_keeper {
   }
 
   /// Under the lock. What there is no memory for is done with the next step.
-  after settle(bool wait) noexcept {
-    after todo;
-    books.catch_up(out);
+  effects settle(bool wait) noexcept {
+    effects todo;
+    ledger.catch_up(out);
     if (!me) out.messages.clear();
     if (!wait && !out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
@@ -240,7 +240,7 @@ class rref_core final : public reference_keeper {
   }
 
   /// Under the lock. If it throws, what is left of the event is done when it is heeded again.
-  void heed(const rref_protocol::event& e, after& todo) {
+  void heed(const rref_protocol::event& e, effects& todo) {
     using rref_protocol::event_kind;
     if (e.kind == event_kind::forgotten) never_made.erase(e.id);
     const auto at = values.find(e.id);
@@ -350,12 +350,12 @@ struct kept_outcome final : result_keeper {
   kept_outcome(const kept_outcome&) = delete;
   kept_outcome& operator=(const kept_outcome&) = delete;
   ~kept_outcome() override {
-    if (settled_ || !promised_) return;
+    if (settled_ || !owed_) return;
     fail(sure_error(errc::cancelled, "the request ended", call_progress::not_executed));
   }
 
   /// The ledger knows of it: an outcome is owed from now on.
-  void promise() noexcept { promised_ = true; }
+  void owe() noexcept { owed_ = true; }
   void keep(std::shared_ptr<void> object, const void* type) override {
     settle(rref_core::at_home(core_, std::move(object)), type, {});
   }
@@ -383,7 +383,7 @@ struct kept_outcome final : result_keeper {
   const intrusive_ptr<rref_core> core_;
   const rref_id id_;
   const std::uint64_t function_;
-  bool promised_ = false;
+  bool owed_ = false;
   bool settled_ = false;
 };
 

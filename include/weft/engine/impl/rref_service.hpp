@@ -85,13 +85,13 @@ inline void rref_service::never_sent(const rref_id& id, std::string_view functio
 inline error rref_service::state_of(const reference& r) const {
   if (r.broken()) return r.broken();
   const std::lock_guard lock(core_->mutex);
-  if (r.id().owner == core_->books.self()) {
+  if (r.id().owner == core_->ledger.self()) {
     const auto at = core_->values.find(r.id());
     if (at == core_->values.end()) return {};
     at->second.function = 0;
     return at->second.failure;
   }
-  const auto view = core_->books.imported(r.id());
+  const auto view = core_->ledger.imported(r.id());
   if (view && view->state == rref_protocol::import_state::broken) {
     const auto why = core_->never_made.find(r.id());
     return why != core_->never_made.end() ? why->second : core_->why_broken(view->why, r.id());
@@ -102,7 +102,7 @@ inline error rref_service::state_of(const reference& r) const {
 inline std::shared_ptr<void> rref_service::local(const reference& r, const void* type) const {
   if (r.broken()) throw rpc_error(r.broken());
   const std::lock_guard lock(core_->mutex);
-  if (r.id().owner != core_->books.self()) {
+  if (r.id().owner != core_->ledger.self()) {
     throw rpc_error(errc::rref_not_owner, "reference " + to_string(r.id()) +
                                               " belongs to worker '" +
                                               core_->me->members().members[r.id().owner].name +
@@ -128,18 +128,18 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
 
 inline rref_protocol::ledger_counters rref_service::counters() const {
   const std::lock_guard lock(core_->mutex);
-  auto now = core_->books.counters();
+  auto now = core_->ledger.counters();
   now.frames = core_->frames;
   for (const auto& [id, v] : core_->values) now.waiting += v.waiting.size();
   return now;
 }
 inline std::string rref_service::describe() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->books.describe();
+  return core_->ledger.describe();
 }
 inline bool rref_service::idle() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->books.idle();
+  return core_->ledger.idle();
 }
 
 // ── sending ──
@@ -186,7 +186,7 @@ inline void rref_service::sent(weft::link&, message_extensions& record) {
   handover->pinned.clear();
   if (!handover->create) return;
   const std::lock_guard lock(core_->mutex);
-  core_->books.creation_sent(handover->create->id);
+  core_->ledger.creation_sent(handover->create->id);
 }
 
 inline void rref_service::dropped(weft::link&, message_extensions& record) {
@@ -293,7 +293,7 @@ inline bool rref_service::keep_result(weft::link& from, incoming_message& m,
       throw;
     }
     if (r == rref_protocol::received::accepted) {
-      outcome->promise();
+      outcome->owe();
     } else if (fresh) {
       core_->values.erase(value);
     }

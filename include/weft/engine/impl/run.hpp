@@ -59,6 +59,46 @@ namespace weft::engine {
   return probe.local_endpoint().address().to_string();
 }
 
+/// Where others reach this worker: empty if all of them are on its host.
+[[nodiscard]] inline std::string address_of(const placement& where) {
+  if (where.one_host()) return {};
+  return address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
+}
+
+/// Which worker this is: what the options say, else the launcher; none if nobody does. Throws
+/// rpc_error invalid_argument.
+[[nodiscard]] inline std::optional<placement> place_of(const options& o) {
+  if (!o.place) return placement_from_environment();
+  placement where = *o.place;
+  if (where.rank >= where.size) {
+    throw rpc_error(errc::invalid_argument, "options.place says rank " +
+                                                std::to_string(where.rank) + " of " +
+                                                std::to_string(where.size));
+  }
+  // Without a place to meet there is but one host.
+  if (!environment_text("MASTER_ADDR")) where.on_this_host = where.size;
+  return where;
+}
+
+/// What the others will know of that worker, but for its addresses.
+[[nodiscard]] inline member introduce(std::uint32_t rank, std::uint32_t size, const options& o,
+                                      random_source& random) {
+  member self;
+  self.name = o.name(rank, size, "worker" + std::to_string(rank));
+  self.role = o.role(rank, size, "");
+  self.window = o.window_bytes;
+  self.incarnation = random_id(random);
+  return self;
+}
+
+/// The meeting of one.
+[[nodiscard]] inline membership alone(member self, random_source& random) {
+  membership all;
+  all.token = random_id(random);
+  all.members.push_back(std::move(self));
+  return all;
+}
+
 /// Prints the one sentence of a failed run; returns the exit status.
 [[nodiscard]] inline int conclude(const std::string& name, const error& result) {
   if (!result) return 0;
@@ -156,36 +196,27 @@ inline void settle_threads(options& o, std::uint32_t on_this_host) {
 inline int run_here(const placement& where, make_transports* transports, worker_main main_,
                     options o) {
   settle_threads(o, where.on_this_host);
-  member self;
-  self.name = o.name(where.rank, where.size, "worker" + std::to_string(where.rank));
+  random_source random = system_random();
+  member self = introduce(where.rank, where.size, o, random);
   if (const error again = note_run(where.size > 1 ? run_kind::meets : run_kind::alone)) {
     run_report::ends(self.name, again);
     return conclude(self.name, again);
   }
-  self.role = o.role(where.rank, where.size, "");
   run_report::begins();
   error result;
   try {
     need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
-    std::string address;
-    if (!where.one_host()) {
-      address = address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
-    }
-    random_source random = system_random();
     // Kept to the end of the run: rank 0 serves it.
     store_ptr store;
     membership all;
-    runtime life(transport_set(transports(address)), o, services_of_run());
+    runtime life(transport_set(transports(address_of(where))), o, services_of_run());
     self.addresses = life.addresses();
-    self.window = o.window_bytes;
     if (where.size > 1) {
       meeting met = meet({where, self, o.rendezvous_deadline, random, o.run_id});
       all = std::move(met.all);
       store = std::move(met.store);
     } else {
-      self.incarnation = random_id(random);
-      all.token = random_id(random);
-      all.members.push_back(self);
+      all = alone(self, random);
     }
     life.join(std::move(all), random);
     result = life.run(std::move(main_), "the process leaves without waiting for it");
@@ -241,11 +272,10 @@ struct thread_runs {
   for (std::uint32_t r = 0; r < size; ++r) {
     runs->lives.push_back(
         std::make_unique<runtime>(transports_of(inproc(hub)), o, services_of_run()));
-    runs->names.push_back(o.name(r, size, "worker" + std::to_string(r)));
-    const std::string role = o.role(r, size, "");
-    runs->may_go.push_back(r != 0 && o.on_loss.goes_on_without(role));
-    all.members.push_back({runs->names.back(), role, random_id(random),
-                           runs->lives.back()->addresses(), o.window_bytes});
+    member& self = all.members.emplace_back(introduce(r, size, o, random));
+    self.addresses = runs->lives.back()->addresses();
+    runs->names.push_back(self.name);
+    runs->may_go.push_back(r != 0 && o.on_loss.goes_on_without(self.role));
   }
   for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
   std::vector<std::thread> threads(size);
@@ -299,7 +329,7 @@ WEFT_DECL int run(make_transports* transports, worker_main main_, options o) {
   if (const error unfit = unfit_options(o)) return conclude("run", unfit);
   std::optional<placement> where;
   try {
-    where = o.place ? o.place : placement_from_environment();
+    where = place_of(o);
   } catch (const rpc_error& e) {
     return conclude("run", e.error());
   }

@@ -38,7 +38,7 @@ inline void serving::evaluate(served_request& call) {
                               call_progress::not_executed, origin::remote_runtime);
   } else {
     try {
-      call.function->run(call);
+      call.function->execute(call);
     } catch (...) {
       fail_from_exception(call);
     }

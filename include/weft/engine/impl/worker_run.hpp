@@ -104,8 +104,8 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
       links_[rank]->mark_down(bare_error(errc::resource_exhausted, call_progress::maybe_executed));
     }
   }
-  if (todo.lose) {
-    const auto& [rank, why] = *todo.lose;
+  if (todo.lost) {
+    const auto& [rank, why] = *todo.lost;
     links_[rank]->mark_down(
         sure_error(errc::peer_died, why.c_str(), call_progress::maybe_executed, origin::transport));
   }

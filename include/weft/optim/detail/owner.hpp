@@ -202,7 +202,7 @@ class step_job final : public ref_counted {
         gradients_(std::move(gradients)),
         turn_(std::move(turn)) {}
 
-  void run() {
+  void step() {
     try {
       optimizer_->step(gradients_);
     } catch (...) {
@@ -262,7 +262,7 @@ class owner_optimizer {
     const auto job =
         make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
     auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
-    asio::post(me.compute_pool(), [job] { job->run(); });
+    asio::post(me.compute_pool(), [job] { job->step(); });
     co_await std::move(done);
     if (job->failure) std::rethrow_exception(job->failure);
     co_return true;

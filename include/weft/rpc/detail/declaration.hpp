@@ -52,17 +52,17 @@ inline constexpr auto pointer_of<F> = std::remove_cv_t<decltype(F)>::function;
 
 // The result behind the return type, and where the function runs.
 template <class T>
-struct returned {
+struct returns {
   using result = std::remove_cvref_t<T>;
   static constexpr function_style style = function_style::plain;
 };
 template <class T, class Executor>
-struct returned<asio::awaitable<T, Executor>> {
+struct returns<asio::awaitable<T, Executor>> {
   using result = std::remove_cvref_t<T>;
   static constexpr function_style style = function_style::coroutine;
 };
 template <class T>
-struct returned<immediate<T>> {
+struct returns<immediate<T>> {
   using result = std::remove_cvref_t<T>;
   static constexpr function_style style = function_style::immediate;
 };
@@ -104,7 +104,7 @@ struct values<std::tuple<P...>> {
 };
 
 template <class R, class... P>
-struct free_declaration : returned<R>, injected<P...> {
+struct free_declaration : returns<R>, injected<P...> {
   using object = typename object_first<typename injected<P...>::rest>::object;
   using parameters = typename object_first<typename injected<P...>::rest>::parameters;
   using arguments = typename values<parameters>::type;
@@ -114,7 +114,7 @@ struct free_declaration : returned<R>, injected<P...> {
 };
 
 template <class C, class R, class... P>
-struct member_declaration : returned<R>, injected<P...> {
+struct member_declaration : returns<R>, injected<P...> {
   using object = C;
   using parameters = typename injected<P...>::rest;
   using arguments = typename values<parameters>::type;
@@ -129,24 +129,24 @@ struct with_ellipsis : Declaration {
 };
 
 template <class C, class R, class... P>
-struct chosen {
+struct declared_as {
   using type = member_declaration<C, R, P...>;
 };
 template <class R, class... P>
-struct chosen<void, R, P...> {
+struct declared_as<void, R, P...> {
   using type = free_declaration<R, P...>;
 };
 
 // A function type with its qualifiers: of a function (C is void) or of a member function of C.
 template <class Function, class C>
-struct taken_apart;
+struct function_signature;
 
 #define WEFT_FUNCTION(qualifiers)                                                                  \
   template <class C, class R, class... P>                                                          \
-  struct taken_apart<R(P...) qualifiers, C> : chosen<C, R, P...> {};                               \
+  struct function_signature<R(P...) qualifiers, C> : declared_as<C, R, P...> {};                   \
   template <class C, class R, class... P>                                                          \
-  struct taken_apart<R(P..., ...) qualifiers, C> {                                                 \
-    using type = with_ellipsis<typename chosen<C, R, P...>::type>;                                 \
+  struct function_signature<R(P..., ...) qualifiers, C> {                                          \
+    using type = with_ellipsis<typename declared_as<C, R, P...>::type>;                            \
   };
 WEFT_FUNCTION()
 WEFT_FUNCTION(const)
@@ -174,9 +174,9 @@ struct declaration {
   using type = free_declaration<void>;
 };
 template <class Function>
-struct declaration<Function*> : taken_apart<Function, void> {};
+struct declaration<Function*> : function_signature<Function, void> {};
 template <class Function, class C>
-struct declaration<Function C::*> : taken_apart<Function, C> {};
+struct declaration<Function C::*> : function_signature<Function, C> {};
 
 // Arguments of a constructor travel by value, character arrays as strings.
 template <class T>

@@ -122,7 +122,7 @@ Tuple decode_arguments(invocation& call) {
 /// Runs Fn::call(invocation&, arguments) and delivers what it returns.
 template <class Fn>
 struct thunk {
-  static void run(invocation& call) {
+  static void execute(invocation& call) {
     auto arguments = decode_arguments<typename Fn::arguments>(call);
     if constexpr (requires { requires Fn::is_constructor; }) {
       deliver_made<typename Fn::result>(call, Fn::call(call, std::move(arguments)));

@@ -23,7 +23,7 @@ struct registration {
     if constexpr (Fn::style == function_style::coroutine) {
       entry.start = &Thunk<Fn>::start;
     } else {
-      entry.run = &Thunk<Fn>::run;
+      entry.execute = &Thunk<Fn>::execute;
     }
     entry.next = first_function;
     first_function = &entry;

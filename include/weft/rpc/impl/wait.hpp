@@ -2,41 +2,22 @@
 // Bodies of weft/rpc/wait.hpp.
 #pragma once
 
+#include <weft/core/detail/blocking_end.hpp>
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/wait.hpp>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace weft {
 namespace detail {
-
-/// The end of some work, for a thread that blocks until then.
-class blocking_end {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    changed_.notify_all();
-  }
-  /// Until it is set, for a while at most: whether it is.
-  [[nodiscard]] bool wait_for(duration most) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, most, [this] { return ended_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool ended_ = false;
-};
 
 /// Blocks until `end` is set. Throws as `weft::wait` says; `me` is looked at every 50 ms.
 inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
@@ -95,7 +76,7 @@ T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
     std::exception_ptr failure;
   };
   const auto state = std::make_shared<shared>();
-  auto run = [](asio::awaitable<T> w, std::shared_ptr<shared> s) -> asio::awaitable<void> {
+  auto fulfil = [](asio::awaitable<T> w, std::shared_ptr<shared> s) -> asio::awaitable<void> {
     // Set also if the loop drops this coroutine.
     struct setter {
       shared& s;
@@ -112,7 +93,7 @@ T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
       s->failure = std::current_exception();
     }
   };
-  const future<void> running = start_on(me.get_executor(), run(std::move(work), state));
+  const future<void> running = start_on(me.get_executor(), fulfil(std::move(work), state));
   try {
     detail::wait_for_end(me, state->end, limit ? limit->limit : me.settings().call_deadline);
   } catch (...) {

@@ -2,7 +2,7 @@
 // Where one coroutine waits until any thread wakes it: for transports without a descriptor.
 #pragma once
 
-#include <weft/core/detail/handler_place.hpp>
+#include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
@@ -54,6 +54,7 @@ class pipe_waiter final : public registered_waiter {
   template <class Handler>
   void suspend(Handler handler) {
     slot_ = asio::get_associated_cancellation_slot(handler);
+    static_assert(decltype(handler_)::has_room_for<Handler>, "waiting allocates nothing");
     handler_.put(std::move(handler));
     if (slot_.is_connected()) {
       try {
@@ -81,8 +82,8 @@ class pipe_waiter final : public registered_waiter {
   const asio::io_context::executor_type executor_;
   std::atomic<state> now_{state::idle};
   sure_post post_;
-  handler_place handler_;         // touched by the io_context's thread only, as the next
-  asio::cancellation_slot slot_;  // of that handler
+  erased_handler<void()> handler_;  // touched by the io_context's thread only, as the next
+  asio::cancellation_slot slot_;    // of that handler
 };
 
 }  // namespace weft::detail

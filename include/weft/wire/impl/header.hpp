@@ -2,36 +2,18 @@
 // Bodies of weft/wire/header.hpp.
 #pragma once
 
+#include <weft/core/detail/little_endian.hpp>
 #include <weft/core/error.hpp>
 #include <weft/wire/header.hpp>
 #include <weft/wire/limits.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 
 namespace weft {
-
-namespace detail {
-
-static_assert(std::endian::native == std::endian::little, "weft: little-endian machines only");
-
-template <class T>
-void store(std::byte* to, T value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-template <class T>
-[[nodiscard]] T load(const std::byte* from) noexcept {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-}  // namespace detail
 
 inline void encode_header(const frame_header& h, std::span<std::byte, header_size> out) noexcept {
   std::byte* p = out.data();

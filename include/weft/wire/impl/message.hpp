@@ -23,10 +23,9 @@ inline void message::section(section_kind kind, std::span<const std::byte> conte
     }
     at += 8 + detail::load<std::uint32_t>(sections_.data() + at + 4);
   }
-  std::byte prefix[8] = {};
-  detail::store(prefix, kind);
-  detail::store(prefix + 4, static_cast<std::uint32_t>(content.size()));
-  sections_.append(prefix, sizeof prefix);
+  sections_.number(kind);
+  sections_.number(std::uint16_t{0});
+  sections_.number(static_cast<std::uint32_t>(content.size()));
   sections_.append(content.data(), content.size());
   ++section_count_;
 }
@@ -77,10 +76,7 @@ inline frame message::finish(frame_header header) && {
   header.payload_bytes = payload;
   header.sections = section_count_;
   header.tensors = static_cast<std::uint16_t>(frame_.blobs.size());
-  for (const blob& b : frame_.blobs) {
-    const std::uint64_t length = b.size();
-    head.append(&length, sizeof length);
-  }
+  for (const blob& b : frame_.blobs) head.number(std::uint64_t{b.size()});
   head.append(sections_.data(), sections_.size());
   header.table_bytes = static_cast<std::uint32_t>(head.size() - header_size - payload);
   frame_.header = header;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-TEST_CASE("numbers seen: in any order, twice, and from where the sequence begins") {
+TEST_CASE("sequence_set: in any order, twice, and from where the sequence begins") {
   weft::detail::sequence_set<std::uint32_t> seen(1);
   CHECK(seen.contains(0));
   CHECK_FALSE(seen.contains(1));

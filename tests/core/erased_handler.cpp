@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/handler_place.hpp>
+#include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/bind_executor.hpp>
@@ -13,16 +13,17 @@
 #include <memory>
 #include <utility>
 
-namespace core_handler_place {
+namespace core_erased_handler {
 
 using weft::call_scope;
 using weft::make_intrusive;
-using weft::detail::handler_place;
+using weft::detail::erased_handler;
+using waiting = erased_handler<void()>;
 using weft::testing::settle;
 
-TEST_CASE("handler_place: what it holds is called once, and the place is free while it runs") {
+TEST_CASE("erased_handler: what it holds is called once, and the place is free while it runs") {
   asio::io_context io;
-  handler_place place;
+  waiting place;
   CHECK_FALSE(place);
   int first = 0;
   int second = 0;
@@ -44,11 +45,11 @@ TEST_CASE("handler_place: what it holds is called once, and the place is free wh
   CHECK_FALSE(place);
 }
 
-TEST_CASE("handler_place: what is dropped, or left in it, is destroyed and not called") {
+TEST_CASE("erased_handler: what is dropped, or left in it, is destroyed and not called") {
   const auto alive = std::make_shared<int>(0);
   bool called = false;
   {
-    handler_place place;
+    waiting place;
     place.put([alive, &called] { called = true; });
     CHECK(alive.use_count() == 2);
     place.drop();
@@ -61,12 +62,12 @@ TEST_CASE("handler_place: what is dropped, or left in it, is destroyed and not c
   CHECK_FALSE(called);
 }
 
-TEST_CASE("handler_place: the handler may be the last to hold the place, dropped or called") {
+TEST_CASE("erased_handler: the handler may be the last to hold the place, dropped or called") {
   asio::io_context io;
   for (const bool call : {false, true}) {
-    auto place = std::make_shared<handler_place>();
-    const std::weak_ptr<handler_place> seen = place;
-    handler_place& there = *place;
+    auto place = std::make_shared<waiting>();
+    const std::weak_ptr<waiting> seen = place;
+    waiting& there = *place;
     there.put(asio::bind_executor(io, [holds = std::move(place)]() mutable { holds = nullptr; }));
     CHECK_FALSE(seen.expired());
     if (call) {
@@ -79,9 +80,9 @@ TEST_CASE("handler_place: the handler may be the last to hold the place, dropped
   }
 }
 
-TEST_CASE("handler_place: a handler is called inside the scope of its executor") {
+TEST_CASE("erased_handler: a handler is called inside the scope of its executor") {
   asio::io_context io;
-  handler_place place;
+  waiting place;
   const auto scope = make_intrusive<call_scope>();
   const call_scope* within = nullptr;
   place.put(
@@ -92,10 +93,10 @@ TEST_CASE("handler_place: a handler is called inside the scope of its executor")
   CHECK_FALSE(weft::this_scope());
 }
 
-TEST_CASE("handler_place: a handler of another executor is called there, not here") {
+TEST_CASE("erased_handler: a handler of another executor is called there, not here") {
   asio::io_context here;
   asio::io_context there;
-  handler_place place;
+  waiting place;
   int called = 0;
   SUBCASE("another io_context") {
     place.put(asio::bind_executor(there, [&] { ++called; }));
@@ -116,4 +117,53 @@ TEST_CASE("handler_place: a handler of another executor is called there, not her
   CHECK(called == 1);
 }
 
-}  // namespace core_handler_place
+TEST_CASE("erased_handler: what it is called with arrives, at once and by a post") {
+  asio::io_context io;
+  erased_handler<void(std::unique_ptr<int>, int)> place;
+  int sum = 0;
+  const auto add = [&](std::unique_ptr<int> a, int b) { sum += *a + b; };
+  asio::post(io, [&] {
+    place.put(asio::bind_executor(io, add));
+    place.resume(io, std::make_unique<int>(1), 2);
+    CHECK(sum == 3);
+    place.put(asio::bind_executor(io, add));
+    place.post(std::make_unique<int>(10), 20);
+    CHECK_FALSE(place);
+    CHECK(sum == 3);  // not within
+  });
+  settle(io);
+  CHECK(sum == 33);
+}
+
+TEST_CASE(
+    "erased_handler: a handler that it has no room for is kept, called and destroyed as well") {
+  asio::io_context io;
+  const auto alive = std::make_shared<int>(0);
+  struct large {
+    asio::io_context& io;
+    std::shared_ptr<int> held;
+    int& called;
+    char room[500] = {};
+    using executor_type = asio::io_context::executor_type;
+    [[nodiscard]] executor_type get_executor() const noexcept { return io.get_executor(); }
+    void operator()() const { ++called; }
+  };
+  static_assert(!waiting::has_room_for<large>);
+  int called = 0;
+  waiting place;
+  for (const int way : {0, 1, 2}) {
+    CAPTURE(way);
+    called = 0;
+    place.put(large{io, alive, called});
+    CHECK(alive.use_count() == 2);
+    if (way == 0) place.drop();
+    if (way == 1) place.post();
+    if (way == 2) asio::post(io, [&] { place.resume(io); });
+    settle(io);
+    CHECK(called == (way == 0 ? 0 : 1));
+    CHECK(alive.use_count() == 1);
+    CHECK_FALSE(place);
+  }
+}
+
+}  // namespace core_erased_handler
