@@ -979,6 +979,11 @@ TEST_CASE("messages: counts beyond the bytes, unknown values and long texts are 
   for (std::size_t i = 23; i < 27; ++i) bytes[i] = std::byte{0xFF};
   CHECK(!decode(bytes).has_value());
   CHECK(!decode(encode({{1, 2, 3}, grad_message{1, 3, {0x08}}})).has_value());
+  // No more memory than the bytes pay for.
+  const auto wide =
+      decode(encode({{1, 2, 3}, grad_message{1, 8000, std::vector<std::uint8_t>(1000)}}));
+  REQUIRE(wide);
+  CHECK(std::get<grad_message>(wide->body).present.capacity() == 1000);
 
   const std::string text(max_abort_text + 1, 'x');
   const auto cut = decode(encode({{1, 2, 3}, abort_message{0, abort_reason::failed, text}}));

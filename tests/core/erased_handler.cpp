@@ -3,13 +3,17 @@
 #include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
+#include <asio/any_io_executor.hpp>
 #include <asio/bind_executor.hpp>
+#include <asio/execution/blocking.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
+#include <asio/require.hpp>
 #include <asio/strand.hpp>
 #include <doctest/doctest.h>
 
 #include <core/loop.hpp>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -163,6 +167,46 @@ TEST_CASE(
     CHECK(called == (way == 0 ? 0 : 1));
     CHECK(alive.use_count() == 1);
     CHECK_FALSE(place);
+  }
+}
+
+TEST_CASE("erased_handler: a handler of any alignment is where it has to be") {
+  asio::io_context io;
+  struct alignas(256) wide {
+    asio::io_context& io;
+    bool& aligned;
+    using executor_type = asio::io_context::executor_type;
+    [[nodiscard]] executor_type get_executor() const noexcept { return io.get_executor(); }
+    void operator()() const { aligned = reinterpret_cast<std::uintptr_t>(this) % 256 == 0; }
+  };
+  bool aligned = false;
+  waiting place;
+  place.put(wide{io, aligned});
+  asio::post(io, [&] { place.resume(io); });
+  settle(io);
+  CHECK(aligned);
+}
+
+TEST_CASE("erased_handler: an executor that never calls at once does not") {
+  asio::io_context io;
+  waiting place;
+  int called = 0;
+  const auto never = asio::require(io.get_executor(), asio::execution::blocking.never);
+  const auto put = [&](const auto& executor) {
+    place.put(asio::bind_executor(executor, [&] { ++called; }));
+  };
+  for (const int which : {0, 1, 2}) {
+    CAPTURE(which);
+    called = 0;
+    if (which == 0) put(never);
+    if (which == 1) put(asio::any_io_executor(never));
+    if (which == 2) put(weft::scope_executor(never, make_intrusive<call_scope>()));
+    asio::post(io, [&] {
+      place.resume(io);
+      CHECK(called == 0);
+    });
+    settle(io);
+    CHECK(called == 1);
   }
 }
 

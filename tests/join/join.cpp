@@ -39,10 +39,11 @@ void stuck() {
   --stuck_now;
 }
 std::atomic<int> resting{0};
+std::atomic<int> rested{0};  // begun
 /// Cancelled with who serves it.
 asio::awaitable<void> rest() {
   struct counted {
-    counted() { ++resting; }
+    counted() { ++resting, ++rested; }
     ~counted() { --resting; }
   } const here;
   asio::steady_timer timer(co_await asio::this_coro::executor, 1h);
@@ -123,6 +124,28 @@ TEST_CASE("join: a second thread that runs the loop gets an error, the first goe
   CHECK(e.message().find("a second thread runs the loop of worker 'worker0'") != std::string::npos);
   CHECK(wait(all[0], all[0].peer(0).call<&add>(1, 2)) == 3);
   CHECK_FALSE(all.leave()[0]);
+}
+
+TEST_CASE("join: a second thread that comes while the first waits for the threads gets an error") {
+  owned_worker me = join_blocking<tcp>(seat_of(fresh_run(), 0, 1));
+  std::promise<void> open;
+  std::promise<void> inside;
+  asio::post(me->compute_pool(), [&] {
+    inside.set_value();
+    open.get_future().wait();
+  });
+  std::future<weft::error> end = std::async(std::launch::async, [&] { return me.run(); });
+  inside.get_future().wait();
+  me.leave();
+  for (bounded_wait until("the run is over");
+       until.not_yet(me->loop() == worker::loop_state::over);) {
+  }
+  const auto refused = failure_of([&] { static_cast<void>(me.run()); });
+  CHECK(refused == errc::invalid_argument);
+  CHECK(failure_of([&] { static_cast<void>(me.poll()); }) == errc::invalid_argument);
+  open.set_value();
+  CHECK_FALSE(end.get());
+  CHECK_FALSE(me.run());  // of a run that is over
 }
 
 TEST_CASE("join: a worker destroyed before its run ended is a loss for the other, named") {
@@ -287,21 +310,30 @@ TEST_CASE("join: whoever does not come is named at the deadline, for both forms"
   CHECK(workers_here() == 0);
 }
 
-TEST_CASE("join: a cancelled join throws cancelled at once, and gives up its seat") {
+TEST_CASE("join: a cancelled join throws cancelled, and the others hear within a second or two") {
   const std::string run = fresh_run();
-  weft::options o = seat_of(run, 1, 2);
   asio::io_context io;
   asio::cancellation_signal stop;
   std::exception_ptr failure;
-  asio::co_spawn(io, join<tcp>(o),
+  asio::co_spawn(io, join<tcp>(seat_of(run, 1, 3)),
                  asio::bind_cancellation_slot(
                      stop.slot(), [&](std::exception_ptr e, owned_worker) { failure = e; }));
   io.run_for(50ms);
   CHECK_FALSE(failure);
+  weft::error other;
+  std::jthread waits([&] {
+    weft::options o = seat_of(run, 0, 3);
+    o.rendezvous_deadline = std::chrono::hours(1);  // rank 2 never comes
+    other = failure_of([&] { static_cast<void>(join_blocking<tcp>(o)); });
+  });
   stop.emit(asio::cancellation_type::terminal);
   io.run();
   REQUIRE(failure);
   CHECK(failure_of([&] { std::rethrow_exception(failure); }) == errc::cancelled);
+  waits.join();  // though its deadline is far
+  CHECK(other == errc::rendezvous_failed);
+  INFO(other.message());
+  CHECK(other.message().find("rank 1") != std::string::npos);
 }
 
 TEST_CASE("join: slips are refused with a sentence") {
@@ -608,9 +640,14 @@ TEST_CASE("wait: lasts longer than a second where a thread polls now and then") 
 
 TEST_CASE("wait: cancels the work at its limit") {
   joined_pair all(2);
-  const auto e =
-      failure_of([&] { wait(all[0], all[0].peer(1).call<&rest>(within(1min)), within(50ms)); });
-  CHECK(e == errc::timed_out);
+  // With more time until it has begun.
+  const int before = rested;
+  weft::duration limit = 50ms;
+  for (bounded_wait until("it has begun"); until.not_yet(rested > before); limit *= 2) {
+    const auto e =
+        failure_of([&] { wait(all[0], all[0].peer(1).call<&rest>(within(1min)), within(limit)); });
+    CHECK(e == errc::timed_out);
+  }
   for (bounded_wait until("it is cancelled"); until.not_yet(resting == 0);)
     std::this_thread::sleep_for(1ms);
 }

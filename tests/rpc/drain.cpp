@@ -90,16 +90,23 @@ TEST_CASE("drain: whoever owes the most is named, and whoever does not answer be
   CHECK(d.missing().worker == 2);
   CHECK(d.missing().missing == 7);
   CHECK(d.missing().all == 8);
-  // A round that began after the last call accuses nobody.
+  // A round that began after the last call accuses nobody of silence, and of debts only those who
+  // have not said since that they are done.
   d.last_call();
   round = d.ask();
-  CHECK(d.answer(0, round, {}) == step::waiting);
+  CHECK(d.answer(0, round, {{1, 5, 0, false}, {2, 9, 0, false}}) == step::waiting);
   CHECK_FALSE(d.missing().silent);
+  CHECK(d.missing().unheard);
   CHECK(d.missing().worker == 2);
+  CHECK(d.answer(2, round, {{0, 0, 9, false}}) == step::waiting);
+  CHECK(d.missing().unheard);
+  CHECK(d.missing().worker == 1);
+  CHECK(d.missing().all == 1);
   d.last_call();
   CHECK(d.missing().silent);
+  CHECK_FALSE(d.missing().unheard);
   CHECK(d.missing().worker == 1);
-  CHECK(d.missing().all == 8);
+  CHECK(d.missing().all == 1);
 }
 
 TEST_CASE("drain: answers that nobody gives") {

@@ -273,6 +273,28 @@ TEST_CASE("on_loss: each that has not greeted rank 0 in time is left behind, or 
 std::atomic<bool> let_go{true};
 std::atomic<bool> is_stuck{false};
 
+TEST_CASE("on_loss: one that may go and alone lost another is left behind, and hears of it") {
+  for (const unsigned io_threads : {0u, 1u}) {
+    for (const over how : {over::inproc, over::tcp}) {
+      CAPTURE(io_threads);
+      CAPTURE(name_of(how));
+      watched workers(3, how, with_policy(without_odd, io_threads));
+      const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+        co_await greet_all(me);
+        if (me.rank() != 1) co_return;
+        me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+        co_await me.peer(2).call<&add>(1, 1);
+      });
+      CHECK_FALSE(ends[0]);
+      CHECK_FALSE(ends[2]);
+      // In its own words, and no other worker is named for it.
+      INFO(ends[1].message());
+      CHECK(ends[1] == errc::worker_failed);
+      CHECK(ends[1].detail().peer == "worker1");
+    }
+  }
+}
+
 TEST_CASE("on_loss: a worker that does not answer at the end is left behind, and hears of it") {
   options o = with_policy(without_odd);
   o.shutdown_deadline = 500ms;

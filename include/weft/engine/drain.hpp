@@ -41,7 +41,8 @@ class drain {
   struct shortfall {
     std::uint32_t worker = 0;
     bool silent = false;
-    std::uint32_t sender = 0;   ///< whose requests it did not finish; unless silent
+    bool unheard = false;      ///< nobody is silent, but a later round has not been answered by all
+    std::uint32_t sender = 0;  ///< whose requests it did not finish; unless silent
     std::uint64_t missing = 0;  ///< how many of them
     std::uint64_t all = 0;      ///< everybody's
   };
@@ -87,16 +88,20 @@ class drain {
   /// Time is nearly up: who does not answer the round that is under way now is silent. Without
   /// this, nobody is: a question may be on its way to somebody who is well.
   void last_call() noexcept { last_called_ = round_; }
-  /// What stands in the way, by the last whole round.
+  /// What stands in the way, by what each worker said last.
   [[nodiscard]] shortfall missing() const {
     shortfall out;
-    for (std::uint32_t r = 0; r < now_.size(); ++r) {
-      if (answered_[r] || round_ > last_called_) continue;
-      out.worker = r;
+    if (missing_ > 0 && round_ <= last_called_) {
+      const auto first = std::find(answered_.begin(), answered_.end(), false);
+      out.worker = static_cast<std::uint32_t>(first - answered_.begin());
       out.silent = true;
-      break;
     }
-    const std::vector<work_report>& known = missing_ > 0 ? before_ : now_;
+    out.unheard = missing_ > 0 && !out.silent;
+    // Who has answered the round that is under way has said what it owes now.
+    std::vector<work_report> known = now_;
+    for (std::uint32_t r = 0; r < known.size(); ++r) {
+      if (!answered_[r]) known[r] = before_[r];
+    }
     each_pair(known, [&](std::uint32_t from, std::uint32_t to, std::uint64_t sent,
                          std::uint64_t finished) {
       if (sent <= finished) return;

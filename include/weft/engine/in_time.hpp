@@ -3,30 +3,35 @@
 #pragma once
 
 #include <weft/core/detail/blocking_end.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace weft::engine {
 
 /// Runs `work`, which throws nothing, on a thread of its own and waits until then. False: it goes
-/// on, and with it the thread, which may use what `work` refers to for ever.
-[[nodiscard]] inline bool ends_by(time_point when, std::function<void()> work) {
-  const auto end = std::make_shared<detail::blocking_end>();
+/// on, and with it the thread, which may use what `work` refers to for ever. Where no thread or no
+/// memory is to be had it must do without a limit.
+[[nodiscard]] inline bool ends_by(time_point when, const std::function<void()>& work) noexcept {
+  std::shared_ptr<detail::blocking_end> end;
   std::thread helper;
   try {
-    helper = std::thread([end, work] {
-      work();
-      end->set();
+    detail::insist([&] {
+      end = std::make_shared<detail::blocking_end>();
+      helper = std::thread([end, work] {
+        work();
+        end->set();
+      });
     });
-  } catch (const std::system_error&) {  // no thread to be had: then it must do without a limit
+  } catch (const std::exception&) {
     work();
     return true;
   }

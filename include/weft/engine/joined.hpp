@@ -65,7 +65,7 @@ class joined final : public owned_life, public std::enable_shared_from_this<join
     error what;  // before `there` is set
   };
   static asio::awaitable<error> wait_for(std::shared_ptr<outcome> end, std::weak_ptr<joined> of);
-  void end_on_loop();
+  void end_on_loop() noexcept;
   void conclude(std::optional<error> otherwise = std::nullopt) noexcept;
   void free_when_alone(int tries);
   /// On the loop; nothing if the user's is gone or about to go. Any thread.
@@ -83,6 +83,7 @@ class joined final : public owned_life, public std::enable_shared_from_this<join
   const std::shared_ptr<outcome> end_ = std::make_shared<outcome>();
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> keeps_loop_;
   std::thread ends_threads_;
+  sure_post end_post_;
   std::atomic<bool> abandoned_{false};
   std::atomic<int> inside_{0};  // `run` and `run_for`
 };

@@ -112,6 +112,8 @@ class link final : public weft::link, public frame_sink {
   /// follows, and what joins calls under way, when the turn ends or goes on for long: 50 to 150 µs,
   /// behind many short turns up to 1.7 ms, and a time slice of its core if no other is free.
   void flush_early() noexcept;
+  /// As flush, but neither waits for the end of a batch.
+  void write_now() noexcept;
   /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
   /// is written, or that time has passed.
   void flush_with_turn() noexcept;
@@ -161,7 +163,7 @@ class link final : public weft::link, public frame_sink {
   /// Ends every waiting call, and whatever would wait for room from now on; the link stays.
   void fail_calls(const error& reason);
   /// Closes without reporting a loss (end of a run).
-  void close();
+  void close() noexcept;
   /// Cancels every coroutine that serves a request of this link.
   void cancel_all_served() noexcept;
 

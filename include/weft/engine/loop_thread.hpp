@@ -31,13 +31,18 @@ class waits_for_nothing {
 /// The one thread of a loop: the first that runs it. Any thread.
 class loop_thread {
  public:
-  /// This thread is the one from now on. Throws rpc_error invalid_argument if another is.
+  /// This thread is the one from now on. Throws rpc_error invalid_argument if another is, also once
+  /// the run is over: that one waits for the worker's threads then.
   void bind(const std::string& worker) {
-    if (thread_.load(std::memory_order_relaxed) == here() || over()) return;
+    if (thread_.load(std::memory_order_relaxed) == here()) return;
     const void* before = nullptr;
     if (thread_.compare_exchange_strong(before, here())) return;
     throw rpc_error(errc::invalid_argument, "a second thread runs the loop of worker '" + worker +
                                                 "': exactly one does, the first that ran it");
+  }
+  /// The same for what the loop runs by itself: once the run is over, any thread may.
+  void bind_unless_over(const std::string& worker) {
+    if (!over()) bind(worker);
   }
   /// Whether this is that thread, and the run not over.
   [[nodiscard]] bool is_this() const noexcept { return !over() && thread_.load() == here(); }

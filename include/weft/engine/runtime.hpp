@@ -2,6 +2,8 @@
 // A worker with everything under it: threads, io_contexts, clock, network, services.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/real_clock.hpp>
 #include <weft/engine/compute_pool.hpp>
@@ -14,6 +16,8 @@
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/co_spawn.hpp>
+#include <asio/detached.hpp>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 
@@ -89,29 +93,31 @@ class runtime {
   }
 
   /// Begins to serve, and `main_`, as soon as the loop runs. `ended` is called on the loop when the
-  /// run has, and stops a loop of its own. Once, after `join`.
+  /// run has, which also stops a loop of its own; it throws nothing. Once, after `join`.
   void start(std::function<asio::awaitable<void>(weft::worker&)> main_,
              std::function<void()> ended = {}) {
     parts& p = *parts_;
     p.start_threads();
-    auto body = [](parts& all,
-                   std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
+    auto body = [](parts& all, std::function<asio::awaitable<void>(weft::worker&)> f,
+                   std::function<void()> then) -> asio::awaitable<void> {
       if (!all.own) {
         all.me->loop_is_run_by().bind(all.me->name());
         if (all.settings.thread_starts) all.settings.thread_starts();
       }
-      all.result = co_await all.me->run(std::move(f));
+      try {
+        all.result = co_await all.me->run(std::move(f));
+      } catch (...) {
+        all.failure = std::current_exception();
+      }
+      // Here, and not in a handler of co_spawn's, which is dropped where memory lacks.
+      all.me->loop_is_run_by().end();
+      if (!all.own) all.me->stop_serving();
+      all.keeps_loop.reset();
+      if (all.own) all.own->stop();
+      if (then) then();
     };
     p.keeps_loop.emplace(p.context.get_executor());
-    asio::co_spawn(p.context, body(p, std::move(main_)),
-                   [&p, ended = std::move(ended)](std::exception_ptr e) {
-                     p.failure = std::move(e);
-                     p.me->loop_is_run_by().end();
-                     if (!p.own) p.me->stop_serving();
-                     p.keeps_loop.reset();
-                     if (p.own) p.own->stop();
-                     if (ended) ended();
-                   });
+    asio::co_spawn(p.context, body(p, std::move(main_), std::move(ended)), asio::detached);
   }
 
   /// Runs the loop, which is the worker's own, on this thread until the run has ended. Throws
@@ -131,7 +137,7 @@ class runtime {
   /// Waits for this worker's threads, no longer than the shutdown deadline allows: once it returned
   /// none runs any more, unless `left_behind` says so. `stuck` says what becomes of what does not
   /// end. Any thread but these, once.
-  void end_threads(const char* stuck) {
+  void end_threads(const char* stuck) noexcept {
     parts& p = *parts_;
     if (std::exchange(p.threads_ended, true)) return;
     const time_point now = p.clock.now();
@@ -141,7 +147,13 @@ class runtime {
     if (ends_by(until, [&p] { p.stop_threads(); })) return;
     left_behind_ = true;
     if (p.me) process_workers::remove(*p.me);  // it is nobody's any more
-    p.result = blame_what_runs(p.result.value_or(error()), stuck);
+    try {
+      detail::insist([&] { p.result = blame_what_runs(p.result.value_or(error()), stuck); });
+    } catch (const std::bad_alloc&) {
+      if (!p.result || !*p.result) {
+        p.result = bare_error(errc::worker_failed, call_progress::maybe_executed);
+      }
+    }
   }
   /// Nothing of this worker's enters a loop of the user's from then on: its threads have ended, and
   /// what waits without being an operation of the loop's, or was left by those threads, is

@@ -224,7 +224,11 @@ class worker final : public weft::worker {
   void trim_buffers();
   [[nodiscard]] static bool sent(const link& l);
   [[nodiscard]] bool all_sent() const;
+  asio::awaitable<error>
+  serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> main_);
   asio::awaitable<void> hand_words_on(time_point deadline);
+  asio::awaitable<void> next_turn();
+  void close_all() noexcept;
   asio::awaitable<void> carry_out(const ending& end, const error& result, future<void>& running);
   [[nodiscard]] bool holds(ending::condition c, const future<void>& main_) const;
   asio::awaitable<void> pass(timer& moment);

@@ -5,6 +5,7 @@
 #include <weft/autograd/messages.hpp>
 #include <weft/core/detail/little_endian.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -72,9 +73,9 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     grad_message m;
     m.message = from.get<message_id>();
     m.slots = from.get<std::uint32_t>();
-    for (const std::byte b : from.get_raw((std::size_t{m.slots} + 7) / 8)) {
-      m.present.push_back(std::to_integer<std::uint8_t>(b));
-    }
+    const auto raw = from.get_raw((std::size_t{m.slots} + 7) / 8);
+    m.present.resize(raw.size());
+    std::ranges::transform(raw, m.present.begin(), std::to_integer<std::uint8_t>);
     if (!m.present.empty() && m.slots % 8 != 0 && (m.present.back() >> (m.slots % 8)) != 0) {
       from.fail();
     }

@@ -13,6 +13,7 @@
 #include <asio/post.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -43,12 +44,13 @@ class erased_handler<void(Args...), Size> {
       sizeof(void*) + sizeof(Handler) <= Size && alignof(Handler) <= alignof(std::max_align_t);
 
   /// Requires that it holds none. Throws std::bad_alloc for a handler that it has no room for.
+  /// Semantic duty: moving a handler does not throw.
   template <class Handler>
   void put(Handler handler) {
     using kept = held_as<Handler>;
     void* place = memory_;
     if constexpr (!has_room_for<Handler>) {
-      place = insist([] { return ::operator new(sizeof(kept)); });
+      place = insist([] { return std::allocator<kept>().allocate(1); });
     }
     held_ = new (place) kept(std::move(handler));
   }
@@ -96,9 +98,8 @@ class erased_handler<void(Args...), Size> {
       if constexpr (has_room_for<Handler>) {
         this->~held_as();
       } else {
-        void* const block = this;
         this->~held_as();
-        ::operator delete(block);
+        std::allocator<held_as>().deallocate(this, 1);
       }
       return mine;
     }

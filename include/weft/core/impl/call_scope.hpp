@@ -127,20 +127,27 @@ static_assert(sizeof(scope_executor<asio::io_context::executor_type>) <= 16);
 
 namespace detail {
 
-/// The io_context on which `executor` runs what it is given, with or without a scope; null if it is
-/// of another kind.
+[[nodiscard]] inline asio::io_context*
+io_context_of_plain(const asio::io_context::executor_type& executor) noexcept {
+  const bool never =
+      asio::query(executor, asio::execution::blocking) == asio::execution::blocking.never;
+  return never ? nullptr : &executor.context();
+}
+
+/// The io_context on which `executor` runs what it is given, with or without a scope, at once where
+/// that can be; null if it is of another kind.
 template <class Executor>
 [[nodiscard]] asio::io_context* io_context_of(const Executor& executor) noexcept {
   using plain = asio::io_context::executor_type;
   if constexpr (std::is_same_v<Executor, plain>) {
-    return &executor.context();
+    return io_context_of_plain(executor);
   } else if constexpr (std::is_same_v<Executor, scope_executor<plain>>) {
-    return &executor.inner().context();
+    return io_context_of_plain(executor.inner());
   } else if constexpr (requires { executor.template target<plain>(); }) {
     const auto* s = executor.template target<scope_executor<plain>>();  // nearly every one
-    if (s) return &s->inner().context();
+    if (s) return io_context_of_plain(s->inner());
     const auto* p = executor.template target<plain>();
-    return p ? &p->context() : nullptr;
+    return p ? io_context_of_plain(*p) : nullptr;
   } else {
     return nullptr;
   }

@@ -44,7 +44,10 @@ struct event::waiter final : detail::ready_line::item {
       return;
     }
     detail::await_memory();
-    handler.post(ec);
+    try {
+      handler.post(ec);
+    } catch (const std::bad_alloc&) {  // it is destroyed; those behind it are still told
+    }
   }
   /// The event is set already.
   void post_at_once() {

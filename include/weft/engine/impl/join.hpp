@@ -56,7 +56,8 @@ struct joining {
   settle_threads(o, where.on_this_host);
   need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
   ask.random = system_random();
-  ask.self = introduce(where.rank, where.size, o, ask.random);
+  ask.self = introduce(where.rank, where.size, o);
+  ask.self.incarnation = random_id(ask.random);
   ask.deadline = o.rendezvous_deadline;
   ask.run_id = o.run_id;
   // A launcher hears only of the worker that it started.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/engine/joined.hpp>
 
 #include <asio/post.hpp>
@@ -168,18 +169,20 @@ inline void joined::on_loop(std::function<void(joined&)> what) {
 }
 
 /// The run is over: its threads are waited for elsewhere, as the loop has other things to do.
-inline void joined::end_on_loop() {
-  auto work = [this] {
+inline void joined::end_on_loop() noexcept {
+  const auto work = [this]() noexcept {
     life_->end_threads("it is left behind with all that it can reach");
-    on_loop([](joined& self) {
-      self.conclude();
-      self.keeps_loop_.reset();
-      if (self.abandoned_.load()) self.free_when_alone(50);
+    const auto guard = waiter_registry::guard_context(loop_lives_);
+    if (!guard) return;
+    end_post_(*loop_, [self = shared_from_this()] {
+      self->conclude();
+      self->keeps_loop_.reset();
+      if (self->abandoned_.load()) self->free_when_alone(50);
     });
   };
   try {
-    ends_threads_ = std::thread(work);
-  } catch (const std::system_error&) {  // no thread to be had
+    insist([&] { ends_threads_ = std::thread(work); });
+  } catch (const std::exception&) {  // no thread or no memory to be had
     work();
   }
 }

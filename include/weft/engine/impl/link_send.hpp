@@ -136,6 +136,11 @@ inline void link::flush() noexcept {
   write_locked(lock);
 }
 
+inline void link::write_now() noexcept {
+  std::unique_lock lock(mutex_);
+  write_locked(lock);
+}
+
 inline void link::flush_early() noexcept {
   if (!me_.on_thread()) return flush();
   // The turn wrote already, or the peer is at work for this worker and will not be idle meanwhile.

@@ -237,7 +237,7 @@ inline void link::fail_calls(const error& reason) {
   line_.wake_all();
 }
 
-inline void link::close() {
+inline void link::close() noexcept {
   frame_queue abandoned;
   {
     const std::lock_guard lock(mutex_);
@@ -245,15 +245,19 @@ inline void link::close() {
     state_ = state::down;
     open_gates();
     dead_.store(true, std::memory_order_relaxed);
-    reason_ = error(errc::shutting_down, "the run is over");
+    reason_ = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
     if (connection_) connection_->close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
   }
   const error why = reason();
-  const error maybe = why.with([](error_detail& d) { d.ran = call_progress::maybe_executed; });
+  const error maybe =
+      with_if_possible(why, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
   pending_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
-  close_waiting();
+  try {
+    close_waiting();
+  } catch (const std::bad_alloc&) {  // they go with the link
+  }
   line_.wake_all();
 }
 

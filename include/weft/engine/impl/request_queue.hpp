@@ -40,7 +40,7 @@ inline void request_queue::push(entry&& what) {
 
 inline void request_queue::drain() {
   try {
-    me_.loop_is_run_by().bind(me_.name());
+    me_.loop_is_run_by().bind_unless_over(me_.name());
   } catch (...) {  // out of a second thread's run(); the work is the first one's
     wake_(me_.context(), [this] { drain(); });
     throw;

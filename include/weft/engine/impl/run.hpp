@@ -80,14 +80,12 @@ namespace weft::engine {
   return where;
 }
 
-/// What the others will know of that worker, but for its addresses.
-[[nodiscard]] inline member introduce(std::uint32_t rank, std::uint32_t size, const options& o,
-                                      random_source& random) {
+/// What the others will know of that worker, but for its incarnation and addresses.
+[[nodiscard]] inline member introduce(std::uint32_t rank, std::uint32_t size, const options& o) {
   member self;
   self.name = o.name(rank, size, "worker" + std::to_string(rank));
   self.role = o.role(rank, size, "");
   self.window = o.window_bytes;
-  self.incarnation = random_id(random);
   return self;
 }
 
@@ -196,8 +194,7 @@ inline void settle_threads(options& o, std::uint32_t on_this_host) {
 inline int run_here(const placement& where, make_transports* transports, worker_main main_,
                     options o) {
   settle_threads(o, where.on_this_host);
-  random_source random = system_random();
-  member self = introduce(where.rank, where.size, o, random);
+  member self = introduce(where.rank, where.size, o);
   if (const error again = note_run(where.size > 1 ? run_kind::meets : run_kind::alone)) {
     run_report::ends(self.name, again);
     return conclude(self.name, again);
@@ -206,6 +203,8 @@ inline int run_here(const placement& where, make_transports* transports, worker_
   error result;
   try {
     need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
+    random_source random = system_random();
+    self.incarnation = random_id(random);
     // Kept to the end of the run: rank 0 serves it.
     store_ptr store;
     membership all;
@@ -272,7 +271,8 @@ struct thread_runs {
   for (std::uint32_t r = 0; r < size; ++r) {
     runs->lives.push_back(
         std::make_unique<runtime>(transports_of(inproc(hub)), o, services_of_run()));
-    member& self = all.members.emplace_back(introduce(r, size, o, random));
+    member& self = all.members.emplace_back(introduce(r, size, o));
+    self.incarnation = random_id(random);
     self.addresses = runs->lives.back()->addresses();
     runs->names.push_back(self.name);
     runs->may_go.push_back(r != 0 && o.on_loss.goes_on_without(self.role));

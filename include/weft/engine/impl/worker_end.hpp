@@ -63,8 +63,7 @@ inline asio::awaitable<void> worker::carry_out(const ending& end, const error& r
     break;
   }
   case state::closing:
-    env_.transports.close();
-    for (const intrusive_ptr<link>& l : links_) l->close();
+    close_all();
     break;
   case state::awaiting_dismissal:
   case state::sending_rest:
@@ -126,10 +125,22 @@ inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
   constexpr int most = 64;
   constexpr int always = 8;
   for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
-    const intrusive_ptr<event> turn = make_intrusive<event>();
-    asio::post(env_.context, [turn] { turn->set(); });
-    co_await event::wait(turn);
+    co_await next_turn();
   }
+}
+
+/// Behind all that is ready now. A post that is awaited would take the coroutine with it where
+/// memory lacks; this throws std::bad_alloc into it.
+inline asio::awaitable<void> worker::next_turn() {
+  const intrusive_ptr<event> turn = make_intrusive<event>();
+  auto comes = event::wait(turn);
+  asio::post(env_.context, [turn] { turn->set(); });
+  co_await std::move(comes);
+}
+
+inline void worker::close_all() noexcept {
+  env_.transports.close();
+  for (const intrusive_ptr<link>& l : links_) l->close();
 }
 
 /// A millisecond; for the end of a run only.

@@ -106,6 +106,7 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   }
   if (todo.lost) {
     const auto& [rank, why] = *todo.lost;
+    links_[rank]->write_now();  // it may be told so, in what was sent above
     links_[rank]->mark_down(
         sure_error(errc::peer_died, why.c_str(), call_progress::maybe_executed, origin::transport));
   }
@@ -233,16 +234,20 @@ inline void worker::give_up_waiting() {
   const time_point now = env_.time.now();
   const bool verdict = last_looks_ && !last_looks_->next(now);
   std::string why;
-  bool went_on = false;
+  bool look_again = false;
   auto missing = run_.unfinished();
+  if (verdict && missing && missing->unheard && missing->missing == 0) {
+    run_.last_call();  // nobody owes anything but that answer
+    missing = run_.unfinished();
+  }
   for (; missing && missing->silent; missing = run_.unfinished()) {
     why = "it did not answer by " + deadline + " whether its requests are done";
     if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
     act(verdict ? run_.cut(missing->worker, why) : run_.give_up(missing->worker, why));
-    went_on = true;
+    look_again = true;
   }
   if (!missing) return;
-  if (went_on) {
+  if (look_again || missing->unheard) {
     // The others are asked once more and have time to answer, all such times together less than
     // they give rank 0.
     if (!last_looks_) last_looks_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
@@ -315,6 +320,26 @@ inline void worker::main_threw(std::exception_ptr what) noexcept {
 
 inline asio::awaitable<error>
 worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
+  error result;
+  std::exception_ptr failure;
+  try {
+    result = co_await serve_to_the_end(std::move(main_));
+  } catch (
+      ...) {  // for want of memory: without the states of an end, then, and nothing stays armed
+    failure = std::current_exception();
+    close_all();
+  }
+  for (auto* const timer : {&greeted_, &again_, &over_, &waits_}) timer->reset();
+  deadlines_.close();
+  if (trim_) trim_->cancel();
+  if (failure) std::rethrow_exception(failure);
+  if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
+  co_return result;
+}
+
+/// What the run ended with, once its states are over.
+inline asio::awaitable<error>
+worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> main_) {
   env_.transports.accept(
       [this]() -> asio::io_context& {
         return env_.io.empty() ? front() : *env_.io[next_io_++ % env_.io.size()];
@@ -362,10 +387,7 @@ worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
     while (!end.step(so, env_.time.now())) co_await pass(*moment);
   }
   // Whoever waited for a link is told, in front of this, that it is closed.
-  co_await asio::post(env_.context, asio::use_awaitable);
-  deadlines_.close();
-  trim_->cancel();
-  if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
+  co_await next_turn();
   co_return result;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/blocking_end.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/wait.hpp>
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -98,7 +100,10 @@ T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
     detail::wait_for_end(me, state->end, limit ? limit->limit : me.settings().call_deadline);
   } catch (...) {
     // What it uses of this thread's should not go before it has heard that it is cancelled.
-    running.request_stop();
+    try {
+      detail::insist([&] { running.request_stop(); });
+    } catch (const std::bad_alloc&) {  // it goes on, up to its own deadlines
+    }
     static_cast<void>(state->end.wait_for(std::chrono::milliseconds(250)));
     throw;
   }
