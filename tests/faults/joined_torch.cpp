@@ -12,9 +12,11 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <core/bounded_wait.hpp>
 #include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace poor_ends {

@@ -112,7 +112,7 @@ class link final : public weft::link, public frame_sink {
   /// follows, and what joins calls under way, when the turn ends or goes on for long: 50 to 150 µs,
   /// behind many short turns up to 1.7 ms, and a time slice of its core if no other is free.
   void flush_early() noexcept;
-  /// As flush, but neither waits for the end of a batch.
+  /// As flush, but also within a batch.
   void write_now() noexcept;
   /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
   /// is written, or that time has passed.
@@ -223,6 +223,7 @@ class link final : public weft::link, public frame_sink {
   // connections
   void begin_connecting() noexcept;
   void begin_reading(connection_ptr connection, early first);
+  void fail_pending(const error& why) noexcept;
   void finish_loss() noexcept;
   void end_run(error why) noexcept;
 

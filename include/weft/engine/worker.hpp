@@ -229,6 +229,7 @@ class worker final : public weft::worker {
   asio::awaitable<void> hand_words_on(time_point deadline);
   asio::awaitable<void> next_turn();
   void close_all() noexcept;
+  void forget_timers() noexcept;
   asio::awaitable<void> carry_out(const ending& end, const error& result, future<void>& running);
   [[nodiscard]] bool holds(ending::condition c, const future<void>& main_) const;
   asio::awaitable<void> pass(timer& moment);

@@ -95,12 +95,8 @@ class erased_handler<void(Args...), Size> {
     }
     [[nodiscard]] Handler take() {
       Handler mine = std::move(handler);
-      if constexpr (has_room_for<Handler>) {
-        this->~held_as();
-      } else {
-        this->~held_as();
-        std::allocator<held_as>().deallocate(this, 1);
-      }
+      this->~held_as();
+      if constexpr (!has_room_for<Handler>) std::allocator<held_as>().deallocate(this, 1);
       return mine;
     }
     Handler handler;

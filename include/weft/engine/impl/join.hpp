@@ -34,15 +34,15 @@ struct joining {
                                         options o) {
   if (const error unfit = unfit_program()) throw rpc_error(unfit);
   if (const error unfit = unfit_options(o)) throw rpc_error(unfit);
-  const bool launched = !o.place;
   const auto place = place_of(o);
+  const bool launched = place && !o.place;
   if (!place && o.workers > 1) {
     throw rpc_error(errc::invalid_argument,
                     "weft::join starts no processes, and nothing says which of " +
                         std::to_string(o.workers) +
                         " workers this is: set options.place, or start the program by a launcher");
   }
-  if (place && launched) {
+  if (launched) {
     static std::atomic<bool> joined_before{false};
     if (joined_before.exchange(true)) {
       throw rpc_error(errc::invalid_argument,
@@ -62,7 +62,7 @@ struct joining {
   ask.run_id = o.run_id;
   // A launcher hears only of the worker that it started.
   std::function<void(const error&)> said;
-  if (place && launched) {
+  if (launched) {
     run_report::begins();
     said = [name = ask.self.name](const error& why) { run_report::ends(name, why); };
   }

@@ -198,12 +198,17 @@ inline void link::mark_down(error reason) noexcept {
   });
 }
 
-inline void link::finish_loss() noexcept {
-  if (std::exchange(lost_, true)) return;
-  const error why = me_.said_of(rank_, reason());
+/// Of a link that is down: what was sent may have run.
+inline void link::fail_pending(const error& why) noexcept {
   const error maybe =
       with_if_possible(why, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
   pending_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+}
+
+inline void link::finish_loss() noexcept {
+  if (std::exchange(lost_, true)) return;
+  const error why = me_.said_of(rank_, reason());
+  fail_pending(why);
   cancel_all_served();
   line_.wake_all();
   try {
@@ -250,10 +255,7 @@ inline void link::close() noexcept {
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
   }
-  const error why = reason();
-  const error maybe =
-      with_if_possible(why, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
-  pending_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+  fail_pending(reason());
   try {
     close_waiting();
   } catch (const std::bad_alloc&) {  // they go with the link

@@ -324,17 +324,25 @@ worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
   std::exception_ptr failure;
   try {
     result = co_await serve_to_the_end(std::move(main_));
-  } catch (
-      ...) {  // for want of memory: without the states of an end, then, and nothing stays armed
+  } catch (...) {
+    // For want of memory: without the states of an end, then, and nothing stays armed.
     failure = std::current_exception();
+    forget_timers();
     close_all();
   }
-  for (auto* const timer : {&greeted_, &again_, &over_, &waits_}) timer->reset();
   deadlines_.close();
   if (trim_) trim_->cancel();
   if (failure) std::rethrow_exception(failure);
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
   co_return result;
+}
+
+/// Of a run that is over.
+inline void worker::forget_timers() noexcept {
+  greeted_.reset();
+  again_.reset();
+  over_.reset();
+  waits_.reset();
 }
 
 /// What the run ended with, once its states are over.
@@ -364,10 +372,7 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   future<void> running =
       start_on(scoped(env_.context, make_intrusive<call_scope>()), body(*this, std::move(main_)));
   co_await std::move(ended);
-  greeted_.reset();
-  again_.reset();
-  over_.reset();
-  waits_.reset();
+  forget_timers();
   const time_point over = env_.time.now();
   if (!ends_by_) ends_by_ = later(over, options_.shutdown_deadline);
   error result;
