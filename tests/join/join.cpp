@@ -11,9 +11,13 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <join/joining.hpp>
 #include <optional>
+#include <string>
+#include <system_error>
 
 namespace joined_workers {
 
@@ -310,22 +314,38 @@ TEST_CASE("join: whoever does not come is named at the deadline, for both forms"
   CHECK(workers_here() == 0);
 }
 
+/// Whether that rank has a seat in the meeting of that run.
+bool seated(const weft::options& o) {
+  const std::string key = weft::engine::run_key(*o.place, o.run_id);
+  std::error_code ec;
+  for (const auto& e : std::filesystem::directory_iterator(weft::engine::meeting_folder(), ec)) {
+    if (!e.path().filename().string().starts_with(key)) continue;
+    std::ifstream in(e.path());
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with(std::to_string(o.place->rank) + " ")) return true;
+    }
+  }
+  return false;
+}
+
 TEST_CASE("join: a cancelled join throws cancelled, and the others hear within a second or two") {
   const std::string run = fresh_run();
   asio::io_context io;
   asio::cancellation_signal stop;
   std::exception_ptr failure;
-  asio::co_spawn(io, join<tcp>(seat_of(run, 1, 3)),
+  const weft::options mine = seat_of(run, 1, 3);
+  weft::options others = seat_of(run, 0, 3);
+  others.rendezvous_deadline = std::chrono::hours(1);  // rank 2 never comes
+  asio::co_spawn(io, join<tcp>(mine),
                  asio::bind_cancellation_slot(
                      stop.slot(), [&](std::exception_ptr e, owned_worker) { failure = e; }));
-  io.run_for(50ms);
-  CHECK_FALSE(failure);
   weft::error other;
-  std::jthread waits([&] {
-    weft::options o = seat_of(run, 0, 3);
-    o.rendezvous_deadline = std::chrono::hours(1);  // rank 2 never comes
-    other = failure_of([&] { static_cast<void>(join_blocking<tcp>(o)); });
-  });
+  std::jthread waits(
+      [&] { other = failure_of([&] { static_cast<void>(join_blocking<tcp>(others)); }); });
+  for (bounded_wait until("both are there"); until.not_yet(seated(mine) && seated(others));) {
+    io.run_for(1ms);
+  }
+  CHECK_FALSE(failure);
   stop.emit(asio::cancellation_type::terminal);
   io.run();
   REQUIRE(failure);
