@@ -61,11 +61,15 @@ TEST_CASE("shortage: a joined worker's own loop ends, whatever lacks from its le
     CAPTURE(nth);
     std::atomic<int> said{0};
     weft::owned_worker me(alone(nullptr, said));
+    std::atomic<bool> begun{false};
     std::atomic<bool> done{false};
-    asio::post(me->compute_pool(), [&done] {
+    asio::post(me->compute_pool(), [&begun, &done] {
+      begun = true;
       std::this_thread::sleep_for(2ms);
       done = true;
     });
+    // The end waits for what runs, and drops what has not begun.
+    for (bounded_wait until("the thread works"); until.not_yet(begun);) std::this_thread::yield();
     me.leave();
     {
       const shortage now(nth, 0);
