@@ -103,7 +103,7 @@ template <runnable... Transports>
 }
 
 /// A slip, for which there is a sentence.
-template <transport... Transports, class Main>
+template <runnable... Transports, class Main>
   requires(!std::is_convertible_v<Main, worker_main>)
 [[nodiscard]] int run(Main&&, options = {}) {
   static_assert(std::is_convertible_v<Main, worker_main>,

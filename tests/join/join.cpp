@@ -556,8 +556,11 @@ TEST_CASE("join: what was let go, or called too late, does not keep the io_conte
     for (owned_worker& w : all) w.leave();
     for (owned_worker& w : all) CHECK_FALSE(co_await w.ended());
     for (owned_worker& w : all) {
-      const auto late = co_await w->peer(1).call<&add>(1, 1, weft::as_expected);
-      CHECK(late.error().ran() == weft::call_progress::not_sent);
+      for (const int to : {0, 1}) {
+        const auto late = co_await w->peer(to).call<&add>(1, 1, weft::as_expected);
+        CHECK(late.error() == weft::errc::shutting_down);
+        CHECK(late.error().ran() == weft::call_progress::not_sent);
+      }
     }
   };
   asio::co_spawn(io, program(on.workers), [](std::exception_ptr e) { CHECK_FALSE(e); });

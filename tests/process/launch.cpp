@@ -60,6 +60,14 @@ TEST_CASE("launch: every surviving worker says who is gone") {
   }
 }
 
+TEST_CASE("launch: what a worker wrote before it was killed is not lost") {
+  child run({party, "last-word"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("[worker2] a line by C++, one by C"));
+  CHECK(run.said("[worker2] and another"));
+}
+
 TEST_CASE("launch: a worker that leaves without a word is named, too") {
   child run({party, "exit"});
   CHECK(run.wait() == 1);
@@ -77,7 +85,8 @@ TEST_CASE("launch: a main that throws ends the run with its sentence everywhere"
 }
 
 TEST_CASE("launch: an environment that makes no sense is one sentence") {
-  for (const char* bad : {"RANK=5 WORLD_SIZE=2", "RANK=abc WORLD_SIZE=2"}) {
+  for (const char* bad :
+       {"RANK=5 WORLD_SIZE=2", "RANK=abc WORLD_SIZE=2", "RANK=1", "WORLD_SIZE=2"}) {
     CAPTURE(bad);
     child run({"bash", "-c", std::string(bad) + " exec " + party + " greet"});
     CHECK(run.wait() == 1);

@@ -229,6 +229,23 @@ TEST_CASE("meeting: at a store, who is missing is named to all") {
   }
 }
 
+TEST_CASE("meeting: at a store, whoever waits for a late one does so in silence") {
+  for (const int first : {0, 1}) {
+    const place p;
+    store_at at;
+    children run(2);
+    run[static_cast<std::size_t>(first)] = start(p, "greet", first, 2, at.environment());
+    // Longer than any one of its waits, each of which libtorch would complain of.
+    std::this_thread::sleep_for(2500ms);
+    run[static_cast<std::size_t>(1 - first)] = start(p, "greet", 1 - first, 2, at.environment());
+    check_well(run);
+    for (const auto& c : run) {
+      INFO(c->output());
+      CHECK_FALSE(c->said("c10d"));
+    }
+  }
+}
+
 TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds the store") {
   const place p;
   store_at stores[2];

@@ -81,10 +81,30 @@ TEST_CASE("placement: torchrun's variables come first") {
   CHECK(both->size == 3);
 }
 
-TEST_CASE("placement: half of a launcher's variables are none") {
-  CHECK_FALSE(under({{"RANK", "1"}}));
-  CHECK_FALSE(under({{"WORLD_SIZE", "1"}}));
-  CHECK_FALSE(under({{"RANK", ""}, {"WORLD_SIZE", "2"}}));
+TEST_CASE("placement: RANK without WORLD_SIZE, or the reverse, is refused by name") {
+  const std::map<std::string, std::string> halves[] = {
+      {{"RANK", "1"}}, {{"WORLD_SIZE", "1"}}, {{"RANK", ""}, {"WORLD_SIZE", "2"}}};
+  for (const auto& half : halves) {
+    try {
+      static_cast<void>(under(half));
+      FAIL("nothing was thrown");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == weft::errc::invalid_argument);
+      for (const char* word : {"RANK", "WORLD_SIZE", "both say"}) {
+        CHECK(std::string(e.what()).find(word) != std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("placement: half of another launcher's variables are none, and a whole one counts") {
+  CHECK_FALSE(under({{"SLURM_NTASKS", "4"}}));  // a shell of salloc's
+  CHECK_FALSE(under({{"SLURM_PROCID", "0"}}));  // a script of sbatch's
+  CHECK_FALSE(under({{"PMI_RANK", "1"}}));
+  const auto whole =
+      under({{"RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}});
+  REQUIRE(whole);
+  CHECK(whole->rank == 2);
 }
 
 TEST_CASE("placement: nonsense names its variable") {

@@ -52,10 +52,19 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
       {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun"},
       {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun"},
   }};
+  error half;  // of a launcher
   for (const source& s : sources) {
     const auto rank = detail::environment_number(s.rank);
     const auto size = detail::environment_number(s.size);
-    if (!rank || !size) continue;
+    if (!rank || !size) {
+      // Slurm's own shells have one of its two.
+      if ((rank || size) && std::string_view(s.rank) == "RANK") {
+        half = error(errc::invalid_argument,
+                     std::string(rank ? s.rank : s.size) + " is in the environment and " +
+                         (rank ? s.size : s.rank) + " is not: both say which worker this is");
+      }
+      continue;
+    }
     if (*rank >= *size) {
       throw rpc_error(errc::invalid_argument, std::string(s.rank) + "=" + std::to_string(*rank) +
                                                   " is not below " + s.size + "=" +
@@ -68,6 +77,7 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
     }
     return out;
   }
+  if (half) throw rpc_error(std::move(half));
   return std::nullopt;
 }
 

@@ -19,6 +19,9 @@
 #include <weft/rpc/membership.hpp>
 #include <weft/wire/detail/tensor_error.hpp>
 
+#include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
 #include <nlohmann/json.hpp>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -33,6 +36,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -57,7 +61,8 @@ struct meeting {
 [[nodiscard]] inline store_ptr open_store(const placement& where, const countdown& left,
                                           const std::string& run_id = {});
 
-/// Blocks until every worker has registered, in waits of at most a second. Throws rpc_error:
+/// Blocks until every worker has registered, of which the store is asked ever more seldom, at least
+/// every tenth of a second. Throws rpc_error:
 /// rendezvous_failed (whose text lists who is missing at the deadline, the same for all),
 /// duplicate_name (both ranks). `self` gets an incarnation if it has none.
 [[nodiscard]] inline membership rendezvous(c10d::Store& store, std::uint32_t rank,
@@ -139,16 +144,15 @@ class store_meeting {
 
   /// Until the keys are there, `more` than the time that is left, or until it is given up.
   void wait_for(const std::vector<std::string>& keys, std::chrono::milliseconds more) {
-    constexpr std::chrono::milliseconds slice(1000);
-    for (;;) {
+    // By questions, as libtorch complains on standard error of each wait that ends in vain.
+    constexpr std::chrono::milliseconds seldom(100);
+    for (std::chrono::milliseconds pause(1); !store_.check(keys);) {
       const auto left = left_.stopped() ? left_.now() : left_.now() + more;
-      const countdown this_one(std::min(left, slice));
-      try {
-        return store_.wait(keys, std::max(this_one.all(), std::chrono::milliseconds(1)));
-      } catch (const std::exception&) {
-        // Not in vain, unless it is not the time that ended it.
-        if (left <= slice || !this_one.over()) throw;
+      if (left <= std::chrono::milliseconds(0)) {
+        throw std::runtime_error("the others have not come in time");
       }
+      pause_for(std::min(pause, left));
+      pause = std::min(2 * pause, seldom);
     }
   }
 
@@ -282,11 +286,36 @@ class store_meeting {
   return out;
 }
 
-/// Tries for a second at a time, as long as nobody answers.
+/// Whether somebody accepts a connection there, within that time. Blocks; longer where the name's
+/// resolution does.
+[[nodiscard]] inline bool listens(const std::string& host, std::uint16_t port,
+                                  std::chrono::milliseconds within) {
+  using asio::ip::tcp;
+  bool open = false;
+  asio::io_context io(1);
+  tcp::resolver names(io);
+  tcp::socket socket(io);
+  names.async_resolve(
+      host, std::to_string(port), [&](const asio::error_code& unknown, const auto& found) {
+        if (unknown) return;
+        asio::async_connect(socket, found,
+                            [&](const asio::error_code& failed, const auto&) { open = !failed; });
+      });
+  io.run_for(within);
+  return open;
+}
+
+/// Tries for a second at a time, as long as nobody answers. First by a plain connection: libtorch
+/// prints how its own went wrong, with its stack, each time.
 [[nodiscard]] inline store_ptr connected(const std::string& host, c10d::TCPStoreOptions o,
                                          const countdown& left) {
   for (;;) {
     const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
+    if (!o.isServer && !listens(host, o.port, this_one.now())) {
+      if (left.over()) throw std::runtime_error("nobody listens there");
+      pause_for(std::min(left.now(), std::chrono::milliseconds(50)));
+      continue;
+    }
     o.timeout = std::max(this_one.all(), std::chrono::milliseconds(1));
     try {
       return c10::make_intrusive<c10d::TCPStore>(host, o);

@@ -30,6 +30,8 @@ namespace weft::engine {
 /// Silent where no launcher listens. Any thread; a line at a time.
 class run_report {
  public:
+  /// Whether one does.
+  [[nodiscard]] static bool heard() { return pipe().has_value(); }
   static void begins() {
     if (const auto fd = pipe()) {
       ::fcntl(*fd, F_SETFD, FD_CLOEXEC);  // not for processes that this one starts

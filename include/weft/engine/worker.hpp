@@ -175,6 +175,8 @@ class worker final : public weft::worker {
     const auto& failure = run_.failure();
     return run_.over() && !(failure && failure->first == peer);
   }
+  /// The run is over, and nobody has failed. Worker's thread.
+  [[nodiscard]] bool ended_well() const noexcept { return run_.over() && !run_.failure(); }
   /// What who waits for `peer` is told, which only leaves. Worker's thread.
   [[nodiscard]] error said_of(std::uint32_t peer, const error& reason) const noexcept;
   void count_sent(std::uint64_t frames, std::uint64_t bytes) noexcept {

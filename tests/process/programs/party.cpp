@@ -5,6 +5,7 @@
 #include <weft/transport/unix_socket.hpp>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <stdexcept>
@@ -79,6 +80,12 @@ asio::awaitable<void> main_(worker& me) {
   if (deed == "leave" && me.rank() == 1) leave_a_child();
   if (deed == "leave") co_return;
   if (deed == "die" && me.rank() == last) ::raise(SIGKILL);
+  if (deed == "last-word" && me.rank() == last) {
+    std::cout << "a line by C++, ";
+    std::printf("one by C\n");
+    std::cout << "and another\n";
+    ::raise(SIGKILL);
+  }
   if (deed == "die-first" && me.rank() == 0) ::raise(SIGKILL);
   if (deed == "exit" && me.rank() == last) ::_exit(7);
   if (deed == "exit-well" && me.rank() == 1) std::exit(0);

@@ -246,11 +246,15 @@ inline void link::close() noexcept {
   frame_queue abandoned;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return;
+    const error over = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
+    if (state_ == state::down) {
+      if (me_.ended_well()) reason_ = over;  // whoever has gone, calls are too late for that
+      return;
+    }
     state_ = state::down;
     open_gates();
     dead_.store(true, std::memory_order_relaxed);
-    reason_ = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
+    reason_ = over;
     if (connection_) connection_->close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();

@@ -145,11 +145,12 @@ consteval bool check_parameter() {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
     WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
                  "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
-                 "that weft knows, no plain aggregate, and has no codec with a weft::structure.",
+                 "that weft knows, no plain aggregate, and has no weft_encode, weft_decode and "
+                 "weft_structure.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(),
                  " cannot be sent: ", spelled<part>(),
                  ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
-                 "codec with a weft::structure.");
+                 "weft_encode, weft_decode and weft_structure.");
   }
   return true;
 }

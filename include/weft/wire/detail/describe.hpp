@@ -123,10 +123,10 @@ consteval void refuse_structure() {
   } else {
     WEFT_REQUIRE((can_be_described<T>),
                  "weft: this type cannot be sent: it is neither a plain aggregate, nor a type that "
-                 "weft knows, nor one with a codec and a weft::structure.",
+                 "weft knows, nor one with weft_encode, weft_decode and weft_structure.",
                  "weft: ", spelled<T>(),
                  " cannot be sent: it is neither a plain aggregate, nor a type that weft knows, "
-                 "nor one with a codec and a weft::structure.");
+                 "nor one with weft_encode, weft_decode and weft_structure.");
   }
 }
 
