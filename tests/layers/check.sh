@@ -5,7 +5,7 @@
 #    libtorch below its floor; and of engine/ by a file above the folders, but for those that are
 #    there to have it;
 #  - real clock, random device, iteration over an unordered container, or order by pointer value in
-#    rpc/, rref/, autograd/ and engine/, which a simulator runs with virtual time and one seed (but
+#    rpc/, rref/, autograd/, engine/ and sim/, which a simulator runs with virtual time and one seed (but
 #    for what is about processes and machines: see below);
 #  - include of the whole of libtorch's front end outside optim/;
 #  - template that is one only to be compiled late, and name of what such templates were;
@@ -17,7 +17,7 @@
 set -euo pipefail
 export LC_ALL=C.UTF-8
 cd "$1"
-floors=(core wire memory transport rpc rref autograd "optim engine")
+floors=(core wire memory transport rpc rref autograd "optim engine" sim)
 declare -A floor=()
 for i in "${!floors[@]}"; do
   for folder in ${floors[i]}; do floor[$folder]=$i; done
@@ -31,8 +31,8 @@ of_machines='^(launch|rendezvous|meeting_file|registration|runtime|run|join|join
 # whose parts are all detail, but for the class that is named:
 all_detail='^rref/ledger_(entries|owner|sessions|user|wire)\.hpp$'
 # The class is long: of those protocols, whose messages and steps are one list; of the engine's
-# queue; and the worker, whose members for users come first.
-long_class='^(rref/ledger|autograd/wave|transport/outbox|rpc/worker)\.hpp$'
+# queue; and the worker and the simulated world, whose members for users come first.
+long_class='^(rref/ledger|autograd/wave|transport/outbox|rpc/worker|sim/world)\.hpp$'
 
 broken=0
 say() { echo "$1: $2"; broken=1; }
@@ -156,7 +156,7 @@ for header in "${headers[@]}"; do
     [[ ${header##*/} == tensor* ]] ||
       forbid "$header" '#\s*include\s*<(ATen|torch|c10)/' "wire includes libtorch outside tensor*"
     ;;
-  rpc | rref | autograd | engine)
+  rpc | rref | autograd | engine | sim)
     [[ $folder == engine && ${header##*/} =~ $of_machines ]] && continue
     forbid "$header" '\b(steady|system|high_resolution|utc|file)_clock\b' "a real clock; use weft's clock"
     forbid "$header" '\b(clock_gettime|gettimeofday|__rdtsc)\b|\bstd::(time|clock)\s*\(' "a real clock; use weft's clock"
@@ -173,7 +173,7 @@ done
 
 # Iterations over unordered containers: the names of such containers in all four folders, wherever
 # they are declared, must not be ranged over, nor asked for begin().
-mapfile -t protocol < <(printf '%s\n' "${headers[@]}" | grep -E '^(rpc|rref|autograd|engine)/' || true)
+mapfile -t protocol < <(printf '%s\n' "${headers[@]}" | grep -E '^(rpc|rref|autograd|engine|sim)/' || true)
 if ((${#protocol[@]})); then
   names=$(for header in "${protocol[@]}"; do code "$header"; done | perl -0ne '
     while (/\bunordered_(?:multi)?(?:map|set)\s*<[^;{}]*>\s+(\w+)\s*(?:;|=|\{)/g) { print "$1\n" }

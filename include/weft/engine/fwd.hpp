@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The engine: what a process needs to live, behind the interfaces of the face (rpc/, rref/,
-// autograd/). Only run.hpp, src.hpp and tests include it.
+// autograd/). Only run.hpp, src.hpp, sim.hpp, sim/ and tests include it.
 #pragma once
 
 namespace weft {

@@ -13,7 +13,7 @@ class loopback : public detail::pipe_connection {
 
  private:
   loopback(asio::io_context& io, const intrusive_ptr<detail::frame_pipe>& pipe)
-      : pipe_connection(io, pipe, pipe) {}
+      : basic_pipe_connection(io, pipe, pipe) {}
 };
 
 static_assert(connection<loopback>);

@@ -24,6 +24,8 @@ namespace weft::detail {
 /// Bounded, one writer, one reader; each end may be used from any thread.
 class frame_pipe : public ref_counted {
  public:
+  /// The other end cannot vanish without a word.
+  static constexpr bool same_process = true;
   static constexpr std::size_t most_frames = 1024;
   static constexpr std::uint64_t most_bytes = 64u << 20;  // one frame may exceed it
   enum class taken : std::uint8_t { frames, nothing, ended };
@@ -81,7 +83,9 @@ class frame_pipe : public ref_counted {
     std::lock_guard hold(lock_);
     return ended_;
   }
-  /// Either end: nothing more is put; what was put is still read, unless the reader is gone.
+  /// Nothing more is put; what was put is still read.
+  void writer_gone() noexcept { end(); }
+  void reader_gone() noexcept { end(); }
   void end() noexcept {
     std::unique_lock hold(lock_);
     ended_ = true;
@@ -115,19 +119,19 @@ class frame_pipe : public ref_counted {
   intrusive_ptr<pipe_waiter> writer_;
 };
 
-/// A `connection` that hands over memory instead of bytes. Frames come from this process and are
-/// not checked.
-class pipe_connection {
+/// A `connection` that hands over memory instead of bytes, by two `frame_pipe`s or what looks like
+/// them. Frames come from this process and are not checked.
+template <class Pipe>
+class basic_pipe_connection {
  public:
   using executor_type = asio::io_context::executor_type;
-  /// The other end cannot vanish without a word.
-  static constexpr bool same_process = true;
+  static constexpr bool same_process = Pipe::same_process;
 
-  pipe_connection(asio::io_context& io, intrusive_ptr<frame_pipe> in, intrusive_ptr<frame_pipe> out)
+  basic_pipe_connection(asio::io_context& io, intrusive_ptr<Pipe> in, intrusive_ptr<Pipe> out)
       : state_(make_intrusive<state>(io, std::move(in), std::move(out))) {}
-  pipe_connection(pipe_connection&&) noexcept = default;
-  pipe_connection& operator=(pipe_connection&&) = delete;
-  ~pipe_connection() {
+  basic_pipe_connection(basic_pipe_connection&&) noexcept = default;
+  basic_pipe_connection& operator=(basic_pipe_connection&&) = delete;
+  ~basic_pipe_connection() {
     if (state_) close();
   }
 
@@ -148,8 +152,8 @@ class pipe_connection {
   void close() noexcept {
     state& s = *state_;
     if (s.closed.exchange(true)) return;
-    s.out->end();
-    s.in->end();
+    s.out->writer_gone();
+    s.in->reader_gone();
     s.read_wait->wake();
     s.write_wait->wake();
   }
@@ -165,7 +169,7 @@ class pipe_connection {
 
  private:
   struct state : ref_counted {
-    state(asio::io_context& io, intrusive_ptr<frame_pipe> i, intrusive_ptr<frame_pipe> o)
+    state(asio::io_context& io, intrusive_ptr<Pipe> i, intrusive_ptr<Pipe> o)
         : executor(io.get_executor()),
           read_wait(make_intrusive<pipe_waiter>(io)),
           write_wait(make_intrusive<pipe_waiter>(io)),
@@ -177,8 +181,8 @@ class pipe_connection {
     const executor_type executor;
     const intrusive_ptr<pipe_waiter> read_wait;
     const intrusive_ptr<pipe_waiter> write_wait;
-    const intrusive_ptr<frame_pipe> in;
-    const intrusive_ptr<frame_pipe> out;
+    const intrusive_ptr<Pipe> in;
+    const intrusive_ptr<Pipe> out;
     std::atomic<bool> closed{false};
     frame_queue arriving;  // taken, not yet delivered
   };
@@ -188,8 +192,8 @@ class pipe_connection {
     for (;;) {
       check();
       const auto got = s.in->take(s.arriving);
-      if (got == frame_pipe::taken::frames) break;
-      if (got == frame_pipe::taken::ended) throw peer_gone();
+      if (got == Pipe::taken::frames) break;
+      if (got == Pipe::taken::ended) throw peer_gone();
       co_await s.read_wait->wait();
     }
     sink->progress();
@@ -217,5 +221,6 @@ class pipe_connection {
 
   intrusive_ptr<state> state_;
 };
+using pipe_connection = basic_pipe_connection<frame_pipe>;
 
 }  // namespace weft::detail

@@ -35,11 +35,31 @@ class pipe_waiter final : public registered_waiter {
   /// Throws rpc_error: cancelled.
   [[nodiscard]] asio::awaitable<void> wait() {
     co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-        [this](auto handler) { suspend(std::move(handler)); }, asio::use_awaitable);
+        [this](auto handler) {
+          static_assert(decltype(handler_)::template has_room_for<decltype(handler)>,
+                        "waiting allocates nothing");
+          when_woken(std::move(handler));
+        },
+        asio::use_awaitable);
     const auto cancellation = co_await asio::this_coro::cancellation_state;
     if (cancellation.cancelled() != asio::cancellation_type::none) {
       throw rpc_error(errc::cancelled, "the wait was cancelled", call_progress::maybe_executed);
     }
+  }
+
+  /// The same for any completion handler; a cancelled one is called as if it had been woken.
+  template <class Handler>
+  void when_woken(Handler handler) {
+    slot_ = asio::get_associated_cancellation_slot(handler);
+    handler_.put(std::move(handler));
+    if (slot_.is_connected()) {
+      try {
+        slot_.assign([this](asio::cancellation_type) { wake(); });
+      } catch (const std::bad_alloc&) {  // then it cannot be cancelled
+      }
+    }
+    auto expected = state::idle;
+    if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
   }
 
   /// Any thread. Call it without a lock that the waiting side takes: with one core, whoever is
@@ -51,20 +71,6 @@ class pipe_waiter final : public registered_waiter {
  private:
   enum class state : std::uint8_t { idle, waiting, woken };
 
-  template <class Handler>
-  void suspend(Handler handler) {
-    slot_ = asio::get_associated_cancellation_slot(handler);
-    static_assert(decltype(handler_)::has_room_for<Handler>, "waiting allocates nothing");
-    handler_.put(std::move(handler));
-    if (slot_.is_connected()) {
-      try {
-        slot_.assign([this](asio::cancellation_type) { wake(); });
-      } catch (const std::bad_alloc&) {  // then it cannot be cancelled
-      }
-    }
-    auto expected = state::idle;
-    if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
-  }
   void post_resume() noexcept {
     const auto guard = waiter_registry::guard_context(home());
     if (!guard) return;

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSL-1.0
+// `weft::sim::world`: a whole run of real workers in one thread and in virtual time, decided by one
+// seed. For tests of programs; a program includes this or weft/run.hpp in one file.
+//
+//   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
+//     weft::sim::world w(seed, {.workers = 3}, weft::sim::services());
+//     w.start(main_);
+//     if (!w.run(1min)) std::cout << "seed " << seed << ": " << w.waits() << '\n';
+//   }
+#pragma once
+
+#include <weft/engine/autograd_service.hpp>
+#include <weft/engine/rref_service.hpp>
+#include <weft/engine/tensor_table.hpp>
+#include <weft/sim/world.hpp>
+#include <weft/weft.hpp>
+
+namespace weft::sim {
+
+/// References and gradients, as `run` gives them to its workers. libtorch is to run in one thread
+/// there: at::set_num_threads(1).
+[[nodiscard]] inline engine::service_makers services() {
+  return engine::services<rref_service, autograd_service>();
+}
+
+}  // namespace weft::sim

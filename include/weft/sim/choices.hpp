@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+// The one source of all that a simulated world decides: drawn from a seed, or read from a record.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace weft::sim {
+
+/// Pseudorandom bits that are the same with every compiler and on every machine: splitmix64
+/// (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+class splitmix {
+ public:
+  explicit constexpr splitmix(std::uint64_t seed) noexcept : state_(seed) {}
+  constexpr std::uint64_t operator()() noexcept {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Each choice is a small number, and 0 is always the plain one: nothing goes wrong, the first in
+/// line is next. So a record of zeros is a calm world, and what is behind a record's end is zeros:
+/// that is what makes a failing record shrink. One thread.
+///
+///   if (c.pick(100) == 99) drop(frame);  // once in a hundred, never in a calm world
+class choices {
+ public:
+  /// Draws from that seed, and records.
+  explicit choices(std::uint64_t seed) : random_(seed) {}
+  /// Reads; `made` becomes what was really chosen.
+  explicit choices(std::vector<std::uint32_t> record)
+      : random_(0), reads_(true), given_(std::move(record)) {}
+
+  /// One of 0 ... among - 1. Requires among > 0. Throws std::bad_alloc.
+  [[nodiscard]] std::uint32_t pick(std::uint32_t among) {
+    std::uint32_t one = 0;
+    if (!reads_) {
+      one = static_cast<std::uint32_t>((random_() >> 32) * among >> 32);
+    } else if (made_.size() < given_.size()) {
+      one = std::min(given_[made_.size()], among - 1);
+    }
+    made_.push_back(one);
+    return one;
+  }
+  /// Whether that happens which does in `percent` of 100 cases.
+  [[nodiscard]] bool chance(std::uint32_t percent) {
+    return percent > 0 && pick(100) >= 100 - std::min(percent, 100u);
+  }
+  [[nodiscard]] const std::vector<std::uint32_t>& made() const noexcept { return made_; }
+
+ private:
+  splitmix random_;
+  bool reads_ = false;
+  std::vector<std::uint32_t> given_;
+  std::vector<std::uint32_t> made_;
+};
+
+}  // namespace weft::sim

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSL-1.0
+// What the connections of the two simulated transports are made of.
+#pragma once
+
+#include <weft/sim/detail/byte_stream.hpp>
+#include <weft/sim/detail/frame_channel.hpp>
+#include <weft/transport/detail/frame_pipe.hpp>
+#include <weft/transport/framed.hpp>
+
+#include <asio/io_context.hpp>
+
+#include <string_view>
+#include <utility>
+
+namespace weft::sim::detail {
+
+struct whole_frames {
+  static constexpr std::string_view name = "sim";
+  using channel_type = frame_channel;
+  using connection_type = weft::detail::basic_pipe_connection<frame_channel>;
+  static connection_type connect(asio::io_context& io, intrusive_ptr<frame_channel> in,
+                                 intrusive_ptr<frame_channel> out) {
+    return connection_type(io, std::move(in), std::move(out));
+  }
+};
+struct pieces_of_bytes {
+  static constexpr std::string_view name = "simbytes";
+  using channel_type = byte_channel;
+  using connection_type = framed<byte_stream>;
+  static connection_type connect(asio::io_context& io, intrusive_ptr<byte_channel> in,
+                                 intrusive_ptr<byte_channel> out) {
+    return connection_type(byte_stream(io, std::move(in), std::move(out)));
+  }
+};
+
+}  // namespace weft::sim::detail

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSL-1.0
+// The alarm behind a turn of a worker's loop, in virtual time.
+#pragma once
+
+#include <weft/engine/late_flush.hpp>
+#include <weft/sim/timeline.hpp>
+
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+namespace weft::sim::detail {
+
+/// Rings on `front`. Its io_context drops its work before this dies.
+class virtual_flush_alarm final : public engine::flush_alarm, private moment {
+ public:
+  virtual_flush_alarm(timeline& time, asio::io_context& front, std::function<void()> ring)
+      : moment(time), time_(time), front_(front), ring_(std::move(ring)) {}
+  void arm(std::chrono::microseconds after) noexcept override {
+    time_.add(*this, time_.now() + after);
+  }
+
+ private:
+  void comes() override {
+    asio::post(front_, [this] { ring_(); });
+  }
+  timeline& time_;
+  asio::io_context& front_;
+  std::function<void()> ring_;
+};
+
+}  // namespace weft::sim::detail

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSL-1.0
+// One process of a simulated world: a real worker, whose threads are io_contexts that are stepped.
+#pragma once
+
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/runtime.hpp>
+#include <weft/engine/transport_set.hpp>
+#include <weft/engine/worker.hpp>
+#include <weft/sim/detail/virtual_flush_alarm.hpp>
+#include <weft/sim/network.hpp>
+#include <weft/sim/timeline.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace weft::sim {
+
+/// Its io_contexts stand for the threads of engine::runtime: the worker's loop, the compute pool,
+/// and those of links; a step runs one handler of one of them. Dies as that does, at any step. One
+/// thread.
+class host {
+ public:
+  host(timeline& time, host_id id, options settings, std::int32_t clock_ppm);
+  host(const host&) = delete;
+  host& operator=(const host&) = delete;
+  ~host() { kill(); }
+
+  [[nodiscard]] host_id id() const noexcept { return id_; }
+  [[nodiscard]] const virtual_clock& time() const noexcept { return clock_; }
+  /// Requires alive().
+  [[nodiscard]] engine::worker& worker() const noexcept { return *me_; }
+  [[nodiscard]] bool alive() const noexcept { return me_ != nullptr; }
+  /// The run has ended, with that; nothing while it goes on.
+  [[nodiscard]] const std::optional<error>& ended() const noexcept { return ended_; }
+  [[nodiscard]] std::uint32_t threads() const noexcept {
+    return static_cast<std::uint32_t>(contexts_.size());
+  }
+
+  /// Opens the listening end; where others reach it.
+  std::vector<member::address> listen(engine::transport_set transports);
+  /// Begins to serve, and `main_`. `random` is the worker's own. Once, after `listen`.
+  void start(membership all, random_source random, const engine::service_makers& services,
+             std::function<asio::awaitable<void>(weft::worker&)> main_);
+  /// Runs one handler of thread `i`, if there is one. Requires alive().
+  bool step(std::uint32_t i);
+  /// The process is no more: what it had is destroyed, in the order of engine::runtime.
+  void kill() noexcept;
+
+ private:
+  using guard = asio::executor_work_guard<asio::io_context::executor_type>;
+
+  void keep(engine::droppable_context& c);
+  [[nodiscard]] asio::io_context& front() noexcept { return io_.empty() ? loop_ : *io_.front(); }
+
+  const host_id id_;
+  options settings_;
+  virtual_clock clock_;
+  engine::transport_set transports_;
+  engine::droppable_context loop_, pool_;
+  std::vector<std::unique_ptr<engine::droppable_context>> io_;
+  std::vector<engine::droppable_context*> contexts_;
+  std::vector<guard> guards_;
+  std::unique_ptr<detail::virtual_flush_alarm> alarm_;
+  std::unique_ptr<engine::worker> me_;
+  std::optional<error> ended_;
+};
+
+}  // namespace weft::sim
+
+#include <weft/sim/impl/host.hpp>

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/sim/world.hpp.
+#pragma once
+
+#include <weft/sim/transports.hpp>
+#include <weft/sim/world.hpp>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace weft::sim {
+
+inline world::world(std::uint64_t seed, settings how, engine::service_makers services)
+    : how_(std::move(how)),
+      services_(std::move(services)),
+      choices_(seed),
+      random_(~seed),
+      net_(time_, choices_, how_.workers, how_.wires),
+      fates_(how_.workers) {}
+
+inline world::world(std::uint64_t seed, settings how, std::vector<std::uint32_t> record,
+                    engine::service_makers services)
+    : how_(std::move(how)),
+      services_(std::move(services)),
+      choices_(std::move(record)),
+      random_(~seed),
+      net_(time_, choices_, how_.workers, how_.wires),
+      fates_(how_.workers) {}
+
+inline world::~world() {
+  for (host_id r = 0; r < hosts_.size(); ++r) kill(r);
+}
+inline void world::kill(std::uint32_t rank) {
+  const std::uint32_t before = std::exchange(runs_now_, rank);
+  hosts_[rank]->kill();
+  runs_now_ = before;
+}
+
+inline void world::start(const main_function& main_) {
+  net_.tells = [this](host_id from, host_id to, const char* what, std::uint64_t units) {
+    note(from * 7919u + to);
+    note(units + static_cast<std::uint64_t>(*what) * 65537);
+    if (how_.keeps_story) write(to, "from worker" + std::to_string(from) + " " + what, units);
+  };
+  membership all;
+  all.token.high = random_();
+  all.token.low = random_();
+  for (host_id r = 0; r < how_.workers; ++r) {
+    const std::int32_t ppm = how_.clock_ppm == 0
+                                 ? 0
+                                 : static_cast<std::int32_t>(choices_.pick(
+                                       2 * static_cast<std::uint32_t>(how_.clock_ppm) + 1)) *
+                                       (r % 2 == 0 ? 1 : -1) / 2;
+    hosts_.push_back(std::make_unique<host>(time_, r, how_.worker, ppm));
+    member m;
+    m.name = how_.worker.name(r, how_.workers, "worker" + std::to_string(r));
+    m.role = how_.worker.role(r, how_.workers, "");
+    m.incarnation.high = random_();
+    m.incarnation.low = random_();
+    m.addresses = hosts_.back()->listen(how_.whole_frames ? engine::transports_of(frames(net_, r))
+                                                          : engine::transports_of(bytes(net_, r)));
+    m.window = how_.worker.window_bytes;
+    all.members.push_back(std::move(m));
+  }
+  runs_now_ = how_.workers;
+  for (host_id r = 0; r < how_.workers; ++r) {
+    membership mine = all;
+    mine.rank = r;
+    const std::uint64_t seed = random_();
+    const auto watched = [this, main_](weft::worker& me) -> asio::awaitable<void> {
+      struct inside {
+        explicit inside(bool& flag) : in(flag) { in = true; }
+        ~inside() { in = false; }
+        bool& in;
+      } now(fates_[me.rank()].in_main);
+      co_await main_(me);
+    };
+    hosts_[r]->start(std::move(mine), splitmix(seed), services_, watched);
+  }
+  if (how_.mean_between_faults > duration::zero()) next_fault();
+}
+
+inline bool world::over() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& h) { return !h->alive(); });
+}
+
+/// One handler of one thread of one host, whose turn the choices decide.
+inline bool world::run_handlers() {
+  std::uint32_t threads = 0;
+  for (const auto& h : hosts_) threads += h->threads();
+  const std::uint32_t first = choices_.pick(threads);
+  for (std::uint32_t n = 0; n < threads; ++n) {
+    std::uint32_t i = (first + n) % threads;
+    host_id r = 0;
+    while (i >= hosts_[r]->threads()) i -= hosts_[r++]->threads();
+    host& h = *hosts_[r];
+    if (!h.alive() || fates_[r].paused_until > time_.now()) continue;
+    runs_now_ = r;
+    const bool ran = h.step(i);
+    runs_now_ = how_.workers;
+    if (!ran) continue;
+    ++steps_;
+    note(r * 16 + i);
+    const bool slow = how_.slow_handlers_per_1024 > 0 &&
+                      choices_.pick(1024) >= 1024 - how_.slow_handlers_per_1024;
+    time_.pass(slow ? 100 * how_.handler_time : how_.handler_time);
+    if (h.ended()) {
+      tell(r, *h.ended() ? "its run has failed: " + h.ended()->message() : "its run has ended");
+      kill(r);
+    }
+    return true;
+  }
+  return false;
+}
+
+inline bool world::step() {
+  if (over()) return false;
+  while (!time_.empty() && time_.next() <= time_.now()) time_.step();
+  if (run_handlers()) return true;
+  if (time_.empty()) return false;
+  time_.step();
+  note(static_cast<std::uint64_t>(time_.now().time_since_epoch().count()));
+  return true;
+}
+
+inline bool world::run(duration most, const std::function<bool()>& done) {
+  const time_point until = later(time_.now(), most);
+  while (time_.now() < until) {
+    if (done && done()) return true;
+    if (!step()) return over();
+  }
+  return false;
+}
+
+inline void world::crash(std::uint32_t rank, bool in_silence) {
+  if (!hosts_[rank]->alive()) return;
+  tell(rank, in_silence ? "its machine is gone" : "it crashes");
+  fates_[rank].crashed = true;
+  faulty_ = true;
+  net_.lose(rank, in_silence);
+  kill(rank);
+}
+
+inline void world::pause(std::uint32_t rank, duration how_long) {
+  faulty_ = was_cut_ = true;
+  fate& f = fates_[rank];
+  const time_point until = std::max(f.paused_until, time_.now() + how_long);
+  f.paused += until - std::max(f.paused_until, time_.now());
+  f.paused_until = until;
+  tell(rank, "it is paused, for ms",
+       static_cast<std::uint64_t>(how_long / std::chrono::milliseconds(1)));
+  after(until - time_.now(), [] {});
+}
+
+inline duration world::paused(std::uint32_t rank) const { return fates_[rank].paused; }
+
+inline void world::after(duration d, std::function<void()> what) {
+  std::erase_if(events_, [](const auto& e) { return !e->awaited(); });
+  events_.push_back(std::make_unique<event>(time_, std::move(what)));
+  time_.add(*events_.back(), time_.now() + d);
+}
+
+inline void world::next_fault() {
+  const duration in = how_.mean_between_faults / 512 * (1 + choices_.pick(1024));
+  if (time_.now() + in - timeline::beginning > how_.faults_end) return;
+  after(in, [this] {
+    fault();
+    next_fault();
+  });
+}
+
+inline void world::fault() {
+  std::array<int, 4> kinds{};
+  std::size_t n = 0;
+  if (how_.resets) kinds[n++] = 0;
+  if (how_.cuts) kinds[n++] = 1;
+  if (how_.pauses) kinds[n++] = 2;
+  if (how_.crashes) kinds[n++] = 3;
+  if (n == 0) return;
+  const std::uint32_t what = choices_.pick(static_cast<std::uint32_t>(2 * n));
+  if (what == 0) return;
+  faulty_ = true;
+  const host_id a = choices_.pick(how_.workers);
+  const host_id b = how_.workers > 1 ? (a + 1 + choices_.pick(how_.workers - 1)) % how_.workers : a;
+  const auto part = [this](duration of) { return of / 1024 * (1 + choices_.pick(1024)); };
+  switch (kinds[what % n]) {
+  case 0:
+    was_cut_ = true;
+    if (net_.reset(a, b)) tell(a, "its connection breaks, to worker", b);
+    return;
+  case 1: {
+    was_cut_ = true;
+    const bool both = choices_.pick(2) == 0;
+    const duration d = part(how_.longest_cut);
+    tell(a, both ? "it is cut off, from worker" : "nothing of it reaches worker", b);
+    net_.cut(a, b);
+    if (both) net_.cut(b, a);
+    after(d, [this, a, b, both] {
+      tell(a, "the way is open again, to worker", b);
+      net_.heal(a, b);
+      if (both) net_.heal(b, a);
+    });
+    return;
+  }
+  case 2: {
+    const duration d = part(how_.longest_pause);
+    pause(a, d);
+    return;
+  }
+  default:
+    crash(a, choices_.pick(2) == 1);
+  }
+}
+
+inline void world::tell(std::uint32_t rank, std::string_view what, std::uint64_t number) {
+  note(rank);
+  note(number);
+  for (const char c : what) note(static_cast<unsigned char>(c));
+  if (how_.keeps_story) write(rank, what, number);
+}
+
+inline void world::write(std::uint32_t rank, std::string_view what, std::uint64_t number) {
+  char at[48];
+  const double seconds = std::chrono::duration<double>(time_.now() - timeline::beginning).count();
+  std::snprintf(at, sizeof at, "%12.6f worker%u ", seconds, rank);
+  story_ += at;
+  story_ += what;
+  if (number != 0) story_ += " " + std::to_string(number);
+  story_ += '\n';
+}
+
+inline std::string world::waits() const {
+  std::string who;
+  for (host_id r = 0; r < hosts_.size(); ++r) {
+    if (!hosts_[r]->alive()) continue;
+    who += (who.empty() ? "" : ", ") + hosts_[r]->worker().name() +
+           (fates_[r].in_main ? ", whose main has not returned" : ", whose main has returned");
+  }
+  if (who.empty()) return who;
+  return "these have not ended: " + who + "; " +
+         (time_.empty() ? "nothing is left to happen in virtual time, so they wait"
+                        : "if their time should have been enough, they wait") +
+         " for a thread, a timer or a descriptor of the machine";
+}
+
+}  // namespace weft::sim

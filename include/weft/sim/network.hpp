@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSL-1.0
+// The wires of a simulated world: what is on its way between two hosts, how long it takes, and what
+// becomes of it where a wire is cut or a machine is gone.
+//
+//   host A ── channel ──► host B     one for each direction of a connection; in order, as TCP is
+//              │ in flight │ arrived, not yet read
+#pragma once
+
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/sim/choices.hpp>
+#include <weft/sim/timeline.hpp>
+#include <weft/transport/detail/pipe_waiter.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace weft::sim {
+
+using host_id = std::uint32_t;
+
+/// How the wires of a world behave; 0 and false are a calm one.
+struct wire_settings {
+  duration delay = std::chrono::microseconds(50);  ///< of everything, at least
+  /// On top of it up to so much, drawn for each frame or piece of bytes.
+  duration jitter{};
+  std::uint32_t refused_percent = 0;       ///< of attempts to connect
+  std::uint64_t buffer_bytes = 64u << 20;  ///< in flight and not read, in each direction
+};
+
+class channel;
+class connect_attempt;
+namespace detail {
+class listener;
+}
+
+/// One thread.
+class network {
+ public:
+  network(timeline& time, choices& chooses, std::uint32_t hosts, wire_settings wires)
+      : time_(time),
+        choices_(chooses),
+        hosts_(hosts),
+        wires_(wires),
+        cut_(hosts * hosts),
+        silent_(hosts),
+        listeners_(hosts) {}
+  network(const network&) = delete;
+  network& operator=(const network&) = delete;
+
+  [[nodiscard]] timeline& time() noexcept { return time_; }
+  [[nodiscard]] choices& decide() noexcept { return choices_; }
+  [[nodiscard]] const wire_settings& wires() const noexcept { return wires_; }
+  /// How long the next one takes from one host to another.
+  [[nodiscard]] duration delay() {
+    if (wires_.jitter <= duration::zero()) return wires_.delay;
+    return wires_.delay + wires_.jitter / 1024 * choices_.pick(1024);
+  }
+
+  /// Nothing gets from `from` to `to` until `heal`; it waits, as TCP sends it again.
+  void cut(host_id from, host_id to) noexcept { cut_[from * hosts_ + to] = true; }
+  void heal(host_id from, host_id to);
+  [[nodiscard]] bool is_cut(host_id from, host_id to) const noexcept {
+    return cut_[from * hosts_ + to];
+  }
+  /// The process on `h` is no more. `in_silence`: its machine went with it, and nobody is told;
+  /// else its system closes its connections, and what was on its way from it is lost or not.
+  void lose(host_id h, bool in_silence);
+  /// An established connection between the two breaks, for both.
+  bool reset(host_id a, host_id b);
+
+  /// Who listens on that host; null: nobody.
+  void listen(host_id h, detail::listener* who) noexcept { listeners_[h] = who; }
+  [[nodiscard]] detail::listener* listener_at(host_id h) const noexcept { return listeners_.at(h); }
+  /// Its machine is gone.
+  [[nodiscard]] bool is_silent(host_id h) const noexcept { return silent_.at(h); }
+
+  /// Something arrived or ended: (from, to, what, how much). For a log.
+  std::function<void(host_id, host_id, const char*, std::uint64_t)> tells;
+
+ private:
+  friend class channel;
+  friend class connect_attempt;
+
+  timeline& time_;
+  choices& choices_;
+  const std::uint32_t hosts_;
+  const wire_settings wires_;
+  std::vector<bool> cut_;
+  std::vector<bool> silent_;
+  std::vector<detail::listener*> listeners_;
+  std::vector<channel*> channels_;  // in the order in which they were made
+  std::vector<moment*> held_;       // until a way is healed
+};
+
+/// One direction of a connection. Its ends are used as those of detail::frame_pipe.
+class channel : public ref_counted, private moment {
+ public:
+  channel(network& net, host_id from, host_id to)
+      : moment(net.time()), net_(net), from_(from), to_(to) {
+    net_.channels_.push_back(this);
+  }
+  ~channel() override {
+    std::erase(net_.channels_, this);
+    std::erase(net_.held_, static_cast<moment*>(this));
+    std::erase(net_.held_, static_cast<moment*>(&refusal_));
+  }
+
+  void set_reader(intrusive_ptr<weft::detail::pipe_waiter> where) { reader_ = std::move(where); }
+  void set_writer(intrusive_ptr<weft::detail::pipe_waiter> where) { writer_ = std::move(where); }
+  /// True if more may be put; else the writer is woken when it may.
+  [[nodiscard]] bool may_put() {
+    writer_waits_ = !ended_ && !has_room();
+    return !writer_waits_;
+  }
+  /// Nothing more is put.
+  [[nodiscard]] bool ended() const noexcept { return ended_; }
+  /// What was put still arrives, and the end behind it.
+  void writer_gone() noexcept {
+    if (std::exchange(ended_, true)) return;
+    wake(writer_waits_, writer_);
+    if (!lost_) due(net_.time().now() + net_.wires().delay);
+  }
+  /// Nobody reads what was put; the writer hears of it by the way back.
+  void reader_gone() noexcept {
+    if (ended_ || lost_) return;
+    net_.time().add(refusal_, net_.time().now() + net_.wires().delay);
+  }
+  /// The connection breaks: what was on its way is lost.
+  void break_off() noexcept {
+    ended_ = end_arrived_ = true;
+    in_flight_.clear();
+    forget_in_flight();
+    net_.time().remove(*this);
+    net_.time().remove(refusal_);
+    wake(writer_waits_, writer_);
+    wake(reader_waits_, reader_);
+  }
+  /// Its machine is gone: nothing arrives any more, and no end of it is told.
+  void fall_silent() noexcept {
+    lost_ = true;
+    in_flight_.clear();
+    forget_in_flight();
+    net_.time().remove(*this);
+    net_.time().remove(refusal_);
+  }
+  [[nodiscard]] host_id from() const noexcept { return from_; }
+  [[nodiscard]] host_id to() const noexcept { return to_; }
+
+ protected:
+  [[nodiscard]] virtual bool has_room() const noexcept = 0;
+  virtual void forget_in_flight() noexcept = 0;
+  /// `units` more are on their way.
+  void sent(std::uint64_t units) {
+    if (lost_) return;
+    const time_point at = std::max(last_, net_.time().now() + net_.delay());
+    in_flight_.emplace_back(at, units);
+    due(at);
+  }
+  /// The reader took them.
+  void took(std::uint64_t units) noexcept {
+    arrived_ -= units;
+    wake(writer_waits_, writer_);
+  }
+  [[nodiscard]] std::uint64_t arrived() const noexcept { return arrived_; }
+  [[nodiscard]] bool end_arrived() const noexcept { return end_arrived_; }
+  void wait_to_read() noexcept { reader_waits_ = true; }
+  [[nodiscard]] bool lost() const noexcept { return lost_; }
+  [[nodiscard]] network& net() const noexcept { return net_; }
+
+ private:
+  friend class network;
+
+  /// The writer hears that nobody reads.
+  struct refusal final : moment {
+    explicit refusal(channel& of) noexcept : moment(of.net_.time()), channel_(of) {}
+    void comes() override {
+      network& net = channel_.net_;
+      if (net.is_cut(channel_.to_, channel_.from_)) return net.held_.push_back(this);
+      channel_.ended_ = true;
+      wake(channel_.writer_waits_, channel_.writer_);
+    }
+    channel& channel_;
+  };
+
+  void due(time_point at) noexcept {
+    last_ = std::max(last_, at);
+    if (!awaited()) net_.time().add(*this, in_flight_.empty() ? last_ : in_flight_.front().first);
+  }
+  void comes() override {
+    if (net_.is_cut(from_, to_)) {
+      net_.held_.push_back(this);
+      return;
+    }
+    std::uint64_t units = 0;
+    while (!in_flight_.empty() && in_flight_.front().first <= net_.time().now()) {
+      units += in_flight_.front().second;
+      in_flight_.pop_front();
+    }
+    arrived_ += units;
+    if (!in_flight_.empty()) {
+      net_.time().add(*this, in_flight_.front().first);
+    } else if (ended_ && last_ > net_.time().now()) {
+      net_.time().add(*this, last_);
+    } else if (ended_) {
+      end_arrived_ = true;
+    }
+    if (net_.tells) net_.tells(from_, to_, end_arrived_ ? "ends" : "arrives", units);
+    wake(reader_waits_, reader_);
+  }
+  static void wake(bool& waits, const intrusive_ptr<weft::detail::pipe_waiter>& who) noexcept {
+    if (std::exchange(waits, false) && who) who->wake();
+  }
+
+  network& net_;
+  const host_id from_, to_;
+  std::deque<std::pair<time_point, std::uint64_t>> in_flight_;
+  std::uint64_t arrived_ = 0;  // and not taken
+  time_point last_{};          // what is put now does not arrive before
+  bool ended_ = false;
+  bool end_arrived_ = false;
+  bool lost_ = false;
+  bool reader_waits_ = false;
+  bool writer_waits_ = false;
+  refusal refusal_{*this};
+  intrusive_ptr<weft::detail::pipe_waiter> reader_;
+  intrusive_ptr<weft::detail::pipe_waiter> writer_;
+};
+
+inline void network::heal(host_id from, host_id to) {
+  cut_[from * hosts_ + to] = false;
+  for (moment* m : std::exchange(held_, {})) time_.add(*m, time_.now() + wires_.delay);
+}
+
+inline void network::lose(host_id h, bool in_silence) {
+  if (in_silence) silent_[h] = true;
+  for (channel* c : std::vector<channel*>(channels_)) {
+    if (c->from_ != h && c->to_ != h) continue;
+    if (in_silence) {
+      c->fall_silent();
+    } else if (c->from_ == h && choices_.pick(2) == 1) {
+      c->in_flight_.clear();
+      c->forget_in_flight();
+    }
+  }
+}
+
+inline bool network::reset(host_id a, host_id b) {
+  bool any = false;
+  for (channel* c : std::vector<channel*>(channels_)) {
+    if ((c->from_ != a || c->to_ != b) && (c->from_ != b || c->to_ != a)) continue;
+    any = true;
+    c->break_off();
+  }
+  return any;
+}
+
+}  // namespace weft::sim

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSL-1.0
+// What a simulated world is like, and what may go wrong in it.
+#pragma once
+
+#include <weft/core/time.hpp>
+#include <weft/rpc/options.hpp>
+#include <weft/sim/network.hpp>
+
+#include <chrono>
+#include <cstdint>
+
+namespace weft::sim {
+
+/// What may go wrong in a world, and how often; the defaults are a calm one. Faults come only until
+/// `faults_end`, so that one can see whether the world recovers.
+struct settings {
+  std::uint32_t workers = 3;
+  options worker{};          ///< of each; name and role are functions of the rank
+  bool whole_frames = true;  ///< false: bytes, which arrive in pieces
+  wire_settings wires{};
+  std::int32_t clock_ppm = 0;                            ///< clocks are up to so much fast or slow
+  duration handler_time = std::chrono::microseconds(1);  ///< what running a handler takes
+  std::uint32_t slow_handlers_per_1024 = 0;              ///< take a hundred times as long
+  duration mean_between_faults{};                        ///< 0: no faults
+  duration faults_end = std::chrono::seconds(10);
+  bool resets = false, cuts = false, pauses = false, crashes = false;
+  duration longest_cut = std::chrono::seconds(3);
+  duration longest_pause = std::chrono::seconds(3);
+  bool keeps_story = false;  ///< what happened, in words; the hash is made in any case
+};
+
+}  // namespace weft::sim

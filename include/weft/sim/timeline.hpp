@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSL-1.0
+// Virtual time: what is to happen, in order, and clocks that show it.
+#pragma once
+
+#include <weft/core/detail/pairing_heap.hpp>
+#include <weft/core/time.hpp>
+
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace weft::sim {
+
+class timeline;
+
+/// Something that happens at a time. Leaves its timeline when it dies.
+class moment : private weft::detail::heap_entry<moment> {
+ public:
+  explicit moment(timeline& of) noexcept : of_(of) {}
+  [[nodiscard]] bool awaited() const noexcept { return linked(); }
+  [[nodiscard]] time_point when() const noexcept { return when_; }
+
+ protected:
+  virtual ~moment();
+  /// Runs once, when it is no longer awaited.
+  virtual void comes() = 0;
+
+ private:
+  friend class timeline;
+  template <class, class>
+  friend class weft::detail::pairing_heap;
+  timeline& of_;
+  time_point when_{};
+  std::uint64_t turn_ = 0;
+};
+
+/// The time of a world, which passes only here: from one moment to the next, in order, and of equal
+/// ones in the order in which they were added. One thread; nothing throws but what a moment does.
+class timeline {
+ public:
+  /// A world begins at one: zero is what has not been set.
+  static constexpr time_point beginning{std::chrono::seconds(1)};
+
+  [[nodiscard]] time_point now() const noexcept { return now_; }
+  /// Earlier than now counts as now. Takes it from where it was before.
+  void add(moment& m, time_point when) noexcept {
+    remove(m);
+    m.when_ = std::max(when, now_);
+    m.turn_ = ++last_turn_;
+    waiting_.push(m);
+  }
+  void remove(moment& m) noexcept {
+    if (m.linked()) waiting_.remove(m);
+  }
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  /// Requires !empty().
+  [[nodiscard]] time_point next() const noexcept { return waiting_.top().when_; }
+  /// The next moment comes, and it is its time. Requires !empty().
+  void step() {
+    moment& m = waiting_.top();
+    waiting_.remove(m);
+    now_ = std::max(now_, m.when_);
+    m.comes();
+  }
+  /// Something took that long. What is due meanwhile comes late.
+  void pass(duration d) noexcept { now_ += d; }
+
+ private:
+  struct earlier {
+    bool operator()(const moment& a, const moment& b) const noexcept {
+      return a.when_ != b.when_ ? a.when_ < b.when_ : a.turn_ < b.turn_;
+    }
+  };
+  weft::detail::pairing_heap<moment, earlier> waiting_;
+  std::uint64_t last_turn_ = 0;
+  time_point now_ = beginning;
+};
+
+inline moment::~moment() { of_.remove(*this); }
+
+/// The clock of one machine, which may be fast or slow. Outlives its timers.
+class virtual_clock final : public clock {
+ public:
+  /// Shows `ppm` microseconds more in each second of the world.
+  virtual_clock(timeline& of, std::int32_t ppm) noexcept : of_(of), ppm_(ppm) {}
+
+  [[nodiscard]] timeline& source() const noexcept { return of_; }
+  [[nodiscard]] time_point now() const noexcept override {
+    const std::int64_t passed = (of_.now() - timeline::beginning).count();
+    const std::int64_t millions = passed / 1'000'000, rest = passed % 1'000'000;
+    return of_.now() + duration(millions * ppm_ + rest * ppm_ / 1'000'000);
+  }
+  /// When it will show that, or a little later.
+  [[nodiscard]] time_point in_world(time_point shown) const noexcept {
+    if (shown <= now()) return of_.now();
+    const duration ahead = shown - now();
+    if (ahead > std::chrono::hours(24 * 365)) return later(of_.now(), ahead);
+    const std::int64_t rate = 1'000'000 + ppm_;
+    return of_.now() +
+           duration(ahead.count() / rate * 1'000'000 + ahead.count() % rate * 1'000'000 / rate + 1);
+  }
+  [[nodiscard]] std::unique_ptr<timer> make_timer(asio::io_context& context) override {
+    return std::make_unique<alarm_clock>(*this, context);
+  }
+
+ private:
+  /// Rings inside its io_context, behind what is ready there, as the machine's does.
+  class alarm_clock final : public timer, private moment {
+   public:
+    alarm_clock(virtual_clock& by, asio::io_context& context)
+        : moment(by.of_), by_(by), context_(context) {}
+    ~alarm_clock() override { cancel(); }
+    void arm(time_point when, std::function<void()> alarm) override {
+      cancel();
+      alarm_ = std::move(alarm);
+      when_ = when;
+      by_.of_.add(*this, by_.in_world(when));
+    }
+    void cancel() override {
+      ++*present_;
+      by_.of_.remove(*this);
+      alarm_ = nullptr;
+    }
+
+   private:
+    void comes() override {
+      if (by_.now() < when_) return by_.of_.add(*this, by_.in_world(when_));
+      asio::post(context_, [this, present = present_, mine = *present_] {
+        if (*present == mine) std::exchange(alarm_, nullptr)();
+      });
+    }
+
+    virtual_clock& by_;
+    asio::io_context& context_;
+    const std::shared_ptr<std::uint64_t> present_ = std::make_shared<std::uint64_t>(0);
+    time_point when_{};
+    std::function<void()> alarm_;
+  };
+
+  timeline& of_;
+  const std::int32_t ppm_;
+};
+
+}  // namespace weft::sim

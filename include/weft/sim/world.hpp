@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSL-1.0
+// A whole run in one thread and in virtual time, decided by one seed.
+//
+//   weft::sim::world w(seed, {.workers = 3});
+//   w.start(main_);
+//   w.run();                                    // until every worker's run has ended
+//   if (!w.over()) std::cout << w.waits() << w.story();
+#pragma once
+
+#include <weft/engine/services.hpp>
+#include <weft/sim/host.hpp>
+#include <weft/sim/network.hpp>
+#include <weft/sim/settings.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::sim {
+
+/// One thread. Everything of its workers happens inside `step`.
+class world {
+ public:
+  using main_function = std::function<asio::awaitable<void>(worker&)>;
+
+  world(std::uint64_t seed, settings how, engine::service_makers services = {});
+  /// The same world by a record of its choices, which may be shorter or changed.
+  world(std::uint64_t seed, settings how, std::vector<std::uint32_t> record,
+        engine::service_makers services = {});
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+  ~world();
+
+  /// Every worker begins with that main. Once.
+  void start(const main_function& main_);
+  /// The next thing happens. False: nothing is left to happen, or every run has ended.
+  bool step();
+  /// Until every run has ended, `done` says so, or nothing is left to happen, but no longer than
+  /// that, in virtual time. Returns whether it came to such an end.
+  bool run(duration most = std::chrono::hours(1), const std::function<bool()>& done = {});
+
+  [[nodiscard]] bool over() const;
+  [[nodiscard]] std::uint32_t size() const noexcept { return how_.workers; }
+  [[nodiscard]] host& at(std::uint32_t rank) { return *hosts_[rank]; }
+  [[nodiscard]] worker& worker_at(std::uint32_t rank) { return hosts_[rank]->worker(); }
+  [[nodiscard]] network& wires() noexcept { return net_; }
+  [[nodiscard]] time_point now() const noexcept { return time_.now(); }
+  [[nodiscard]] choices& decide() noexcept { return choices_; }
+
+  // What else may happen, by hand.
+
+  void crash(std::uint32_t rank, bool in_silence = false);
+  /// It runs nothing until then; what it is sent waits.
+  void pause(std::uint32_t rank, duration how_long);
+  [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[rank].crashed; }
+  /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
+  [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
+  /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
+  [[nodiscard]] bool faulty() const noexcept { return faulty_; }
+  [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
+  /// How its run ended; success also while it goes on.
+  [[nodiscard]] error ended(std::uint32_t rank) const {
+    return hosts_[rank]->ended().value_or(error());
+  }
+  [[nodiscard]] bool failed(std::uint32_t rank) const { return static_cast<bool>(ended(rank)); }
+  /// How long it has been paused in all.
+  [[nodiscard]] duration paused(std::uint32_t rank) const;
+
+  /// Of all that has happened: the same for the same seed, settings and program.
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  [[nodiscard]] const std::string& story() const noexcept { return story_; }
+  /// A line of the story, for programs.
+  void tell(std::uint32_t rank, std::string_view what, std::uint64_t number = 0);
+  /// Who has not ended, and whose mains have not returned: after a time that should have been
+  /// enough, they may wait for something that does not happen in virtual time. Empty: nobody.
+  [[nodiscard]] std::string waits() const;
+
+ private:
+  struct fate {
+    bool crashed = false;
+    bool in_main = false;
+    time_point paused_until{};
+    duration paused{};
+  };
+  /// A fault comes, or a cut way heals.
+  struct event final : moment {
+    event(timeline& of, std::function<void()> what) : moment(of), then(std::move(what)) {}
+    void comes() override { then(); }
+    std::function<void()> then;
+  };
+
+  void after(duration d, std::function<void()> what);
+  void next_fault();
+  void fault();
+  bool run_handlers();
+  void kill(std::uint32_t rank);
+  void write(std::uint32_t rank, std::string_view what, std::uint64_t number);
+  void note(std::uint64_t what) noexcept { hash_ = (hash_ ^ what) * 0x100000001b3u; }
+
+  settings how_;
+  engine::service_makers services_;
+  choices choices_;
+  splitmix random_;  // for the workers' own
+  timeline time_;
+  network net_;
+  std::vector<std::unique_ptr<event>> events_;
+  std::vector<std::unique_ptr<host>> hosts_;
+  std::vector<fate> fates_;
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+  std::uint64_t steps_ = 0;
+  std::uint32_t runs_now_ = 0;
+  bool faulty_ = false, was_cut_ = false;
+  std::string story_;
+};
+
+}  // namespace weft::sim
+
+#include <weft/sim/impl/world.hpp>

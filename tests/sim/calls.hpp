@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSL-1.0
+// A program of random calls for simulated worlds, and what must hold of them on every schedule.
+#pragma once
+
+#include <weft/core/event.hpp>
+#include <weft/core/task_group.hpp>
+#include <weft/rpc/peer.hpp>
+#include <weft/rpc/worker.hpp>
+#include <weft/sim/world.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::testing {
+
+/// What is known of one call.
+struct seen_call {
+  std::uint32_t from = 0, to = 0;
+  const char* style = "";
+  time_point began{};        // on its caller's clock
+  duration limit{};          // zero: the default deadline
+  duration paused_before{};  // its caller, when it began
+  bool awaited = true;       // somebody waits for its outcome
+  int ran = 0;               // how often its function began
+  int outcomes = 0;
+  error failure{};      // of the outcome
+  std::string broke{};  // what must not have been
+};
+
+/// All calls of a world, and the world. One at a time.
+class witness {
+ public:
+  explicit witness(sim::world& of) : world(of) { current = this; }
+  witness(const witness&) = delete;
+  witness& operator=(const witness&) = delete;
+  ~witness() { current = nullptr; }
+
+  sim::world& world;
+  std::deque<seen_call> calls;
+  std::vector<std::uint32_t> mains_done, mains_threw;
+  int inside = 0;  // coroutines of functions and mains that live
+  std::vector<std::string> broken;
+
+  std::uint64_t begin(worker& me, std::uint32_t to, const char* style, duration limit,
+                      bool awaited) {
+    seen_call& c = calls.emplace_back();
+    c.from = me.rank();
+    c.to = to;
+    c.style = style;
+    c.began = me.time().now();
+    c.limit = limit;
+    c.paused_before = world.paused(me.rank());
+    c.awaited = awaited;
+    world.tell(me.rank(), std::string("begins a call, ") + style + ", number", calls.size() - 1);
+    return calls.size() - 1;
+  }
+  void runs(std::uint64_t id, std::uint32_t where) {
+    world.tell(where, "runs call", id);
+    if (id >= calls.size()) return complain("a function got an argument that nobody sent");
+    seen_call& c = calls[id];
+    ++c.ran;
+    if (c.to != where) complain(describe(id) + " ran on worker " + std::to_string(where));
+  }
+  void ends(worker& me, std::uint64_t id, const expected<std::uint64_t>& result) {
+    seen_call& c = calls[id];
+    ++c.outcomes;
+    if (!result) c.failure = result.error();
+    world.tell(me.rank(),
+               result ? std::string("has its reply")
+                      : std::string("fails: ") + result.error().code().message() + ", call",
+               id);
+    if (result && *result != id * 3 + 1) complain(describe(id) + " got another call's reply");
+    if (c.limit > duration::zero()) {
+      const duration paused = world.paused(me.rank()) - c.paused_before;
+      // Its own clock may run a hundredth faster than the world.
+      const duration late = me.time().now() - (c.began + c.limit) - paused - paused / 90;
+      if (late > std::chrono::milliseconds(50)) {
+        complain(describe(id) + " outlived its deadline by " +
+                 std::to_string(late / std::chrono::milliseconds(1)) + " ms");
+      }
+    }
+  }
+  /// Once the world is over.
+  void check() {
+    for (std::uint64_t id = 0; id < calls.size(); ++id) {
+      const seen_call& c = calls[id];
+      const auto must = [&](bool so, const char* what) {
+        if (!so) complain(describe(id) + ": " + what);
+      };
+      must(c.ran <= 1, "it ran twice");
+      must(c.outcomes <= 1, "it had two outcomes");
+      if (!c.awaited) continue;
+      must(c.outcomes == 1 || world.crashed(c.from), "it had no outcome");
+      if (c.outcomes != 1) continue;
+      if (!c.failure) {
+        must(c.ran == 1, "it succeeded and did not run");
+        continue;
+      }
+      switch (c.failure.ran()) {
+      case call_progress::not_sent:
+        must(c.ran == 0, "not_sent, and it ran");
+        break;
+      case call_progress::not_executed:
+        must(c.ran == 0, "not_executed, and it ran");
+        break;
+      case call_progress::executed:
+        must(c.ran == 1, "executed, and it did not run");
+        break;
+      case call_progress::maybe_executed:
+        break;
+      }
+    }
+    for (const std::uint32_t r : mains_threw) {
+      if (!world.failed(r) && !world.crashed(r))
+        complain("the main of worker" + std::to_string(r) + " was cancelled");
+    }
+    if (inside != 0) complain(std::to_string(inside) + " coroutines of functions are left");
+  }
+  [[nodiscard]] std::string describe(std::uint64_t id) const {
+    const seen_call& c = calls[id];
+    return "call " + std::to_string(id) + " (" + c.style + ", worker" + std::to_string(c.from) +
+           " to worker" + std::to_string(c.to) + ", within " +
+           std::to_string(c.limit / std::chrono::microseconds(1)) + " us" +
+           (c.failure ? ", " + c.failure.message() : std::string()) + ")";
+  }
+  void complain(std::string what) {
+    if (broken.size() < 20) broken.push_back(std::move(what));
+  }
+
+  static thread_local witness* current;
+};
+inline thread_local witness* witness::current = nullptr;
+
+/// Counts a coroutine that lives.
+class inside_now {
+ public:
+  inside_now() : in_(witness::current) { ++in_->inside; }
+  inside_now(const inside_now&) = delete;
+  inside_now& operator=(const inside_now&) = delete;
+  ~inside_now() { --in_->inside; }
+
+ private:
+  witness* in_;
+};
+
+/// Of a call whose outcome somebody waits for. If that coroutine is cancelled before it could, or
+/// dies, nobody does.
+class waits_for {
+ public:
+  explicit waits_for(std::uint64_t id) : in_(witness::current), id_(id) {}
+  waits_for(const waits_for&) = delete;
+  waits_for& operator=(const waits_for&) = delete;
+  ~waits_for() {
+    if (in_->calls[id_].outcomes == 0) in_->calls[id_].awaited = false;
+  }
+
+ private:
+  witness* in_;
+  std::uint64_t id_;
+};
+
+inline std::uint32_t draw(std::uint32_t among) {
+  return witness::current->world.decide().pick(among);
+}
+/// 2^0 ... 2^15 times 4 us, that is up to 131 ms and 0.26 s with luck.
+inline duration draw_duration() { return std::chrono::microseconds(4 + draw(4)) * (1 << draw(17)); }
+
+/// In virtual time. Throws system_error operation_aborted when cancelled.
+inline asio::awaitable<void> sleep_for(worker& me, duration d) {
+  auto over = make_intrusive<event>();
+  const auto t = me.time().make_timer(weft::detail::context_of(me));
+  t->arm(later(me.time().now(), d), [over] { over->set(); });
+  co_await event::wait(over);
+}
+
+// ── the functions ──
+
+inline std::uint64_t on_pool(worker& me, std::uint64_t id) {
+  witness::current->runs(id, me.rank());
+  return id * 3 + 1;
+}
+inline std::uint64_t throws(worker& me, std::uint64_t id) {
+  witness::current->runs(id, me.rank());
+  throw std::runtime_error("a user's error");
+}
+asio::awaitable<std::uint64_t> at_once(worker& me, std::uint64_t id);
+asio::awaitable<std::uint64_t> takes_time(worker& me, std::uint64_t id);
+asio::awaitable<std::uint64_t> calls_on(worker& me, std::uint64_t id, std::uint32_t depth);
+asio::awaitable<void> one_way(worker& me, std::uint64_t id);
+
+// ── the program ──
+
+/// One call of a style that is drawn, to a worker that is drawn, awaited to its end.
+asio::awaitable<void> some_call(worker& me, std::uint32_t depth);
+/// What each worker's main does.
+asio::awaitable<void> some_program(worker& me, std::uint32_t steps);
+
+}  // namespace weft::testing

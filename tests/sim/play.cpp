@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/engine/rref_service.hpp>
+
+#include <chrono>
+#include <sim/play.hpp>
+#include <sim/references.hpp>
+
+namespace weft::testing {
+
+using namespace std::chrono_literals;
+
+const char* name_of(profile p) noexcept { return p == profile::calm ? "calm" : "brutal"; }
+const char* name_of(program p) noexcept { return p == program::calls ? "calls" : "references"; }
+
+sim::settings world_of(const to_play& p) {
+  sim::splitmix draw(p.seed * 2 + 1);
+  const auto one_of = [&draw](std::uint32_t n) {
+    return static_cast<std::uint32_t>((draw() >> 32) * n >> 32);
+  };
+  sim::settings s;
+  s.workers = p.workers;
+  options& o = s.worker;
+  o.io_threads = one_of(3);
+  o.call_deadline = 2s;
+  o.handshake_deadline = 500ms;
+  o.rendezvous_deadline = 3s;
+  o.shutdown_deadline = 3s;
+  o.lost_after = 1s;
+  o.stall_limit = 2s;
+  o.waiting = 0s;
+  o.window_bytes = one_of(2) == 0 ? 256u << 20 : 4096;
+  if (one_of(2) == 0) o.on_loss = loss_policy::go_on();
+  s.whole_frames = one_of(2) == 0;
+  s.wires.delay = std::chrono::microseconds(1 + one_of(200));
+  s.wires.jitter = one_of(2) == 0 ? 0us : std::chrono::microseconds(one_of(5000));
+  s.clock_ppm = one_of(2) == 0 ? 0 : 10'000;
+  s.slow_handlers_per_1024 = one_of(3) == 0 ? 20 : 0;
+  s.keeps_story = p.story;
+  if (p.how == profile::calm) return s;
+  s.mean_between_faults = std::chrono::milliseconds(5 + one_of(200));
+  s.faults_end = 2s;
+  s.wires.buffer_bytes = one_of(2) == 0 ? 64u << 20 : 1u << (8 + one_of(8));
+  s.wires.refused_percent = one_of(3) == 0 ? 20 : 0;
+  s.resets = one_of(2) == 0;
+  s.cuts = one_of(2) == 0;
+  s.pauses = one_of(2) == 0;
+  s.crashes = one_of(2) == 0;
+  s.longest_cut = one_of(2) == 0 ? 100ms : 3s;
+  s.longest_pause = one_of(2) == 0 ? 100ms : 10s;
+  return s;
+}
+
+played play(const to_play& p) {
+  const auto services = engine::services<rref_service>();
+  auto w = p.record ? std::make_unique<sim::world>(p.seed, world_of(p), *p.record, services)
+                    : std::make_unique<sim::world>(p.seed, world_of(p), services);
+  witness sees(*w);
+  object_witness objects(sees);
+  w->start([&p](worker& me) {
+    return p.what == program::calls ? some_program(me, 10) : some_references(me, 12);
+  });
+  if (w->run(300s)) {
+    sees.check();
+  } else {
+    sees.complain("after 300 s " + w->waits());
+  }
+  played out;
+  out.hash = w->hash();
+  out.steps = w->steps();
+  out.calls = sees.calls.size();
+  out.virtual_seconds = std::chrono::duration<double>(w->now() - sim::timeline::beginning).count();
+  out.record = w->decide().made();
+  out.story = w->story();
+  w.reset();
+  objects.stored.clear();
+  out.broken = sees.broken;
+  return out;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+// `./dev sim`: random programs in random worlds, one for each seed. Of one that breaks something it
+// prints the seed, what was broken, and the story of the smallest record that still breaks it.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <sim/play.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using weft::testing::play;
+using weft::testing::played;
+using weft::testing::to_play;
+
+/// A shorter and plainer record that still breaks something: without its end, then with ever
+/// smaller parts zeroed.
+std::vector<std::uint32_t> shrink(to_play p, std::vector<std::uint32_t> record) {
+  const auto breaks = [&p](const std::vector<std::uint32_t>& r) {
+    p.record = &r;
+    return !play(p).broken.empty();
+  };
+  int tries = 2000;
+  for (std::size_t part = std::max<std::size_t>(record.size() / 2, 1); part > 0 && tries > 0;
+       part /= 2) {
+    // bounded: each turn makes the record shorter
+    while (record.size() > part && tries-- > 0) {
+      std::vector<std::uint32_t> shorter(record.begin(),
+                                         record.end() - static_cast<std::ptrdiff_t>(part));
+      if (!breaks(shorter)) break;
+      record = std::move(shorter);
+    }
+    for (std::size_t at = 0; at < record.size() && tries > 0; at += part) {
+      auto plainer = record;
+      const std::size_t end = std::min(record.size(), at + part);
+      std::fill(plainer.begin() + static_cast<std::ptrdiff_t>(at),
+                plainer.begin() + static_cast<std::ptrdiff_t>(end), 0);
+      if (plainer == record) continue;
+      --tries;
+      if (breaks(plainer)) record = std::move(plainer);
+    }
+  }
+  return record;
+}
+
+void tell(to_play p, const played& first) {
+  std::cout << "seed " << p.seed << " (--profile " << name_of(p.how) << " --program "
+            << name_of(p.what) << " --workers " << p.workers << ") breaks:\n";
+  for (const std::string& b : first.broken) std::cout << "  " << b << '\n';
+  const std::vector<std::uint32_t> small = shrink(p, first.record);
+  p.record = &small;
+  p.story = true;
+  const played story = play(p);
+  std::cout << "its smallest record has "
+            << std::count_if(small.begin(), small.end(), [](std::uint32_t c) { return c != 0; })
+            << " choices of " << first.record.size() << ", and breaks:\n";
+  for (const std::string& b : story.broken) std::cout << "  " << b << '\n';
+  std::cout << story.story << std::flush;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Random programs in random worlds, one for each seed.");
+  std::uint64_t seeds = 10'000;
+  std::uint64_t from = 0;
+  to_play p;
+  std::uint64_t only = 0;
+  app.add_option("--seeds", seeds, "how many")->capture_default_str();
+  app.add_option("--from", from, "the first one")->capture_default_str();
+  auto* const one = app.add_option("--seed", only, "only this one, with its story");
+  app.add_option("--workers", p.workers, "of each world")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  const std::map<std::string, weft::testing::profile> profiles{
+      {"calm", weft::testing::profile::calm}, {"brutal", weft::testing::profile::brutal}};
+  app.add_option("--profile", p.how, "what may go wrong: calm (only time) or brutal")
+      ->transform(CLI::CheckedTransformer(profiles));
+  const std::map<std::string, weft::testing::program> programs{
+      {"calls", weft::testing::program::calls}, {"references", weft::testing::program::references}};
+  app.add_option("--program", p.what, "what the workers do: calls or references")
+      ->transform(CLI::CheckedTransformer(programs));
+  CLI11_PARSE(app, argc, argv);
+  if (one->count() > 0) {
+    p.seed = only;
+    p.story = true;
+    const played out = play(p);
+    std::cout << out.story << "hash " << std::hex << out.hash << std::dec << '\n';
+    if (!out.broken.empty()) tell(p, out);
+    return out.broken.empty() ? 0 : 1;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t failed = 0, steps = 0, calls = 0;
+  double virtual_seconds = 0;
+  for (p.seed = from; p.seed < from + seeds; ++p.seed) {
+    const played out = play(p);
+    steps += out.steps;
+    calls += out.calls;
+    virtual_seconds += out.virtual_seconds;
+    if (!out.broken.empty() && ++failed <= 3) tell(p, out);
+  }
+  const double took =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cout << std::fixed << std::setprecision(0) << seeds << " seeds, " << failed << " failed; "
+            << steps << " steps, " << calls << " calls, " << virtual_seconds
+            << " s of virtual time in " << std::setprecision(1) << took << " s, "
+            << std::setprecision(0) << static_cast<double>(seeds) / took << " seeds/s\n";
+  return failed == 0 ? 0 : 1;
+}
