@@ -30,9 +30,10 @@ namespace {
 
 template <auto F, class... Args>
 asio::awaitable<void> finish(worker& me, std::uint32_t to, const char* style, duration limit,
-                             Args... more) {
+                             bool sure, Args... more) {
   witness& w = *witness::current;
   const std::uint64_t id = w.begin(me, to, style, limit, true);
+  w.calls[id].must_succeed = sure && limit == duration::zero();
   const waits_for its_end(id);
   expected<std::uint64_t> result;
   try {
@@ -105,24 +106,25 @@ asio::awaitable<void> start_two(worker& me, std::uint32_t to, std::uint32_t also
 asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
   const std::uint32_t to = draw(me.world_size());
   const duration limit = draw(3) == 0 ? duration::zero() : draw_duration();
+  const bool of_main = depth == 2;  // what others call inherits a deadline
   switch (draw(8)) {
   case 0:
-    co_await finish<&at_once>(me, to, "at once", limit);
+    co_await finish<&at_once>(me, to, "at once", limit, of_main);
     break;
   case 1:
-    co_await finish<&on_pool>(me, to, "on the pool", limit);
+    co_await finish<&on_pool>(me, to, "on the pool", limit, of_main);
     break;
   case 2:
-    co_await finish<&takes_time>(me, to, "takes time", limit);
+    co_await finish<&takes_time>(me, to, "takes time", limit, of_main);
     break;
   case 3:
-    co_await finish<&throws>(me, to, "throws", limit);
+    co_await finish<&throws>(me, to, "throws", limit, false);
     break;
   case 4:
     if (depth > 0) {
-      co_await finish<&calls_on>(me, to, "calls on", limit, depth - 1);
+      co_await finish<&calls_on>(me, to, "calls on", limit, of_main, depth - 1);
     } else {
-      co_await finish<&at_once>(me, to, "at once", limit);
+      co_await finish<&at_once>(me, to, "at once", limit, of_main);
     }
     break;
   case 5:

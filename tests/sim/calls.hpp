@@ -24,11 +24,12 @@ namespace weft::testing {
 struct seen_call {
   std::uint32_t from = 0, to = 0;
   const char* style = "";
-  time_point began{};        // on its caller's clock
-  duration limit{};          // zero: the default deadline
-  duration paused_before{};  // its caller, when it began
-  bool awaited = true;       // somebody waits for its outcome
-  int ran = 0;               // how often its function began
+  time_point began{};         // on its caller's clock
+  duration limit{};           // zero: the default deadline
+  duration paused_before{};   // its caller, when it began
+  bool must_succeed = false;  // but for faults
+  bool awaited = true;        // somebody waits for its outcome
+  int ran = 0;                // how often its function began
   int outcomes = 0;
   error failure{};      // of the outcome
   std::string broke{};  // what must not have been
@@ -72,6 +73,9 @@ class witness {
     seen_call& c = calls[id];
     ++c.outcomes;
     if (!result) c.failure = result.error();
+    if (!result && c.must_succeed && !world.faulty()) {
+      complain(describe(id) + " failed, though nothing was wrong");
+    }
     world.tell(me.rank(),
                result ? std::string("has its reply")
                       : std::string("fails: ") + result.error().code().message() + ", call",
