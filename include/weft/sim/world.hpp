@@ -17,7 +17,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,7 +78,7 @@ class world {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   [[nodiscard]] const std::string& story() const noexcept { return story_; }
   /// A line of the story, for programs.
-  void tell(std::uint32_t rank, std::string_view what, std::uint64_t number = 0);
+  void tell(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number = {});
   /// Who has not ended, and whose mains have not returned: after a time that should have been
   /// enough, they may wait for something that does not happen in virtual time. Empty: nobody.
   [[nodiscard]] std::string waits() const;
@@ -100,7 +102,7 @@ class world {
   void fault();
   bool run_handlers();
   void kill(std::uint32_t rank);
-  void write(std::uint32_t rank, std::string_view what, std::uint64_t number);
+  void write(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number);
   void note(std::uint64_t what) noexcept { hash_ = (hash_ ^ what) * 0x100000001b3u; }
 
   settings how_;

@@ -212,20 +212,22 @@ inline void world::fault() {
   }
 }
 
-inline void world::tell(std::uint32_t rank, std::string_view what, std::uint64_t number) {
+inline void world::tell(std::uint32_t rank, std::string_view what,
+                        std::optional<std::uint64_t> number) {
   note(rank);
-  note(number);
+  note(number.value_or(0));
   for (const char c : what) note(static_cast<unsigned char>(c));
   if (how_.keeps_story) write(rank, what, number);
 }
 
-inline void world::write(std::uint32_t rank, std::string_view what, std::uint64_t number) {
+inline void world::write(std::uint32_t rank, std::string_view what,
+                         std::optional<std::uint64_t> number) {
   char at[48];
   const double seconds = std::chrono::duration<double>(time_.now() - timeline::beginning).count();
   std::snprintf(at, sizeof at, "%12.6f worker%u ", seconds, rank);
   story_ += at;
   story_ += what;
-  if (number != 0) story_ += " " + std::to_string(number);
+  if (number) story_ += " " + std::to_string(*number);
   story_ += '\n';
 }
 
