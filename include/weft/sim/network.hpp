@@ -168,7 +168,6 @@ class channel : public ref_counted, private moment {
   [[nodiscard]] std::uint64_t arrived() const noexcept { return arrived_; }
   [[nodiscard]] bool end_arrived() const noexcept { return end_arrived_; }
   void wait_to_read() noexcept { reader_waits_ = true; }
-  [[nodiscard]] bool lost() const noexcept { return lost_; }
   [[nodiscard]] network& net() const noexcept { return net_; }
 
  private:

@@ -97,6 +97,7 @@ class world {
     std::function<void()> then;
   };
 
+  world(choices by, std::uint64_t seed, settings how, engine::service_makers services);
   void after(duration d, std::function<void()> what);
   void next_fault();
   void fault();

@@ -93,8 +93,7 @@ class connect_attempt final : public ref_counted, private moment {
   }
   ~connect_attempt() override {
     std::erase(net_.held_, static_cast<moment*>(this));
-    if (now_ == state::connected || now_ == state::known) return;
-    if (!asked_) return;  // nobody there knows of it
+    if (now_ == state::connected || !asked_) return;  // somebody's, or nobody there knows of it
     there_->writer_gone();
     back_->reader_gone();
   }
@@ -109,7 +108,7 @@ class connect_attempt final : public ref_counted, private moment {
   }
 
  private:
-  enum class state : std::uint8_t { on_its_way, accepted, turned_away, connected, refused, known };
+  enum class state : std::uint8_t { on_its_way, accepted, turned_away, connected, refused };
 
   void comes() override {
     const bool there = now_ == state::on_its_way;

@@ -11,18 +11,16 @@
 namespace weft::sim {
 
 inline world::world(std::uint64_t seed, settings how, engine::service_makers services)
-    : how_(std::move(how)),
-      services_(std::move(services)),
-      choices_(seed),
-      random_(~seed),
-      net_(time_, choices_, how_.workers, how_.wires),
-      fates_(how_.workers) {}
+    : world(choices(seed), seed, std::move(how), std::move(services)) {}
 
 inline world::world(std::uint64_t seed, settings how, std::vector<std::uint32_t> record,
                     engine::service_makers services)
+    : world(choices(std::move(record)), seed, std::move(how), std::move(services)) {}
+
+inline world::world(choices by, std::uint64_t seed, settings how, engine::service_makers services)
     : how_(std::move(how)),
       services_(std::move(services)),
-      choices_(std::move(record)),
+      choices_(std::move(by)),
       random_(~seed),
       net_(time_, choices_, how_.workers, how_.wires),
       fates_(how_.workers) {}
