@@ -222,6 +222,27 @@ TEST_CASE_TEMPLATE("sim transports: a silent end is not told, a closed one is", 
   }
 }
 
+TEST_CASE_TEMPLATE("sim transports: what a cut held is not told once its machine is gone",
+                   Transport, sim::frames, sim::bytes) {
+  for (const bool silent : {false, true}) {
+    CAPTURE(silent);
+    rig<Transport> r;
+    r.connect();
+    r.read();
+    r.net.cut(0, 1);
+    outbox batch;
+    batch.push(make_frame(1, 10));
+    CHECK(r.near->try_write(batch) == write_status::everything);
+    r.near->close();
+    r.run();  // the end is held, too
+    if (silent) r.net.lose(0, true);
+    r.net.heal(0, 1);
+    r.run();
+    CHECK(r.arrives.numbers.size() == (silent ? 0 : 1));
+    CHECK(r.arrives.ended.has_value() == !silent);
+  }
+}
+
 TEST_CASE_TEMPLATE("sim transports: closing ends one's own waits", Transport, sim::frames,
                    sim::bytes) {
   rig<Transport> r;

@@ -11,6 +11,7 @@
 #include <weft/sim/timeline.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -85,6 +86,16 @@ class network {
   friend class channel;
   friend class connect_attempt;
 
+  /// It comes once a way is healed.
+  void hold(moment& m) {
+    if (std::find(held_.begin(), held_.end(), &m) == held_.end()) held_.push_back(&m);
+  }
+  /// It does not come, neither in time nor by a heal.
+  void drop(moment& m) noexcept {
+    time_.remove(m);
+    std::erase(held_, &m);
+  }
+
   timeline& time_;
   choices& choices_;
   const std::uint32_t hosts_;
@@ -105,8 +116,8 @@ class channel : public ref_counted, private moment {
   }
   ~channel() override {
     std::erase(net_.channels_, this);
-    std::erase(net_.held_, static_cast<moment*>(this));
-    std::erase(net_.held_, static_cast<moment*>(&refusal_));
+    net_.drop(*this);
+    net_.drop(refusal_);
   }
 
   void set_reader(intrusive_ptr<weft::detail::pipe_waiter> where) { reader_ = std::move(where); }
@@ -134,8 +145,8 @@ class channel : public ref_counted, private moment {
     ended_ = end_arrived_ = true;
     in_flight_.clear();
     forget_in_flight();
-    net_.time().remove(*this);
-    net_.time().remove(refusal_);
+    net_.drop(*this);
+    net_.drop(refusal_);
     wake(writer_waits_, writer_);
     wake(reader_waits_, reader_);
   }
@@ -144,8 +155,8 @@ class channel : public ref_counted, private moment {
     lost_ = true;
     in_flight_.clear();
     forget_in_flight();
-    net_.time().remove(*this);
-    net_.time().remove(refusal_);
+    net_.drop(*this);
+    net_.drop(refusal_);
   }
   [[nodiscard]] host_id from() const noexcept { return from_; }
   [[nodiscard]] host_id to() const noexcept { return to_; }
@@ -178,7 +189,7 @@ class channel : public ref_counted, private moment {
     explicit refusal(channel& of) noexcept : moment(of.net_.time()), channel_(of) {}
     void comes() override {
       network& net = channel_.net_;
-      if (net.is_cut(channel_.to_, channel_.from_)) return net.held_.push_back(this);
+      if (net.is_cut(channel_.to_, channel_.from_)) return net.hold(*this);
       channel_.ended_ = true;
       wake(channel_.writer_waits_, channel_.writer_);
     }
@@ -190,10 +201,7 @@ class channel : public ref_counted, private moment {
     if (!awaited()) net_.time().add(*this, in_flight_.empty() ? last_ : in_flight_.front().first);
   }
   void comes() override {
-    if (net_.is_cut(from_, to_)) {
-      net_.held_.push_back(this);
-      return;
-    }
+    if (net_.is_cut(from_, to_)) return net_.hold(*this);
     std::uint64_t units = 0;
     while (!in_flight_.empty() && in_flight_.front().first <= net_.time().now()) {
       units += in_flight_.front().second;

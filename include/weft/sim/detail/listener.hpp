@@ -92,7 +92,7 @@ class connect_attempt final : public ref_counted, private moment {
     net_.time().add(*this, net_.time().now() + net_.delay());
   }
   ~connect_attempt() override {
-    std::erase(net_.held_, static_cast<moment*>(this));
+    net_.drop(*this);
     if (now_ == state::connected || !asked_) return;  // somebody's, or nobody there knows of it
     there_->writer_gone();
     back_->reader_gone();
@@ -114,7 +114,7 @@ class connect_attempt final : public ref_counted, private moment {
     const bool there = now_ == state::on_its_way;
     const host_id from = there ? there_->from() : there_->to();
     const host_id to = there ? there_->to() : there_->from();
-    if (net_.is_cut(from, to)) return net_.held_.push_back(this);
+    if (net_.is_cut(from, to)) return net_.hold(*this);
     if (there) {
       if (net_.is_silent(to)) return;  // no answer ever
       detail::listener* const l = net_.listener_at(to);
