@@ -20,13 +20,34 @@ asio::awaitable<std::uint64_t> calls_on(worker& me, std::uint64_t id, std::uint3
   co_await some_call(me, depth);
   co_return id * 3 + 1;
 }
-asio::awaitable<void> one_way(worker& me, std::uint64_t id) {
+asio::awaitable<std::uint64_t> never_ends(worker& me, std::uint64_t id) {
   const inside_now lives;
+  witness& w = *witness::current;
+  w.runs(id, me.rank());
+  for (int i = 0; i < 600; ++i) {
+    co_await sleep_for(me, std::chrono::milliseconds(100));
+    if (!w.should_have_ended(me, id)) continue;
+    w.complain(w.describe(id) + " was given up, and its function goes on");
+    break;
+  }
+  co_return id * 3 + 1;
+}
+std::vector<std::uint64_t> much(worker& me, std::uint64_t id,
+                                const std::vector<std::uint64_t>& in) {
   witness::current->runs(id, me.rank());
-  if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+  for (const std::uint64_t i : in) {
+    if (i != id) witness::current->complain("arguments of another call, or none");
+  }
+  return std::vector<std::uint64_t>(in.size(), id * 3 + 1);
 }
 
 namespace {
+
+std::uint64_t number_in(std::uint64_t reply) { return reply; }
+std::uint64_t number_in(const std::vector<std::uint64_t>& reply) {
+  const bool even = std::equal(reply.begin() + 1, reply.end(), reply.begin());
+  return even ? reply.front() : 0;
+}
 
 template <auto F, class... Args>
 asio::awaitable<void> finish(worker& me, std::uint32_t to, const char* style, duration limit,
@@ -38,14 +59,26 @@ asio::awaitable<void> finish(worker& me, std::uint32_t to, const char* style, du
   expected<std::uint64_t> result;
   try {
     if (limit > duration::zero()) {
-      result = co_await me.peer(to).call<F>(id, more..., within(limit), as_expected);
+      result = number_in(co_await me.peer(to).call<F>(id, more..., within(limit)));
     } else {
-      result = co_await me.peer(to).call<F>(id, more..., as_expected);
+      auto reply = co_await me.peer(to).call<F>(id, more..., as_expected);
+      if (reply) {
+        result = number_in(*reply);
+      } else {
+        result = unexpected(reply.error());
+      }
     }
   } catch (const rpc_error& e) {
     result = unexpected(e.error());
   }
   w.ends(me, id, result);
+  w.ends_in_time(id);
+}
+/// With bytes of `id` there and of its reply back.
+asio::awaitable<void> finish_much(worker& me, std::uint32_t to, duration limit, bool sure) {
+  const std::uint64_t id = witness::current->calls.size();  // that it will have
+  const std::vector<std::uint64_t> bytes(1 + draw(2000), id);
+  co_await finish<&much>(me, to, "much", limit, sure, bytes);
 }
 
 /// Waits for what was started, or gives it up.
@@ -69,6 +102,21 @@ asio::awaitable<void> give_up(worker& me, std::uint32_t to) {
     co_return;
   }
   if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+  w.calls[id].given_up = w.world.now();
+}
+asio::awaitable<void> give_up_endless(worker& me, std::uint32_t to) {
+  witness& w = *witness::current;
+  const std::uint64_t id = w.begin(me, to, "endless", duration::zero(), false);
+  {
+    future<std::uint64_t> f;
+    try {
+      f = me.peer(to).start<&never_ends>(id, within(std::chrono::seconds(50)));
+    } catch (const rpc_error&) {
+      co_return;
+    }
+    if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+  }
+  w.calls[id].given_up = w.world.now();
 }
 
 asio::awaitable<void> start_two(worker& me, std::uint32_t to, std::uint32_t also) {
@@ -107,7 +155,13 @@ asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
   const std::uint32_t to = draw(me.world_size());
   const duration limit = draw(3) == 0 ? duration::zero() : draw_duration();
   const bool of_main = depth == 2;  // what others call inherits a deadline
-  switch (draw(8)) {
+  switch (draw(10)) {
+  case 8:
+    co_await finish_much(me, to, limit, of_main);
+    break;
+  case 9:
+    co_await give_up_endless(me, to);
+    break;
   case 0:
     co_await finish<&at_once>(me, to, "at once", limit, of_main);
     break;
@@ -143,6 +197,32 @@ asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
   }
 }
 
+asio::awaitable<void> one_way(worker& me, std::uint64_t id) {
+  const inside_now lives;
+  witness::current->runs(id, me.rank());
+  if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+  // The run does not end before it has: it waits for requests, also for those of requests.
+  if (draw(3) == 2) {
+    const std::uint32_t to = draw(me.world_size());
+    co_await finish<&at_once>(me, to, "of a post", duration::zero(), true);
+  }
+}
+
+asio::awaitable<void> silence(worker& me) {
+  witness& w = *witness::current;
+  const auto all_here = [&] {
+    for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+      const bool here =
+          std::find(w.mains_done.begin(), w.mains_done.end(), r) != w.mains_done.end();
+      if (w.world.at(r).alive() && !here) return false;
+    }
+    return true;
+  };
+  // bounded: by the world's time
+  while (!all_here()) co_await sleep_for(me, std::chrono::milliseconds(20));
+  co_await sleep_for(me, std::chrono::seconds(1));
+}
+
 asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
   const inside_now lives;
   try {
@@ -150,7 +230,12 @@ asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
       if (draw(4) == 3) co_await sleep_for(me, draw_duration());
       co_await some_call(me, 2);
     }
-    witness::current->mains_done.push_back(me.rank());
+    witness& w = *witness::current;
+    w.mains_done.push_back(me.rank());
+    if (w.is_quiet_at_the_end) {
+      co_await silence(me);
+      if (!w.world.faulty()) w.check_quiet(me);
+    }
   } catch (const std::exception& e) {
     witness::current->mains_threw.push_back(me.rank());
     throw;

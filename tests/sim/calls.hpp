@@ -4,12 +4,14 @@
 
 #include <weft/core/event.hpp>
 #include <weft/core/task_group.hpp>
+#include <weft/engine/link.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/sim/world.hpp>
 
 #include <asio/awaitable.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -24,7 +26,9 @@ namespace weft::testing {
 struct seen_call {
   std::uint32_t from = 0, to = 0;
   const char* style = "";
-  time_point began{};         // on its caller's clock
+  time_point began{};  // on its caller's clock
+  time_point began_in_world{};
+  time_point given_up{};      // in the world; zero: it was not
   duration limit{};           // zero: the default deadline
   duration paused_before{};   // its caller, when it began
   bool must_succeed = false;  // but for faults
@@ -46,7 +50,8 @@ class witness {
   sim::world& world;
   std::deque<seen_call> calls;
   std::vector<std::uint32_t> mains_done, mains_threw;
-  int inside = 0;  // coroutines of functions and mains that live
+  int inside = 0;                    // coroutines of functions and mains that live
+  bool is_quiet_at_the_end = false;  // mains wait for each other, and then for silence
   std::vector<std::string> broken;
 
   std::uint64_t begin(worker& me, std::uint32_t to, const char* style, duration limit,
@@ -56,6 +61,7 @@ class witness {
     c.to = to;
     c.style = style;
     c.began = me.time().now();
+    c.began_in_world = world.now();
     c.limit = limit;
     c.paused_before = world.paused(me.rank());
     c.awaited = awaited;
@@ -91,8 +97,67 @@ class witness {
       }
     }
   }
+  /// Of a call that was awaited from its begin: where a callee is known to be gone nobody waits for
+  /// a deadline.
+  void ends_in_time(std::uint64_t id) {
+    const seen_call& c = calls[id];
+    if (!c.failure || world.was_cut() || !world.crashed(c.to)) return;
+    const duration waited = world.now() - std::max(c.began_in_world, world.crashed_at(c.to));
+    if (waited > lost_limit(c.from)) {
+      complain(describe(id) + " waited for " +
+               std::to_string(waited / std::chrono::milliseconds(1)) + " ms for one that was lost");
+    }
+  }
+  /// Within which a worker knows that another one is gone, but for cuts and pauses.
+  [[nodiscard]] duration lost_limit(std::uint32_t rank) const {
+    return world.at(rank).worker().settings().lost_after + std::chrono::seconds(1);
+  }
+  /// Whether the function of that call, which runs on `me` and would never end, should have been
+  /// cancelled by now.
+  [[nodiscard]] bool should_have_ended(worker& me, std::uint64_t id) const {
+    const seen_call& c = calls[id];
+    if (c.given_up != time_point{} && !world.faulty()) {
+      return world.now() - c.given_up > std::chrono::milliseconds(500);
+    }
+    return world.crashed(c.from) && !world.was_cut() &&
+           world.now() - world.crashed_at(c.from) > lost_limit(me.rank());
+  }
+  /// Of a world in which nothing went wrong, nothing is under way, and nothing will be.
+  void check_quiet(worker& me) {
+    for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+      const auto link_of = [this](std::uint32_t from, std::uint32_t to) -> engine::link& {
+        return world.at(from).worker().link_to(to);
+      };
+      engine::link& mine = link_of(me.rank(), r);
+      engine::link& theirs = link_of(r, me.rank());
+      const engine::link_counts here = mine.count();
+      const auto must = [&](bool so, const char* what, auto number) {
+        if (so) return;
+        complain("in silence worker" + std::to_string(me.rank()) + " has " + what + " of worker" +
+                 std::to_string(r) + ": " + std::to_string(number));
+      };
+      must(here.calls == 0, "calls", here.calls);
+      must(here.answers_due == 0, "answers due", here.answers_due);
+      must(here.served == 0, "requests", here.served);
+      must(here.gated == 0, "gated requests", here.gated);
+      must(here.for_objects == 0, "requests for objects", here.for_objects);
+      must(here.window_held == 0, "bytes of requests", here.window_held);
+      must(here.replies_unwritten == 0, "bytes of replies", here.replies_unwritten);
+      must(here.budget_used == 0, "bytes of arguments", here.budget_used);
+      must(here.window_used == theirs.count().window_owed, "used the window, not owed,",
+           here.window_used);
+      must(mine.requests.sent == theirs.requests.finished, "sent requests, not finished,",
+           mine.requests.sent.load());
+    }
+  }
   /// Once the world is over.
   void check() {
+    for (std::uint32_t r = 0; r < world.size() && !world.faulty(); ++r) {
+      if (world.failed(r)) {
+        complain("nothing was wrong, and the run of worker" + std::to_string(r) +
+                 " failed: " + world.ended(r).message());
+      }
+    }
     for (std::uint64_t id = 0; id < calls.size(); ++id) {
       const seen_call& c = calls[id];
       const auto must = [&](bool so, const char* what) {
@@ -197,12 +262,18 @@ inline std::uint64_t throws(worker& me, std::uint64_t id) {
 asio::awaitable<std::uint64_t> at_once(worker& me, std::uint64_t id);
 asio::awaitable<std::uint64_t> takes_time(worker& me, std::uint64_t id);
 asio::awaitable<std::uint64_t> calls_on(worker& me, std::uint64_t id, std::uint32_t depth);
+/// Until it is cancelled.
+asio::awaitable<std::uint64_t> never_ends(worker& me, std::uint64_t id);
+/// More than fits into a small window, and as much back.
+std::vector<std::uint64_t> much(worker& me, std::uint64_t id, const std::vector<std::uint64_t>& in);
 asio::awaitable<void> one_way(worker& me, std::uint64_t id);
 
 // ── the program ──
 
 /// One call of a style that is drawn, to a worker that is drawn, awaited to its end.
 asio::awaitable<void> some_call(worker& me, std::uint32_t depth);
+/// Until every main of a worker that lives has come here, and what they left behind has ended.
+asio::awaitable<void> silence(worker& me);
 /// What each worker's main does.
 asio::awaitable<void> some_program(worker& me, std::uint32_t steps);
 

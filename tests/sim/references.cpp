@@ -175,6 +175,10 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
                      std::to_string(me.rank()) + " live though nobody has them; " +
                      me.use<rref_service>().describe());
     }
+    if (calls.is_quiet_at_the_end) {
+      co_await sleep_for(me, std::chrono::seconds(1));
+      if (!world.faulty()) calls.check_quiet(me);
+    }
   } catch (const std::exception& e) {
     calls.mains_threw.push_back(me.rank());
     throw;

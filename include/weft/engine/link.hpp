@@ -74,6 +74,21 @@ struct request_counts {
   std::atomic<std::uint64_t> finished{0};  ///< raised after all that its function sent
 };
 
+/// What is under way on a link, counted. When nothing is, all are 0 but two, of which the one at
+/// the caller is equal to the other at the callee: `window_used` there, `window_owed` here.
+struct link_counts {
+  std::size_t calls = 0;                ///< whose replies somebody awaits here
+  std::int64_t answers_due = 0;         ///< of all calls that were sent
+  std::size_t served = 0;               ///< requests of the peer whose functions have not ended
+  std::size_t gated = 0;                ///< ... that wait until replies are written
+  std::size_t for_objects = 0;          ///< ... for objects that are being made
+  std::uint64_t window_used = 0;        ///< bytes
+  std::uint64_t window_held = 0;        ///< bytes of the peer's requests that have not begun
+  std::uint64_t window_owed = 0;        ///< bytes, free again, of which the peer was not told
+  std::uint64_t replies_unwritten = 0;  ///< bytes
+  std::uint64_t budget_used = 0;        ///< bytes of received tensors and arguments
+};
+
 class link final : public weft::link, public frame_sink {
  public:
   link(engine::worker& me, std::uint32_t rank, asio::io_context& io);
@@ -166,6 +181,9 @@ class link final : public weft::link, public frame_sink {
   void close() noexcept;
   /// Cancels every coroutine that serves a request of this link.
   void cancel_all_served() noexcept;
+
+  /// Worker's thread.
+  [[nodiscard]] link_counts count();
 
   /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
   [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }

@@ -35,6 +35,7 @@ class served_calls {
     --size_;
     if (!cancelled_.empty()) cancelled_.erase(item.call());
   }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] Item* find(std::uint64_t call) const noexcept {
     if (buckets_.empty()) return nullptr;
     Item* item = buckets_[bucket(call)];

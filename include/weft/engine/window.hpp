@@ -102,6 +102,7 @@ class receive_window {
   [[nodiscard]] bool may_begin() const noexcept { return unwritten_ <= mark_; }
 
   [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
+  [[nodiscard]] std::uint64_t owed() const noexcept { return owed_; }
   [[nodiscard]] std::uint64_t unwritten() const noexcept { return unwritten_; }
 
  private:

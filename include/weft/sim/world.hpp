@@ -60,6 +60,8 @@ class world {
   /// It runs nothing until then; what it is sent waits.
   void pause(std::uint32_t rank, duration how_long);
   [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[rank].crashed; }
+  /// Requires that it has.
+  [[nodiscard]] time_point crashed_at(std::uint32_t rank) const { return fates_[rank].crashed_at; }
   /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
   /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
@@ -87,6 +89,7 @@ class world {
   struct fate {
     bool crashed = false;
     bool in_main = false;
+    time_point crashed_at{};
     time_point paused_until{};
     duration paused{};
   };

@@ -76,6 +76,8 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds, "how many")->capture_default_str();
   app.add_option("--from", from, "the first one")->capture_default_str();
   auto* const one = app.add_option("--seed", only, "only this one, with its story");
+  bool first = false;
+  app.add_flag("--first", first, "end with the first that breaks something, and do not shrink it");
   app.add_option("--workers", p.workers, "of each world")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
@@ -104,7 +106,12 @@ int main(int argc, char** argv) {
     steps += out.steps;
     calls += out.calls;
     virtual_seconds += out.virtual_seconds;
-    if (!out.broken.empty() && ++failed <= 3) tell(p, out);
+    if (out.broken.empty()) continue;
+    if (first) {
+      std::cout << "broken after " << p.seed - from + 1 << " seeds: " << out.broken.front() << '\n';
+      return 1;
+    }
+    if (++failed <= 3) tell(p, out);
   }
   const double took =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

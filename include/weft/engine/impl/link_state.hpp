@@ -34,6 +34,26 @@ inline asio::io_context& link::io() const {
   return *io_;
 }
 
+inline link_counts link::count() {
+  link_counts out;
+  out.calls = pending_.waiting();
+  out.answers_due = answers_due_.load(std::memory_order_relaxed);
+  out.budget_used = budget_->used();
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    out.for_objects = waiting_.size();
+  }
+  const std::lock_guard lock(mutex_);
+  out.window_used = window_.used();
+  const std::lock_guard serving(serving_mutex_);
+  out.served = served_.size();
+  out.gated = gated_.size();
+  out.window_held = granted_.held();
+  out.window_owed = granted_.owed();
+  out.replies_unwritten = granted_.unwritten();
+  return out;
+}
+
 // ── connecting ──
 
 inline void link::open() {

@@ -134,6 +134,7 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
   if (!hosts_[rank]->alive()) return;
   tell(rank, in_silence ? "its machine is gone" : "it crashes");
   fates_[rank].crashed = true;
+  fates_[rank].crashed_at = time_.now();
   faulty_ = true;
   net_.lose(rank, in_silence);
   kill(rank);
