@@ -12,10 +12,12 @@
 #include <asio/strand.hpp>
 #include <doctest/doctest.h>
 
+#include <array>
 #include <core/loop.hpp>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace core_erased_handler {
 
@@ -179,12 +181,17 @@ TEST_CASE("erased_handler: a handler of any alignment is where it has to be") {
     [[nodiscard]] executor_type get_executor() const noexcept { return io.get_executor(); }
     void operator()() const { aligned = reinterpret_cast<std::uintptr_t>(this) % 256 == 0; }
   };
-  bool aligned = false;
-  waiting place;
-  place.put(wide{io, aligned});
-  asio::post(io, [&] { place.resume(io); });
+  // Several at once, and blocks between them: not all are aligned by chance.
+  std::array<waiting, 8> places;
+  std::array<bool, 8> aligned{};
+  std::vector<std::unique_ptr<char[]>> between;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    between.push_back(std::make_unique<char[]>(16 + 48 * i));
+    places[i].put(wide{io, aligned[i]});
+  }
+  for (waiting& place : places) asio::post(io, [&place, &io] { place.resume(io); });
   settle(io);
-  CHECK(aligned);
+  for (const bool a : aligned) CHECK(a);
 }
 
 TEST_CASE("erased_handler: an executor that never calls at once does not") {

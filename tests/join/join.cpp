@@ -420,6 +420,24 @@ TEST_CASE("join: workers live on an io_context of the user's, beside other thing
   CHECK(workers_here() == 0);  // freed, though the io_context lives
 }
 
+TEST_CASE("join: what cannot begin on an io_context of the user's ends, with its reason") {
+  asio::io_context io;
+  weft::options o = seat_of(fresh_run(), 0, 1);
+  o.thread_starts = [mine = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == mine) throw std::runtime_error("no core is left");
+  };
+  std::optional<weft::error> end;
+  owned_worker me = weft::join_blocking<weft::unix_socket, weft::tcp>(io, std::move(o));
+  auto wait = [](owned_worker& of, std::optional<weft::error>& out) -> asio::awaitable<void> {
+    out = co_await of.ended();
+  };
+  asio::co_spawn(io, wait(me, end), [](std::exception_ptr e) { CHECK_FALSE(e); });
+  for (bounded_wait until("its run has ended"); until.not_yet(end.has_value());) io.run_for(1ms);
+  REQUIRE(end);
+  CHECK(*end == errc::worker_failed);
+  CHECK(end->message().find("no core is left") != std::string::npos);
+}
+
 TEST_CASE("join: a second thread that runs the io_context gets an error, the first goes on") {
   asio::io_context io;
   on_one_loop on(io);

@@ -68,6 +68,13 @@ TEST_CASE("launch: what a worker wrote before it was killed is not lost") {
   CHECK(run.said("[worker2] and another"));
 }
 
+TEST_CASE("launch: nor what one wrote that joined") {
+  child run({party, "last-word-joined"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("[worker2] a line by C\n"));
+}
+
 TEST_CASE("launch: a worker that leaves without a word is named, too") {
   child run({party, "exit"});
   CHECK(run.wait() == 1);

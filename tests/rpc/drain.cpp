@@ -109,6 +109,31 @@ TEST_CASE("drain: whoever owes the most is named, and whoever does not answer be
   CHECK(d.missing().all == 1);
 }
 
+TEST_CASE("drain: who grows is known of whole rounds, also while another one is under way") {
+  drain d(3);
+  const auto round_of = [&](std::uint64_t sent) {
+    const auto round = d.ask();
+    CHECK(d.answer(0, round, {{0, 7, 7, false}}) == step::waiting);
+    CHECK(d.answer(1, round, {{1, 2, 2, false}}) == step::waiting);
+    CHECK(d.answer(2, round, {{2, sent, sent, false}}) == step::ask_again);
+  };
+  round_of(100);
+  CHECK_FALSE(d.missing().growing);  // of one round nobody knows
+  round_of(101);
+  CHECK(d.missing().growing);
+  CHECK(d.missing().worker == 2);
+  CHECK_FALSE(d.missing().silent);
+  d.last_call();
+  const auto round = d.ask();
+  CHECK(d.answer(0, round, {{0, 8, 8, false}}) == step::waiting);
+  CHECK(d.missing().unheard);
+  CHECK(d.missing().growing);
+  CHECK(d.missing().worker == 2);
+  d.last_call();
+  CHECK(d.missing().silent);  // and silence is worse
+  CHECK_FALSE(d.missing().growing);
+}
+
 TEST_CASE("drain: answers that nobody gives") {
   drain d(3);
   CHECK_FALSE(d.answer(0, 1, {}));  // no question yet

@@ -81,16 +81,22 @@ TEST_CASE("placement: torchrun's variables come first") {
   CHECK(both->size == 3);
 }
 
-TEST_CASE("placement: RANK without WORLD_SIZE, or the reverse, is refused by name") {
+TEST_CASE("placement: half of torchrun's or Open MPI's variables is refused by name") {
   const std::map<std::string, std::string> halves[] = {
-      {{"RANK", "1"}}, {{"WORLD_SIZE", "1"}}, {{"RANK", ""}, {"WORLD_SIZE", "2"}}};
+      {{"RANK", "1"}},
+      {{"WORLD_SIZE", "1"}},
+      {{"RANK", ""}, {"WORLD_SIZE", "2"}},
+      // In a batch of one task of Slurm's, which does not say that this worker is alone.
+      {{"WORLD_SIZE", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}},
+      {{"OMPI_COMM_WORLD_RANK", "1"}},
+      {{"OMPI_COMM_WORLD_SIZE", "2"}}};
   for (const auto& half : halves) {
     try {
       static_cast<void>(under(half));
       FAIL("nothing was thrown");
     } catch (const weft::rpc_error& e) {
       CHECK(e.error() == weft::errc::invalid_argument);
-      for (const char* word : {"RANK", "WORLD_SIZE", "both say"}) {
+      for (const char* word : {"RANK", "SIZE", "both say"}) {
         CHECK(std::string(e.what()).find(word) != std::string::npos);
       }
     }
@@ -101,6 +107,9 @@ TEST_CASE("placement: half of another launcher's variables are none, and a whole
   CHECK_FALSE(under({{"SLURM_NTASKS", "4"}}));  // a shell of salloc's
   CHECK_FALSE(under({{"SLURM_PROCID", "0"}}));  // a script of sbatch's
   CHECK_FALSE(under({{"PMI_RANK", "1"}}));
+  const auto one = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
+  REQUIRE(one);
+  CHECK(one->size == 1);
   const auto whole =
       under({{"RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}});
   REQUIRE(whole);

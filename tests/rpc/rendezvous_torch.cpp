@@ -225,6 +225,36 @@ TEST_CASE("open_store: nobody behind MASTER_ADDR is a rendezvous error that says
   ::unsetenv("MASTER_PORT");
 }
 
+TEST_CASE("open_store: a name that nobody knows is said to be one") {
+  ::setenv("MASTER_ADDR", "no.such.host.invalid", 1);
+  ::setenv("MASTER_PORT", "29500", 1);
+  weft::placement where;
+  where.rank = 1;
+  where.size = 2;
+  try {
+    static_cast<void>(weft::engine::open_store(where, weft::engine::countdown(300ms)));
+    FAIL("nothing was thrown");
+  } catch (const weft::rpc_error& e) {
+    CHECK(e.error() == errc::rendezvous_failed);
+    // "not found", or why it could not be looked for.
+    CHECK(std::string(e.what()).find("ost not found") != std::string::npos);
+  }
+  ::unsetenv("MASTER_ADDR");
+  ::unsetenv("MASTER_PORT");
+}
+
+/// Says for a while that not all keys are there, to whoever asks for several.
+class late_store final : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>& keys) override {
+    return keys.size() == 1 && c10d::HashStore::check(keys);
+  }
+};
+
+TEST_CASE("rendezvous: one that comes between the last look and the count has come") {
+  check_all_agree(meet({c10::make_intrusive<late_store>()}, {"a", "b"}, 2, 300ms));
+}
+
 TEST_CASE("open_store: several hosts without MASTER_ADDR are told what is missing") {
   weft::placement where;
   where.size = 4;

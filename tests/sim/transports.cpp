@@ -2,10 +2,13 @@
 // Both transports of a simulated world, without workers.
 #include <weft/sim/transports.hpp>
 
+#include <asio/bind_cancellation_slot.hpp>
+#include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -106,6 +109,16 @@ struct rig {
     } catch (const rpc_error& e) {
       refused = e.error();
     }
+  }
+  /// One thing happens, and all that follows at once.
+  void step() {
+    const auto ready = [this] {
+      a.restart(), b.restart();
+      return a.poll() + b.poll() > 0;
+    };
+    // bounded: by what there is to do
+    while (ready()) continue;
+    if (!time.empty()) time.step();
   }
   void read() { asio::co_spawn(b, read_on(), asio::detached); }
   asio::awaitable<void> read_on() {
@@ -241,6 +254,80 @@ TEST_CASE_TEMPLATE("sim transports: what a cut held is not told once its machine
     CHECK(r.arrives.numbers.size() == (silent ? 0 : 1));
     CHECK(r.arrives.ended.has_value() == !silent);
   }
+}
+
+TEST_CASE_TEMPLATE("sim transports: a machine that is gone does not answer who connects", Transport,
+                   sim::frames, sim::bytes) {
+  for (const bool listens : {false, true}) {
+    for (const bool held : {false, true}) {
+      CAPTURE(listens);
+      CAPTURE(held);
+      rig<Transport> r;
+      const std::string endpoint = r.server.listen(r.b);
+      if (listens) {
+        asio::co_spawn(r.b, r.accept(), asio::detached);
+      } else {
+        r.server.close();
+      }
+      asio::co_spawn(r.a, r.open(endpoint), asio::detached);
+      if (held) r.net.cut(1, 0);
+      held ? r.run() : r.step();  // it was asked; its answer is held, or on its way
+      r.net.lose(1, true);
+      r.net.heal(1, 0);
+      r.run();
+      CHECK_FALSE(r.near);
+      CHECK_FALSE(r.refused);
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE("sim transports: a connection that nobody takes any more is closed", Transport,
+                   sim::frames, sim::bytes) {
+  rig<Transport> r;
+  asio::cancellation_signal stop;
+  const std::string endpoint = r.server.listen(r.b);
+  asio::co_spawn(r.b, r.accept(), asio::detached);
+  asio::co_spawn(r.a, r.open(endpoint), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  r.step();  // it arrives
+  r.step();  // and so does the answer, which has not been heard
+  REQUIRE(r.far);
+  stop.emit(asio::cancellation_type::terminal);
+  r.run();
+  CHECK(r.refused);
+  CHECK_FALSE(r.near);
+  r.read();
+  r.run();
+  CHECK(r.arrives.ended);
+}
+
+TEST_CASE("sim transports: ways are cut as often as they are healed; of the dead nobody hears") {
+  rig<sim::frames> r;
+  r.connect();
+  r.read();
+  r.net.cut(0, 1);
+  r.net.cut(0, 1);
+  r.net.heal(0, 1);
+  CHECK(r.net.is_cut(0, 1));
+  r.net.heal(0, 1);
+  CHECK_FALSE(r.net.is_cut(0, 1));
+  r.net.heal(0, 1);
+  r.net.cut(0, 1);
+  CHECK(r.net.is_cut(0, 1));
+  r.net.heal(0, 1);
+  r.net.lose(0, true);
+  CHECK_FALSE(r.net.reset(0, 1));
+  r.run();
+  CHECK_FALSE(r.arrives.ended);
+}
+
+TEST_CASE("sim transports: jitter counts, however small") {
+  sim::timeline time;
+  sim::choices decides{7};
+  sim::network net(time, decides, 2, {.delay = 1us, .jitter = 100ns});
+  duration most{};
+  for (int i = 0; i < 1000; ++i) most = std::max(most, net.delay());
+  CHECK(most > 1050ns);
+  CHECK(most < 1100ns);
 }
 
 TEST_CASE_TEMPLATE("sim transports: closing ends one's own waits", Transport, sim::frames,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole runs in virtual time, decided by seeds.
+#include <weft/rpc/wait.hpp>
+
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
@@ -77,6 +79,112 @@ TEST_CASE("worlds: what waits for something outside of virtual time is named") {
   });
   CHECK_FALSE(w.run(100h));
   CHECK(w.waits().find("worker1") != std::string::npos);
+}
+
+TEST_CASE("worlds: no more time passes than it is told") {
+  weft::sim::world w(1, {});
+  weft::testing::witness sees(w);
+  w.start([](weft::worker& me) { return weft::testing::sleep_for(me, 1min); });
+  const weft::time_point begin = w.now();
+  for (int i = 1; i <= 5; ++i) {
+    CHECK_FALSE(w.run(100ms));
+    CHECK(w.now() - begin >= i * 100ms);
+    CHECK(w.now() - begin < i * 100ms + 1ms);
+  }
+  CHECK(w.run(2min));
+}
+
+TEST_CASE("worlds: a worker crashes where it stands, and what stands there ends first") {
+  weft::sim::world w(1, {});
+  weft::testing::witness sees(w);
+  bool went_on = false;
+  w.start([&](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 1) co_return;
+    co_await weft::testing::sleep_for(me, 10ms);
+    w.crash(1);
+    w.crash(1);
+    went_on = me.rank() == 1;
+    co_await weft::testing::sleep_for(me, 10ms);
+    went_on = false;
+  });
+  CHECK(w.run(1min));
+  CHECK(went_on);
+  CHECK(w.ended(0) == weft::errc::peer_died);
+}
+
+TEST_CASE("worlds: weft::wait, which would wait for ever, throws") {
+  weft::sim::world w(1, {.workers = 2});
+  weft::testing::witness sees(w);
+  w.start([](weft::worker& me) { return weft::testing::sleep_for(me, 1s); });
+  CHECK_FALSE(w.run(10ms));
+  CHECK_THROWS_AS(weft::wait(w.worker_at(0), w.worker_at(0).peer(1).call<&weft::testing::at_once>(
+                                                 std::uint64_t{0}, weft::within(100ms))),
+                  weft::rpc_error);
+}
+
+std::uint64_t nothing(std::uint64_t x) { return x; }
+asio::awaitable<void> goes_on(weft::worker& me) {
+  // bounded: by its worker's life
+  for (;;) {
+    me.peer(me.rank()).post<&nothing>(std::uint64_t{1});
+    co_await weft::testing::sleep_for(me, 1ms);
+  }
+}
+
+TEST_CASE("worlds: at the end of its time the run names who goes on, not who answers") {
+  for (const std::uint32_t busy : {1u, 2u}) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      CAPTURE(busy);
+      weft::sim::settings how;
+      how.wires.delay = 3ms;  // so that a round takes longer than it rests
+      how.worker.shutdown_deadline = 3s;
+      how.worker.waiting = 0s;
+      weft::sim::world w(seed, how);
+      weft::testing::witness sees(w);
+      w.start([busy](weft::worker& me) -> asio::awaitable<void> {
+        if (me.rank() == busy) me.spawn(goes_on(me)).detach();
+        co_await weft::testing::sleep_for(me, 100ms);
+      });
+      CHECK(w.run(1min));
+      CHECK(w.ended(0) == weft::errc::peer_died);
+      CHECK(w.ended(0).detail().peer == "worker" + std::to_string(busy));
+      // Or that it owes itself something, if the last round caught it so.
+      INFO(w.ended(0).message());
+      CHECK((w.ended(0).message().find("still increasing") != std::string::npos ||
+             w.ended(0).message().find("not done by") != std::string::npos));
+    }
+  }
+}
+
+asio::awaitable<void> until_late(weft::worker& me) {
+  co_await weft::testing::sleep_for(me, 2900ms);
+}
+
+TEST_CASE("worlds: who is silent is named though others owed something until late") {
+  for (const bool rank_0_is_late : {false, true}) {
+    CAPTURE(rank_0_is_late);
+    weft::sim::settings how;
+    how.worker.shutdown_deadline = 3s;
+    how.worker.lost_after = 30s;
+    how.worker.waiting = 0s;
+    weft::sim::world w(1, how);
+    weft::testing::witness sees(w);
+    w.start([](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 0) me.peer(2).post<&until_late>();
+      co_return;
+    });
+    // The last call is at 2.25 s.
+    CHECK_FALSE(w.run(2600ms));
+    w.pause(1, 20s);
+    if (rank_0_is_late) {
+      CHECK_FALSE(w.run(350ms));  // its first look is at 3 s
+      w.pause(0, 690ms);
+    }
+    CHECK(w.run(1min));
+    CHECK(w.ended(0) == weft::errc::peer_died);
+    CHECK(w.ended(0).detail().peer == "worker1");
+    CHECK(w.ended(0).message().find("did not answer") != std::string::npos);
+  }
 }
 
 TEST_CASE("worlds: a crashed worker is a loss for the others, by name") {

@@ -41,14 +41,17 @@ class drain {
   struct shortfall {
     std::uint32_t worker = 0;
     bool silent = false;
-    bool unheard = false;      ///< nobody is silent, but a later round has not been answered by all
-    std::uint32_t sender = 0;  ///< whose requests it did not finish; unless silent
+    bool unheard = false;  ///< nobody is silent, but a later round has not been answered by all
+    /// Nobody owes anything, but that worker sent more requests in the last round than before, and
+    /// more than others.
+    bool growing = false;
+    std::uint32_t sender = 0;   ///< whose requests it did not finish; unless silent
     std::uint64_t missing = 0;  ///< how many of them
     std::uint64_t all = 0;      ///< everybody's
   };
 
   explicit drain(std::uint32_t size)
-      : now_(size), before_(size), answered_(size, false), gone_(size, false) {}
+      : now_(size), before_(size), grown_(size), answered_(size, false), gone_(size, false) {}
 
   /// Begins a round, for all but those that are gone; its number is the question.
   std::uint64_t ask() noexcept {
@@ -111,6 +114,11 @@ class drain {
       out.sender = from;
       out.missing = sent - finished;
     });
+    if (out.all > 0 || out.silent) return out;
+    const auto most = std::max_element(grown_.begin(), grown_.end());
+    if (most == grown_.end() || *most == 0) return out;
+    out.growing = true;
+    out.worker = static_cast<std::uint32_t>(most - grown_.begin());
     return out;
   }
 
@@ -119,6 +127,10 @@ class drain {
 
   /// Everybody has answered.
   step judge() noexcept {
+    for (std::uint32_t r = 0; r < now_.size(); ++r) {
+      const std::uint64_t more = all_sent(now_[r]), less = all_sent(before_[r]);
+      grown_[r] = round_ > 1 && more > less ? more - less : 0;
+    }
     if (!even()) {
       even_before_ = false;
       pause_ = std::min(pause_ * 2, longest_pause);
@@ -126,6 +138,11 @@ class drain {
     }
     if (std::exchange(even_before_, true) && now_ == before_) return step::done;
     return step::ask_again;
+  }
+  [[nodiscard]] static std::uint64_t all_sent(const work_report& report) noexcept {
+    std::uint64_t out = 0;
+    for (const peer_counts& c : report) out += c.sent;
+    return out;
   }
   [[nodiscard]] bool well_formed(const work_report& report) const noexcept {
     std::uint64_t next = 0;
@@ -165,7 +182,8 @@ class drain {
   std::uint64_t last_called_ = 0;
   std::vector<work_report> now_;
   std::vector<work_report> before_;
-  std::vector<bool> answered_;  // and those that are gone
+  std::vector<std::uint64_t> grown_;  // by how many requests, in the last round that all answered
+  std::vector<bool> answered_;        // and those that are gone
   std::vector<bool> gone_;
   std::size_t missing_ = 0;
   bool even_before_ = false;

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace weft {
 
@@ -45,20 +44,21 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
     const char* size;
     const char* local;
     const char* name;
+    bool sets_both;  // Slurm's own shells have one of its two, some launchers one of PMI's
   };
   static constexpr std::array<source, 4> sources = {{
-      {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "torchrun"},
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun"},
-      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun"},
-      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun"},
+      {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "torchrun", true},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "mpirun",
+       true},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "mpirun", false},
+      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "srun", false},
   }};
   error half;  // of a launcher
   for (const source& s : sources) {
     const auto rank = detail::environment_number(s.rank);
     const auto size = detail::environment_number(s.size);
     if (!rank || !size) {
-      // Slurm's own shells have one of its two.
-      if ((rank || size) && std::string_view(s.rank) == "RANK") {
+      if ((rank || size) && s.sets_both) {
         half = error(errc::invalid_argument,
                      std::string(rank ? s.rank : s.size) + " is in the environment and " +
                          (rank ? s.size : s.rank) + " is not: both say which worker this is");
@@ -70,6 +70,8 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
                                                   " is not below " + s.size + "=" +
                                                   std::to_string(*size));
     }
+    // A batch of one task is no answer to which of several workers this is.
+    if (half && *size == 1) continue;
     placement out{*rank, *size, detail::environment_number(s.local).value_or(0), s.name};
     if (out.on_this_host == 0) {
       // Without MASTER_ADDR nothing says that there is another host.

@@ -164,8 +164,10 @@ class store_meeting {
         wait_for(keys_, std::chrono::milliseconds(0));
       } catch (const std::exception& e) {
         const auto there = registered();
-        if (std::count(there.begin(), there.end(), false) == 0) throw;
-        throw rpc_error(errc::rendezvous_failed, missing_ranks(there, left_.all()));
+        if (std::count(there.begin(), there.end(), false) != 0) {
+          throw rpc_error(errc::rendezvous_failed, missing_ranks(there, left_.all()));
+        }
+        // The last has come meanwhile.
       }
       std::vector<member> all;
       for (const std::string& key : keys_) {
@@ -286,23 +288,25 @@ class store_meeting {
   return out;
 }
 
-/// Whether somebody accepts a connection there, within that time. Blocks; longer where the name's
-/// resolution does.
-[[nodiscard]] inline bool listens(const std::string& host, std::uint16_t port,
-                                  std::chrono::milliseconds within) {
+/// Nothing, if somebody accepts a connection there within that time; else why not. Blocks; longer
+/// where the name's resolution does.
+[[nodiscard]] inline asio::error_code listens(const std::string& host, std::uint16_t port,
+                                              std::chrono::milliseconds within) {
   using asio::ip::tcp;
-  bool open = false;
+  asio::error_code why = asio::error::host_not_found_try_again;
   asio::io_context io(1);
   tcp::resolver names(io);
   tcp::socket socket(io);
   names.async_resolve(
       host, std::to_string(port), [&](const asio::error_code& unknown, const auto& found) {
+        why = unknown;
         if (unknown) return;
+        why = asio::error::timed_out;
         asio::async_connect(socket, found,
-                            [&](const asio::error_code& failed, const auto&) { open = !failed; });
+                            [&](const asio::error_code& failed, const auto&) { why = failed; });
       });
   io.run_for(within);
-  return open;
+  return why;
 }
 
 /// Tries for a second at a time, as long as nobody answers. First by a plain connection: libtorch
@@ -311,10 +315,12 @@ class store_meeting {
                                          const countdown& left) {
   for (;;) {
     const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
-    if (!o.isServer && !listens(host, o.port, this_one.now())) {
-      if (left.over()) throw std::runtime_error("nobody listens there");
-      pause_for(std::min(left.now(), std::chrono::milliseconds(50)));
-      continue;
+    if (!o.isServer) {
+      if (const asio::error_code why = listens(host, o.port, this_one.now())) {
+        if (left.over()) throw std::runtime_error(why.message());
+        pause_for(std::min(left.now(), std::chrono::milliseconds(50)));
+        continue;
+      }
     }
     o.timeout = std::max(this_one.all(), std::chrono::milliseconds(1));
     try {

@@ -12,6 +12,7 @@
 #include <weft/engine/placement.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,10 +31,10 @@ namespace weft::engine {
 /// Silent where no launcher listens. Any thread; a line at a time.
 class run_report {
  public:
-  /// Whether one does.
-  [[nodiscard]] static bool heard() { return pipe().has_value(); }
   static void begins() {
     if (const auto fd = pipe()) {
+      // It reads a pipe, into which C's streams write only when they are full, or the process ends.
+      std::setvbuf(stdout, nullptr, _IOLBF, 0);
       ::fcntl(*fd, F_SETFD, FD_CLOEXEC);  // not for processes that this one starts
       say(*fd, "begins");
     }

@@ -100,11 +100,11 @@ class runtime {
     p.start_threads();
     auto body = [](parts& all, std::function<asio::awaitable<void>(weft::worker&)> f,
                    std::function<void()> then) -> asio::awaitable<void> {
-      if (!all.own) {
-        all.me->loop_is_run_by().bind(all.me->name());
-        if (all.settings.thread_starts) all.settings.thread_starts();
-      }
       try {
+        if (!all.own) {
+          all.me->loop_is_run_by().bind(all.me->name());
+          if (all.settings.thread_starts) all.settings.thread_starts();
+        }
         all.result = co_await all.me->run(std::move(f));
       } catch (...) {
         all.failure = std::current_exception();

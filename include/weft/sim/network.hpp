@@ -58,14 +58,17 @@ class network {
   /// How long the next one takes from one host to another.
   [[nodiscard]] duration delay() {
     if (wires_.jitter <= duration::zero()) return wires_.delay;
-    return wires_.delay + wires_.jitter / 1024 * choices_.pick(1024);
+    const std::int64_t part = choices_.pick(1024);
+    const std::int64_t most = wires_.jitter.count();
+    return wires_.delay + duration(most / 1024 * part + most % 1024 * part / 1024);
   }
 
-  /// Nothing gets from `from` to `to` until `heal`; it waits, as TCP sends it again.
-  void cut(host_id from, host_id to) noexcept { cut_[from * hosts_ + to] = true; }
+  /// Nothing gets from `from` to `to` until it is healed as often as it was cut; it waits, as TCP
+  /// sends it again.
+  void cut(host_id from, host_id to) noexcept { ++cut_[from * hosts_ + to]; }
   void heal(host_id from, host_id to);
   [[nodiscard]] bool is_cut(host_id from, host_id to) const noexcept {
-    return cut_[from * hosts_ + to];
+    return cut_[from * hosts_ + to] > 0;
   }
   /// The process on `h` is no more. `in_silence`: its machine went with it, and nobody is told;
   /// else its system closes its connections, and what was on its way from it is lost or not.
@@ -87,25 +90,28 @@ class network {
   friend class connect_attempt;
 
   /// It comes once a way is healed.
-  void hold(moment& m) {
-    if (std::find(held_.begin(), held_.end(), &m) == held_.end()) held_.push_back(&m);
-  }
+  void hold(moment& m);
   /// It does not come, neither in time nor by a heal.
-  void drop(moment& m) noexcept {
-    time_.remove(m);
-    std::erase(held_, &m);
-  }
+  void drop(moment& m) noexcept;
 
   timeline& time_;
   choices& choices_;
   const std::uint32_t hosts_;
   const wire_settings wires_;
-  std::vector<bool> cut_;
+  std::vector<std::uint32_t> cut_;  // how often
   std::vector<bool> silent_;
   std::vector<detail::listener*> listeners_;
   std::vector<channel*> channels_;  // in the order in which they were made
   std::vector<moment*> held_;       // until a way is healed
 };
+
+inline void network::hold(moment& m) {
+  if (std::find(held_.begin(), held_.end(), &m) == held_.end()) held_.push_back(&m);
+}
+inline void network::drop(moment& m) noexcept {
+  time_.remove(m);
+  std::erase(held_, &m);
+}
 
 /// One direction of a connection. Its ends are used as those of detail::frame_pipe.
 class channel : public ref_counted, private moment {
@@ -238,7 +244,8 @@ class channel : public ref_counted, private moment {
 };
 
 inline void network::heal(host_id from, host_id to) {
-  cut_[from * hosts_ + to] = false;
+  std::uint32_t& cuts = cut_[from * hosts_ + to];
+  if (cuts == 0 || --cuts > 0) return;
   for (moment* m : std::exchange(held_, {})) time_.add(*m, time_.now() + wires_.delay);
 }
 
@@ -259,6 +266,7 @@ inline bool network::reset(host_id a, host_id b) {
   bool any = false;
   for (channel* c : std::vector<channel*>(channels_)) {
     if ((c->from_ != a || c->to_ != b) && (c->from_ != b || c->to_ != a)) continue;
+    if (c->lost_) continue;
     any = true;
     c->break_off();
   }

@@ -42,8 +42,9 @@ class world {
   void start(const main_function& main_);
   /// The next thing happens. False: nothing is left to happen, or every run has ended.
   bool step();
-  /// Until every run has ended, `done` says so, or nothing is left to happen, but no longer than
-  /// that, in virtual time. Returns whether it came to such an end.
+  /// Until every run has ended or `done` says so, and no longer than that, in virtual time, but for
+  /// the handler that runs then. Returns whether it came to such an end; false also if nothing is
+  /// left to happen.
   bool run(duration most = std::chrono::hours(1), const std::function<bool()>& done = {});
 
   [[nodiscard]] bool over() const;
@@ -56,6 +57,8 @@ class world {
 
   // What else may happen, by hand.
 
+  /// `in_silence`: its machine goes with it, and nobody is told. From a handler of its own: once
+  /// that has ended.
   void crash(std::uint32_t rank, bool in_silence = false);
   /// It runs nothing until then; what it is sent waits.
   void pause(std::uint32_t rank, duration how_long);
@@ -96,12 +99,14 @@ class world {
   /// A fault comes, or a cut way heals.
   struct event final : moment {
     event(timeline& of, std::function<void()> what) : moment(of), then(std::move(what)) {}
-    void comes() override { then(); }
+    void comes() override { std::exchange(then, nullptr)(); }  // which may end this
     std::function<void()> then;
   };
 
   world(choices by, std::uint64_t seed, settings how, engine::service_makers services);
   void after(duration d, std::function<void()> what);
+  [[nodiscard]] bool step_by(time_point latest);
+  [[nodiscard]] duration part_of(duration of, std::int64_t divisor);
   void next_fault();
   void fault();
   bool run_handlers();

@@ -115,6 +115,16 @@ int main(int argc, char** argv) {
   }
   if (party::deed == "not-there" && rank == "1") return 0;
   if (party::deed == "twins") o.name = "twin";
+  if (party::deed == "last-word-joined") {
+    if (!weft::placement_from_environment()) return weft::launch_local(o);
+    weft::owned_worker me = weft::join_blocking<weft::unix_socket, weft::tcp>(o);
+    if (me->rank() == 2) {
+      std::printf("a line by C\n");
+      ::raise(SIGKILL);
+    }
+    me.leave();
+    return me.run() ? 1 : 0;
+  }
   const auto began = std::chrono::steady_clock::now();
   const int status = weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
   const auto took =

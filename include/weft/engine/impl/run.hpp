@@ -199,8 +199,6 @@ inline int run_here(const placement& where, make_transports* transports, worker_
     run_report::ends(self.name, again);
     return conclude(self.name, again);
   }
-  // Its launcher reads a pipe, into which C's streams write only when they are full, or it ends.
-  if (run_report::heard()) std::setvbuf(stdout, nullptr, _IOLBF, 0);
   run_report::begins();
   error result;
   try {

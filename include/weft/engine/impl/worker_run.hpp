@@ -234,18 +234,18 @@ inline void worker::give_up_waiting() {
   const time_point now = env_.time.now();
   const bool verdict = last_looks_ && !last_looks_->next(now);
   std::string why;
-  bool look_again = false;
   auto missing = run_.unfinished();
-  if (verdict && missing && missing->unheard && missing->missing == 0) {
-    run_.last_call();  // nobody owes anything but that answer
-    missing = run_.unfinished();
-  }
-  for (; missing && missing->silent; missing = run_.unfinished()) {
-    why = "it did not answer by " + deadline + " whether its requests are done";
-    if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
-    act(verdict ? run_.cut(missing->worker, why) : run_.give_up(missing->worker, why));
-    look_again = true;
-  }
+  const auto name_silent = [&](bool finally) {
+    bool any = false;
+    for (; missing && missing->silent; missing = run_.unfinished()) {
+      why = "it did not answer by " + deadline + " whether its requests are done";
+      if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
+      act(finally ? run_.cut(missing->worker, why) : run_.give_up(missing->worker, why));
+      any = true;
+    }
+    return any;
+  };
+  const bool look_again = name_silent(verdict);
   if (!missing) return;
   if (look_again || missing->unheard) {
     // The others are asked once more and have time to answer, all such times together less than
@@ -254,6 +254,12 @@ inline void worker::give_up_waiting() {
     if (const auto next = last_looks_->next(now)) {
       run_.last_call();
       return alarm(over_, *next, last_looks_->apart(), [this] { give_up_waiting(); });
+    }
+    if (missing->unheard && missing->missing == 0 && !missing->growing) {
+      run_.last_call();  // nobody owes anything but that answer
+      missing = run_.unfinished();
+      name_silent(true);
+      if (!missing) return;
     }
   }
   if (missing->missing == 0) {

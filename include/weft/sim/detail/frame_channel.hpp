@@ -48,14 +48,13 @@ class frame_channel final : public channel {
       wait_to_read();
       return taken::nothing;
     }
-    const std::uint64_t all = arrived();
-    for (std::uint64_t i = 0; i < all; ++i) {
+    while (arrived() > 0) {
       out.make_room();
       frame f = queue_.pop();
       bytes_ -= f.wire_size();
       out.push(std::move(f));
+      took(1);
     }
-    took(all);
     return taken::frames;
   }
 

@@ -93,7 +93,7 @@ class connect_attempt final : public ref_counted, private moment {
   }
   ~connect_attempt() override {
     net_.drop(*this);
-    if (now_ == state::connected || !asked_) return;  // somebody's, or nobody there knows of it
+    if (taken_ || !asked_) return;  // somebody's, or nobody there knows of it
     there_->writer_gone();
     back_->reader_gone();
   }
@@ -102,7 +102,10 @@ class connect_attempt final : public ref_counted, private moment {
   [[nodiscard]] asio::awaitable<void> made() {
     const intrusive_ptr<connect_attempt> self(this);
     while (now_ != state::connected && now_ != state::refused) co_await answer_->wait();
-    if (now_ == state::connected) co_return;
+    if (now_ == state::connected) {
+      taken_ = true;
+      co_return;
+    }
     throw rpc_error(error(errc::peer_died, "cannot connect: nobody listens there",
                           call_progress::not_sent, origin::transport));
   }
@@ -114,9 +117,9 @@ class connect_attempt final : public ref_counted, private moment {
     const bool there = now_ == state::on_its_way;
     const host_id from = there ? there_->from() : there_->to();
     const host_id to = there ? there_->to() : there_->from();
+    if (net_.is_silent(from) || net_.is_silent(to)) return;  // no answer ever
     if (net_.is_cut(from, to)) return net_.hold(*this);
     if (there) {
-      if (net_.is_silent(to)) return;  // no answer ever
       detail::listener* const l = net_.listener_at(to);
       asked_ = l && !net_.decide().chance(net_.wires().refused_percent);
       now_ = asked_ ? state::accepted : state::turned_away;
@@ -133,6 +136,7 @@ class connect_attempt final : public ref_counted, private moment {
   const intrusive_ptr<weft::detail::pipe_waiter> answer_;
   state now_ = state::on_its_way;
   bool asked_ = false;
+  bool taken_ = false;  // by who waited
 };
 
 }  // namespace weft::sim

@@ -43,6 +43,7 @@ inline void host::start(membership all, random_source random,
       engine::worker_parts{loop_, clock_, std::move(random), transports_, std::move(io), &front(),
                            alarm_.get(), pool_.get_executor(), false},
       std::move(all), settings_);
+  me_->loop_is_run_by().bind(me_->name());  // so that weft::wait says at once that it cannot
   for (const engine::service_maker& s : services) me_->add_service(s.slot, s.make(*me_));
   auto body = [](host& self,
                  std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {

@@ -102,7 +102,9 @@ inline bool world::run_handlers() {
     const bool slow = how_.slow_handlers_per_1024 > 0 &&
                       choices_.pick(1024) >= 1024 - how_.slow_handlers_per_1024;
     time_.pass(slow ? 100 * how_.handler_time : how_.handler_time);
-    if (h.ended()) {
+    if (fates_[r].crashed) {
+      kill(r);  // it did so itself
+    } else if (h.ended()) {
       tell(r, *h.ended() ? "its run has failed: " + h.ended()->message() : "its run has ended");
       kill(r);
     }
@@ -111,11 +113,17 @@ inline bool world::run_handlers() {
   return false;
 }
 
-inline bool world::step() {
+inline bool world::step() { return step_by(time_point::max()); }
+
+inline bool world::step_by(time_point latest) {
   if (over()) return false;
   while (!time_.empty() && time_.next() <= time_.now()) time_.step();
   if (run_handlers()) return true;
   if (time_.empty()) return false;
+  if (time_.next() > latest) {
+    time_.pass(latest - time_.now());
+    return true;
+  }
   time_.step();
   note(static_cast<std::uint64_t>(time_.now().time_since_epoch().count()));
   return true;
@@ -125,19 +133,19 @@ inline bool world::run(duration most, const std::function<bool()>& done) {
   const time_point until = later(time_.now(), most);
   while (time_.now() < until) {
     if (done && done()) return true;
-    if (!step()) return over();
+    if (!step_by(until)) break;
   }
-  return false;
+  return over() || (done && done());
 }
 
 inline void world::crash(std::uint32_t rank, bool in_silence) {
-  if (!hosts_[rank]->alive()) return;
+  if (!hosts_[rank]->alive() || fates_[rank].crashed) return;
   tell(rank, in_silence ? "its machine is gone" : "it crashes");
   fates_[rank].crashed = true;
   fates_[rank].crashed_at = time_.now();
   faulty_ = true;
   net_.lose(rank, in_silence);
-  kill(rank);
+  if (rank != runs_now_) kill(rank);  // else behind the handler that runs
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
@@ -159,8 +167,15 @@ inline void world::after(duration d, std::function<void()> what) {
   time_.add(*events_.back(), time_.now() + d);
 }
 
+/// 1 to 1024 times `of` through `divisor`, and never nothing.
+inline duration world::part_of(duration of, std::int64_t divisor) {
+  const std::int64_t times = 1 + std::int64_t{choices_.pick(1024)};
+  const std::int64_t whole = of.count() / divisor * times;
+  return std::max(duration(1), duration(whole + of.count() % divisor * times / divisor));
+}
+
 inline void world::next_fault() {
-  const duration in = how_.mean_between_faults / 512 * (1 + choices_.pick(1024));
+  const duration in = part_of(how_.mean_between_faults, 512);
   if (time_.now() + in - timeline::beginning > how_.faults_end) return;
   after(in, [this] {
     fault();
@@ -181,16 +196,16 @@ inline void world::fault() {
   faulty_ = true;
   const host_id a = choices_.pick(how_.workers);
   const host_id b = how_.workers > 1 ? (a + 1 + choices_.pick(how_.workers - 1)) % how_.workers : a;
-  const auto part = [this](duration of) { return of / 1024 * (1 + choices_.pick(1024)); };
   switch (kinds[what % n]) {
   case 0:
+    if (!net_.reset(a, b)) return;
     was_cut_ = true;
-    if (net_.reset(a, b)) tell(a, "its connection breaks, to worker", b);
+    tell(a, "its connection breaks, to worker", b);
     return;
   case 1: {
     was_cut_ = true;
     const bool both = choices_.pick(2) == 0;
-    const duration d = part(how_.longest_cut);
+    const duration d = part_of(how_.longest_cut, 1024);
     tell(a, both ? "it is cut off, from worker" : "nothing of it reaches worker", b);
     net_.cut(a, b);
     if (both) net_.cut(b, a);
@@ -202,7 +217,7 @@ inline void world::fault() {
     return;
   }
   case 2: {
-    const duration d = part(how_.longest_pause);
+    const duration d = part_of(how_.longest_pause, 1024);
     pause(a, d);
     return;
   }
