@@ -55,6 +55,7 @@ asio::awaitable<void> finish(worker& me, std::uint32_t to, const char* style, du
   witness& w = *witness::current;
   const std::uint64_t id = w.begin(me, to, style, limit, true);
   w.calls[id].must_succeed = sure && limit == duration::zero();
+  w.calls[id].of_main = sure && limit > duration::zero();
   const waits_for its_end(id);
   expected<std::uint64_t> result;
   try {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ struct seen_call {
   duration limit{};           // zero: the default deadline
   duration paused_before{};   // its caller, when it began
   bool must_succeed = false;  // but for faults
+  bool of_main = false;       // it has its whole time, as nothing that it is part of ends
   bool awaited = true;        // somebody waits for its outcome
   int ran = 0;                // how often its function began
   int outcomes = 0;
@@ -87,6 +89,11 @@ class witness {
                       : std::string("fails: ") + result.error().code().message() + ", call",
                id);
     if (result && *result != id * 3 + 1) complain(describe(id) + " got another call's reply");
+    // The clocks of both ends may be off by a hundredth.
+    if (c.of_main && !result && result.error() == errc::timed_out && !world.faulty() &&
+        me.time().now() - c.began < c.limit - c.limit / 40) {
+      complain(describe(id) + " timed out too early");
+    }
     if (c.limit > duration::zero()) {
       const duration paused = world.paused(me.rank()) - c.paused_before;
       // Its own clock may run a hundredth faster than the world.
@@ -103,7 +110,8 @@ class witness {
     const seen_call& c = calls[id];
     if (!c.failure || world.was_cut() || !world.crashed(c.to)) return;
     const duration waited = world.now() - std::max(c.began_in_world, world.crashed_at(c.to));
-    if (waited > lost_limit(c.from)) {
+    // Who was never met is missed at the rendezvous deadline only.
+    if (waited > lost_limit(c.from) + world.at(c.from).worker().settings().rendezvous_deadline) {
       complain(describe(id) + " waited for " +
                std::to_string(waited / std::chrono::milliseconds(1)) + " ms for one that was lost");
     }
@@ -219,27 +227,33 @@ class inside_now {
   witness* in_;
 };
 
-/// Of a call whose outcome somebody waits for. If that coroutine is cancelled before it could, or
-/// dies, nobody does.
+/// Of a call whose outcome somebody waits for. If that coroutine ends by an exception before, it is
+/// of its own, or the world's end, and nobody does.
 class waits_for {
  public:
-  explicit waits_for(std::uint64_t id) : in_(witness::current), id_(id) {}
+  explicit waits_for(std::uint64_t id)
+      : in_(witness::current), id_(id), exceptions_(std::uncaught_exceptions()) {}
   waits_for(const waits_for&) = delete;
   waits_for& operator=(const waits_for&) = delete;
   ~waits_for() {
-    if (in_->calls[id_].outcomes == 0) in_->calls[id_].awaited = false;
+    seen_call& c = in_->calls[id_];
+    if (c.outcomes == 0 && std::uncaught_exceptions() > exceptions_) c.awaited = false;
   }
 
  private:
   witness* in_;
   std::uint64_t id_;
+  int exceptions_;
 };
 
 inline std::uint32_t draw(std::uint32_t among) {
   return witness::current->world.decide().pick(among);
 }
-/// 2^0 ... 2^15 times 4 us, that is up to 131 ms and 0.26 s with luck.
-inline duration draw_duration() { return std::chrono::microseconds(4 + draw(4)) * (1 << draw(17)); }
+/// 4 to 7 us times 2^0 to 2^16, that is up to 0.46 s.
+inline duration draw_duration() {
+  const std::uint32_t times = 4 + draw(4);  // one draw after the other, whatever the compiler
+  return std::chrono::microseconds(times) * (1 << draw(17));
+}
 
 /// In virtual time. Throws system_error operation_aborted when cancelled.
 inline asio::awaitable<void> sleep_for(worker& me, duration d) {

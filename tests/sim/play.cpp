@@ -74,6 +74,10 @@ played play(const to_play& p) {
   out.story = w->story();
   w.reset();
   objects.stored.clear();
+  for (std::size_t i = 0; i < objects.objects.size(); ++i) {
+    const seen_object& o = objects.objects[i];
+    if (o.made != o.dead) sees.complain("object " + std::to_string(i) + " never died");
+  }
   out.broken = sees.broken;
   return out;
 }

@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
     if (!out.broken.empty()) tell(p, out);
     return out.broken.empty() ? 0 : 1;
   }
+  std::cerr.setstate(std::ios::badbit);  // what the workers tell their users
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t failed = 0, steps = 0, calls = 0;
   double virtual_seconds = 0;
