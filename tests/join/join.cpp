@@ -438,6 +438,32 @@ TEST_CASE("join: what cannot begin on an io_context of the user's ends, with its
   CHECK(end->message().find("no core is left") != std::string::npos);
 }
 
+TEST_CASE("join: what cannot begin on an io_context of the user's is told the others") {
+  const std::string run = fresh_run();
+  weft::error of_other;
+  std::thread other([&] {
+    owned_worker me = weft::join_blocking<weft::unix_socket, weft::tcp>(seat_of(run, 0, 2));
+    of_other = me.run();
+  });
+  asio::io_context io;
+  weft::options o = seat_of(run, 1, 2);
+  o.thread_starts = [mine = std::this_thread::get_id()] {
+    if (std::this_thread::get_id() == mine) throw std::runtime_error("no core is left");
+  };
+  {
+    owned_worker me = weft::join_blocking<weft::unix_socket, weft::tcp>(io, std::move(o));
+    std::optional<weft::error> end;
+    auto wait = [](owned_worker& of, std::optional<weft::error>& out) -> asio::awaitable<void> {
+      out = co_await of.ended();
+    };
+    asio::co_spawn(io, wait(me, end), [](std::exception_ptr e) { CHECK_FALSE(e); });
+    for (bounded_wait until("its run has ended"); until.not_yet(end.has_value());) io.run_for(1ms);
+  }
+  other.join();
+  CHECK(of_other == errc::peer_died);
+  CHECK(of_other.message().find("no core is left") != std::string::npos);
+}
+
 TEST_CASE("join: a second thread that runs the io_context gets an error, the first goes on") {
   asio::io_context io;
   on_one_loop on(io);

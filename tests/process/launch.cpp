@@ -72,6 +72,7 @@ TEST_CASE("launch: nor what one wrote that joined") {
   child run({party, "last-word-joined"});
   CHECK(run.wait() == 1);
   INFO(run.output());
+  CHECK(run.said("[worker2] before\n"));
   CHECK(run.said("[worker2] a line by C\n"));
 }
 

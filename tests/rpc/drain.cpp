@@ -129,9 +129,11 @@ TEST_CASE("drain: who grows is known of whole rounds, also while another one is 
   CHECK(d.missing().unheard);
   CHECK(d.missing().growing);
   CHECK(d.missing().worker == 2);
+  CHECK(d.leave(2) == step::waiting);
+  CHECK_FALSE(d.missing().growing);  // who has left does not
   d.last_call();
-  CHECK(d.missing().silent);  // and silence is worse
-  CHECK_FALSE(d.missing().growing);
+  CHECK(d.missing().silent);
+  CHECK(d.missing().worker == 1);
 }
 
 TEST_CASE("drain: answers that nobody gives") {

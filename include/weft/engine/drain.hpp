@@ -74,6 +74,7 @@ class drain {
   step leave(std::uint32_t who) noexcept {
     if (gone_[who]) return step::waiting;
     gone_[who] = true;
+    grown_[who] = 0;
     for (std::vector<work_report>* const all : {&now_, &before_}) {
       (*all)[who].clear();
       for (work_report& r : *all) {

@@ -317,8 +317,8 @@ class store_meeting {
     const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
     if (!o.isServer) {
       if (const asio::error_code why = listens(host, o.port, this_one.now())) {
-        if (left.over()) throw std::runtime_error(why.message());
         pause_for(std::min(left.now(), std::chrono::milliseconds(50)));
+        if (left.over()) throw std::runtime_error(why.message());
         continue;
       }
     }

@@ -34,7 +34,9 @@ class run_report {
   static void begins() {
     if (const auto fd = pipe()) {
       // It reads a pipe, into which C's streams write only when they are full, or the process ends.
-      std::setvbuf(stdout, nullptr, _IOLBF, 0);
+      // With a buffer of its own what was written before is written out.
+      static char lines[BUFSIZ];
+      std::setvbuf(stdout, lines, _IOLBF, sizeof lines);
       ::fcntl(*fd, F_SETFD, FD_CLOEXEC);  // not for processes that this one starts
       say(*fd, "begins");
     }

@@ -103,7 +103,7 @@ class runtime {
       try {
         if (!all.own) {
           all.me->loop_is_run_by().bind(all.me->name());
-          if (all.settings.thread_starts) all.settings.thread_starts();
+          f = prepared_by(all.settings.thread_starts, std::move(f));
         }
         all.result = co_await all.me->run(std::move(f));
       } catch (...) {
@@ -193,6 +193,21 @@ class runtime {
   [[nodiscard]] const options& settings() const noexcept { return parts_->settings; }
 
  private:
+  using main_function = std::function<asio::awaitable<void>(weft::worker&)>;
+  /// `f`, if `starts` throws nothing; else a main that throws it, so that the others hear of it.
+  [[nodiscard]] static main_function prepared_by(const std::function<void()>& starts,
+                                                 main_function f) {
+    try {
+      if (starts) starts();
+      return f;
+    } catch (...) {
+      return [what = std::current_exception()](weft::worker&) -> asio::awaitable<void> {
+        std::rethrow_exception(what);
+        co_return;
+      };
+    }
+  }
+
   struct parts {
     parts(transport_set n, options o, asio::io_context* loop)
         : settings(std::move(o)),

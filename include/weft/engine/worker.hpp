@@ -256,6 +256,7 @@ class worker final : public weft::worker {
   std::unique_ptr<timer> again_;          // the next count
   std::unique_ptr<timer> over_;           // at ends_by_
   std::optional<last_looks> last_looks_;  // after ends_by_; rank 0's
+  time_point asked_at_{};                 // when the last round of counting began
   std::unique_ptr<timer> waits_;          // for the other mains: the next time to say so
   std::size_t next_io_ = 0;               // front thread
 

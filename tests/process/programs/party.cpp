@@ -117,9 +117,10 @@ int main(int argc, char** argv) {
   if (party::deed == "twins") o.name = "twin";
   if (party::deed == "last-word-joined") {
     if (!weft::placement_from_environment()) return weft::launch_local(o);
+    std::puts("before");
     weft::owned_worker me = weft::join_blocking<weft::unix_socket, weft::tcp>(o);
     if (me->rank() == 2) {
-      std::printf("a line by C\n");
+      std::puts("a line by C");
       ::raise(SIGKILL);
     }
     me.leave();

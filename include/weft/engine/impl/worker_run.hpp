@@ -112,6 +112,7 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   }
   if (todo.end) ended_->set();
   if (todo.count) {
+    asked_at_ = env_.time.now();
     bound_the_end();
     act(run_.counted(*todo.count, report()));
   }
@@ -232,9 +233,16 @@ inline void worker::give_up_waiting() {
     return std::to_string(n) + (n == 1 ? " request" : " requests");
   };
   const time_point now = env_.time.now();
-  const bool verdict = last_looks_ && !last_looks_->next(now);
+  const bool first = !last_looks_;
+  if (first) last_looks_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
+  const auto next = last_looks_->next(now);
   std::string why;
   auto missing = run_.unfinished();
+  // Whenever it was asked, who has not answered for that long is silent.
+  if (missing && missing->unheard && now - asked_at_ >= last_looks_->apart()) {
+    run_.last_call();
+    missing = run_.unfinished();
+  }
   const auto name_silent = [&](bool finally) {
     bool any = false;
     for (; missing && missing->silent; missing = run_.unfinished()) {
@@ -245,29 +253,40 @@ inline void worker::give_up_waiting() {
     }
     return any;
   };
-  const bool look_again = name_silent(verdict);
+  const bool look_again = name_silent(!first && !next);
   if (!missing) return;
-  if (look_again || missing->unheard) {
+  const bool owes_nothing = missing->missing == 0 && !missing->growing;
+  const bool too_late = first && !next;  // what is known is as old as this worker was busy
+  if (look_again || missing->unheard || owes_nothing || too_late) {
     // The others are asked once more and have time to answer, all such times together less than
     // they give rank 0.
-    if (!last_looks_) last_looks_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
-    if (const auto next = last_looks_->next(now)) {
+    auto when = next;
+    if (next) {
       run_.last_call();
-      return alarm(over_, *next, last_looks_->apart(), [this] { give_up_waiting(); });
+    } else if (owes_nothing || too_late) {
+      when = last_looks_->more(too_late ? now : asked_at_, now);
     }
-    if (missing->unheard && missing->missing == 0 && !missing->growing) {
-      run_.last_call();  // nobody owes anything but that answer
+    if (when) {
+      return alarm(over_, *when, last_looks_->apart(), [this] { give_up_waiting(); });
+    }
+    if (owes_nothing && !too_late) {
+      run_.last_call();  // nothing is open but that answer
       missing = run_.unfinished();
       name_silent(true);
       if (!missing) return;
     }
   }
-  if (missing->missing == 0) {
-    why = "its requests were still increasing at " + deadline;
-  } else {
+  if (too_late) {
+    missing->worker = rank();
+    why = "it was busy itself when " + deadline + " passed, and for too long after";
+  } else if (missing->missing > 0) {
     why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
           "' not done by " + deadline;
     if (missing->all > missing->missing) why += ", " + std::to_string(missing->all) + " in the run";
+  } else if (missing->growing) {
+    why = "its requests were still increasing at " + deadline;
+  } else {
+    why = "it had not counted all requests by " + deadline;
   }
   act(run_.cut(missing->worker, why));
 }
