@@ -27,8 +27,8 @@ class last_looks {
     if (now >= verdict_) return std::nullopt;
     return std::min(later(now, apart_), verdict_);
   }
-  /// At the verdict: until when who was asked at `asked` has still time to answer, an eighth of what
-  /// others had; nothing: it has had that, or there is no more.
+  /// At the verdict: until when who was asked at `asked` has still time to answer, an eighth of
+  /// what others had; nothing: it has had that, or there is no more.
   [[nodiscard]] std::optional<time_point> more(time_point asked, time_point now) const {
     const time_point until = std::min(later(asked, apart_ / 8), later(verdict_, apart_ / 4));
     if (now >= until) return std::nullopt;
