@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSL-1.0
+// Whatever bytes come: a frame, or a typed error, and of each part of a frame what it says, or a
+// typed error. The first byte says whose decoder is asked, the second how the bytes are cut.
+#include <weft/autograd/messages.hpp>
+#include <weft/engine/handshake.hpp>
+#include <weft/engine/registration.hpp>
+#include <weft/rref/ledger_wire.hpp>
+#include <weft/rref/section.hpp>
+#include <weft/wire/codec.hpp>
+#include <weft/wire/error_codec.hpp>
+#include <weft/wire/message.hpp>
+#include <weft/wire/tensor_desc.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <transport/feeding.hpp>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+#include <wire/sent_over.hpp>
+
+namespace {
+
+using weft::frame;
+using weft::rpc_error;
+
+enum class colour { red, green };
+struct leaf {
+  std::uint16_t id;
+  std::optional<std::string> label;
+};
+struct tree {
+  leaf value;
+  std::vector<tree> children;
+};
+struct everything {
+  bool flag;
+  colour tint;
+  std::string text;
+  std::vector<std::string> words;
+  std::vector<double> numbers;
+  std::map<std::string, std::vector<int>> table;
+  std::unordered_map<int, char> index;
+  std::set<int> set;
+  std::list<int> list;
+  std::deque<std::tuple<int, bool>> queue;
+  std::variant<int, std::string, std::vector<int>> choice;
+  std::unique_ptr<leaf> one;
+  std::array<std::vector<bool>, 2> bits;
+  tree root;
+  weft::error trouble;
+};
+
+using bytes = std::span<const std::byte>;
+
+template <class T>
+void decode_as(bytes in) {
+  weft::message_extensions record;
+  weft::reader r(in, record);
+  try {
+    static_cast<void>(weft::codec<T>::decode(r));
+    r.finish();
+  } catch (const rpc_error&) {
+  }
+}
+
+/// What arrives of a stream of frames, and all that stands in them.
+struct hears final : weft::frame_sink {
+  [[nodiscard]] const weft::limits& bounds() const noexcept override { return limits; }
+  [[nodiscard]] weft::expected<weft::blob> allocate(std::size_t size) override {
+    if (size > 1u << 20) {
+      return weft::unexpected(weft::error(weft::errc::resource_exhausted, "too much"));
+    }
+    return weft_test::copy_of(std::vector<std::byte>(size));
+  }
+  [[nodiscard]] weft::expected<void> frame_arrived(frame&& f) override {
+    weft::incoming_message m(std::move(f), limits);
+    if (!m.check()) return {};
+    weft::reader r = m.payload();
+    try {
+      static_cast<void>(weft::codec<everything>::decode(r));
+      r.finish();
+    } catch (const rpc_error&) {
+    }
+    return {};
+  }
+  [[nodiscard]] weft::expected<void> frame_skipped(frame&&, weft::remains, std::uint64_t,
+                                                   weft::error) override {
+    return {};
+  }
+  void progress() noexcept override {}
+  weft::limits limits{};
+};
+
+void assemble(bytes in, std::size_t step) {
+  hears sink;
+  weft::frame_assembler a;
+  static_cast<void>(weft::testing::feed(a, sink, in, [step] { return step; }));
+}
+
+void read_tensors(bytes in) {
+  std::vector<weft::blob> buffers;
+  for (const std::size_t size : {0, 8, 64, 4096}) {
+    buffers.push_back(weft_test::copy_of(std::vector<std::byte>(size)));
+  }
+  if (!weft::check_tensors(in, buffers).empty()) return;
+  weft::tensor_desc_reader reader(in);
+  weft::tensor_desc one;
+  for (std::uint32_t i = 0; i < reader.head().total; ++i) {
+    if (reader.next(one, buffers) != nullptr) std::abort();  // it has been checked
+  }
+}
+
+void shake_hands(bytes in, bool connects) {
+  weft::membership all;
+  for (int r = 0; r < 2; ++r) {
+    weft::member m;
+    m.name = "worker" + std::to_string(r);
+    m.incarnation.low = static_cast<std::uint64_t>(r) + 1;
+    all.members.push_back(m);
+  }
+  weft::random_source random = [state = std::uint64_t{1}]() mutable { return ++state; };
+  using weft::engine::handshake;
+  handshake h = connects ? handshake(all, 1, random) : handshake(all, random);
+  // Frames of one byte of kind, two of length, and their payload.
+  while (in.size() >= 3) {  // bounded: by the bytes
+    const auto kind = static_cast<weft::frame_kind>(in[0]);
+    const std::size_t size = std::min<std::size_t>(
+        static_cast<std::size_t>(in[1]) | static_cast<std::size_t>(in[2]) << 8, in.size() - 3);
+    weft::message m;
+    m.payload().raw(in.data() + 3, size);
+    weft::frame_header header;
+    header.kind = kind;
+    static_cast<void>(h.arrived(std::move(m).finish(header)));
+    // Nobody who does not know the token is a member.
+    if (h.now() == handshake::state::accepted || h.now() == handshake::state::proven) std::abort();
+    in = in.subspan(3 + size);
+  }
+  static_cast<void>(h.failed(weft::error(weft::errc::peer_died, "the end")));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  // Memory of its own, so that reading beyond it is seen.
+  const std::vector<std::byte> mine(reinterpret_cast<const std::byte*>(data) + 2,
+                                    reinterpret_cast<const std::byte*>(data) + size);
+  const bytes in(mine);
+  switch (data[0] % 12) {
+  case 0:
+    assemble(in, 1 + data[1]);
+    break;
+  case 1:
+    decode_as<everything>(in);
+    break;
+  case 2:
+    decode_as<weft::error>(in);
+    break;
+  case 3:
+    decode_as<std::vector<std::map<std::string, std::optional<std::vector<float>>>>>(in);
+    break;
+  case 4:
+    read_tensors(in);
+    break;
+  case 5:
+    static_cast<void>(weft::rref_protocol::read_section(in, data[1] % 2 == 0));
+    break;
+  case 6:
+    if (const auto m = weft::rref_protocol::decode_message(in)) {
+      std::byte again[weft::rref_protocol::message_bytes];
+      weft::rref_protocol::encode(*m, again);
+      if (std::memcmp(again, in.data(), sizeof again) != 0) std::abort();
+    }
+    break;
+  case 7:
+    static_cast<void>(weft::autograd::decode(in));
+    break;
+  case 8:
+    shake_hands(in, data[1] % 2 == 0);
+    break;
+  case 9:
+    try {
+      static_cast<void>(weft::engine::read_member(
+          std::string(reinterpret_cast<const char*>(in.data()), in.size())));
+    } catch (const rpc_error&) {
+    }
+    break;
+  case 10:
+    assemble(in, 1 << 16);
+    break;
+  default:
+    decode_as<tree>(in);
+  }
+  return 0;
+}
