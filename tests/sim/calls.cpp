@@ -42,7 +42,41 @@ std::vector<std::uint64_t> much(worker& me, std::uint64_t id,
 }
 
 namespace {
+[[noreturn]] void break_off(const fragile& v) {
+  if (v.lacks_memory) throw std::bad_alloc();
+  throw std::out_of_range("a user's codec");
+}
+}  // namespace
 
+void weft_encode(writer& w, const fragile& v) {
+  using enum fragile::breaks;
+  if (v.where == (v.is_reply ? written_back : written)) break_off(v);
+  weft::encode(w, v.id);
+  weft::encode(w, v.where);
+  weft::encode(w, v.is_reply);
+  weft::encode(w, v.lacks_memory);
+}
+fragile weft_decode(reader& r, std::type_identity<fragile>) {
+  using enum fragile::breaks;
+  fragile v;
+  v.id = weft::decode<std::uint64_t>(r);
+  v.where = weft::decode<fragile::breaks>(r);
+  v.is_reply = weft::decode<bool>(r);
+  v.lacks_memory = weft::decode<bool>(r);
+  if (v.where == (v.is_reply ? read_back : read)) break_off(v);
+  return v;
+}
+fragile give_back(worker& me, std::uint64_t id, fragile in) {
+  witness::current->runs(id, me.rank());
+  if (in.id != id) witness::current->complain("a value of another call");
+  in.id = id * 3 + 1;
+  in.is_reply = true;
+  return in;
+}
+
+namespace {
+
+std::uint64_t number_in(const fragile& reply) { return reply.id; }
 std::uint64_t number_in(std::uint64_t reply) { return reply; }
 std::uint64_t number_in(const std::vector<std::uint64_t>& reply) {
   const bool even = std::equal(reply.begin() + 1, reply.end(), reply.begin());
@@ -80,6 +114,28 @@ asio::awaitable<void> finish_much(worker& me, std::uint32_t to, duration limit, 
   const std::uint64_t id = witness::current->calls.size();  // that it will have
   const std::vector<std::uint64_t> bytes(1 + draw(2000), id);
   co_await finish<&much>(me, to, "much", limit, sure, bytes);
+}
+/// With a value whose codec may throw: at its call only, and with what is documented.
+asio::awaitable<void> finish_fragile(worker& me, std::uint32_t to, duration limit, bool sure) {
+  witness& w = *witness::current;
+  fragile value;
+  value.id = w.calls.size();  // that it will have
+  value.where = static_cast<fragile::breaks>(draw(5));
+  value.lacks_memory = draw(2) == 1;
+  const std::uint64_t id = value.id;
+  const bool breaks = value.where != fragile::breaks::nowhere;
+  co_await finish<&give_back>(me, to, "fragile", limit, sure && !breaks, value);
+  const error& why = w.calls[id].failure;
+  const bool in_time = limit == duration::zero() || why != errc::timed_out;
+  if (!breaks || !sure || !in_time || w.world.faulty()) co_return;
+  using enum fragile::breaks;
+  const call_progress ran = value.where == written ? call_progress::not_sent
+                            : value.where == read  ? call_progress::not_executed
+                                                   : call_progress::executed;
+  if (why != (value.lacks_memory ? errc::resource_exhausted : errc::not_encodable) ||
+      why.ran() != ran) {
+    w.complain(w.describe(id) + ", whose codec throws, ends otherwise");
+  }
 }
 
 /// Waits for what was started, or gives it up.
@@ -120,6 +176,46 @@ asio::awaitable<void> give_up_endless(worker& me, std::uint32_t to) {
   w.calls[id].given_up = w.world.now();
 }
 
+/// Many at once, which wait for room in the window; some give up.
+asio::awaitable<void> start_many(worker& me, std::uint32_t to, bool sure) {
+  witness& w = *witness::current;
+  struct started {
+    std::uint64_t id;
+    bool stays;
+    future<std::vector<std::uint64_t>> result;
+  };
+  std::vector<started> all;
+  const std::uint32_t n = 3 + draw(3);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const bool stays = draw(3) != 2;
+    const std::uint32_t size = 1 + draw(700);
+    const std::uint64_t id = w.begin(me, to, "one of many", duration::zero(), false);
+    try {
+      all.push_back(
+          {id, stays, me.peer(to).start<&much>(id, std::vector<std::uint64_t>(size, id))});
+    } catch (const rpc_error& e) {
+      w.ends(me, id, unexpected(e.error()));
+    }
+  }
+  if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+  for (const started& s : all) {
+    if (!s.stays) w.calls[s.id].given_up = w.world.now();
+  }
+  std::erase_if(all, [](const started& s) { return !s.stays; });
+  for (started& s : all) {
+    w.calls[s.id].awaited = true;
+    w.calls[s.id].must_succeed = sure;
+    const waits_for its_end(s.id);
+    expected<std::uint64_t> result;
+    try {
+      result = number_in(co_await std::move(s.result).get());
+    } catch (const rpc_error& e) {
+      result = unexpected(e.error());
+    }
+    w.ends(me, s.id, result);
+  }
+}
+
 asio::awaitable<void> start_two(worker& me, std::uint32_t to, std::uint32_t also) {
   witness& w = *witness::current;
   const std::uint64_t a = w.begin(me, to, "started", duration::zero(), true);
@@ -156,7 +252,13 @@ asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
   const std::uint32_t to = draw(me.world_size());
   const duration limit = draw(3) == 0 ? duration::zero() : draw_duration();
   const bool of_main = depth == 2;  // what others call inherits a deadline
-  switch (draw(10)) {
+  switch (draw(12)) {
+  case 10:
+    co_await start_many(me, to, of_main);
+    break;
+  case 11:
+    co_await finish_fragile(me, to, limit, of_main);
+    break;
   case 8:
     co_await finish_much(me, to, limit, of_main);
     break;
@@ -232,6 +334,12 @@ asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
       co_await some_call(me, 2);
     }
     witness& w = *witness::current;
+    if (draw(4) == 3 && w.world.faulty()) {  // of whom has been lost everybody has heard
+      co_await sleep_for(me, std::chrono::seconds(7));
+      for (std::uint32_t to = 0; to < me.world_size(); ++to) {
+        co_await finish<&at_once>(me, to, "afterwards", duration::zero(), false);
+      }
+    }
     w.mains_done.push_back(me.rank());
     if (w.is_quiet_at_the_end) {
       co_await silence(me);

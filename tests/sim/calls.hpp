@@ -32,6 +32,7 @@ struct seen_call {
   time_point given_up{};      // in the world; zero: it was not
   duration limit{};           // zero: the default deadline
   duration paused_before{};   // its caller, when it began
+  bool known_lost = false;    // rank 0 knew then that the callee is lost, and has told everybody
   bool must_succeed = false;  // but for faults
   bool of_main = false;       // it has its whole time, as nothing that it is part of ends
   bool awaited = true;        // somebody waits for its outcome
@@ -58,6 +59,7 @@ class witness {
 
   std::uint64_t begin(worker& me, std::uint32_t to, const char* style, duration limit,
                       bool awaited) {
+    const sim::memory::spared watching;
     seen_call& c = calls.emplace_back();
     c.from = me.rank();
     c.to = to;
@@ -67,10 +69,15 @@ class witness {
     c.limit = limit;
     c.paused_before = world.paused(me.rank());
     c.awaited = awaited;
+    c.known_lost =
+        world.crashed(to) && world.at(0).alive() &&
+        world.now() - world.crashed_at(to) > lost_limit(c.from) + std::chrono::seconds(1) &&
+        world.at(0).worker().link_to(to).now() == weft::link::state::down;
     world.tell(me.rank(), std::string("begins a call, ") + style + ", number", calls.size() - 1);
     return calls.size() - 1;
   }
   void runs(std::uint64_t id, std::uint32_t where) {
+    const sim::memory::spared watching;
     world.tell(where, "runs call", id);
     if (id >= calls.size()) return complain("a function got an argument that nobody sent");
     seen_call& c = calls[id];
@@ -78,6 +85,7 @@ class witness {
     if (c.to != where) complain(describe(id) + " ran on worker " + std::to_string(where));
   }
   void ends(worker& me, std::uint64_t id, const expected<std::uint64_t>& result) {
+    const sim::memory::spared watching;
     seen_call& c = calls[id];
     ++c.outcomes;
     if (!result) c.failure = result.error();
@@ -107,9 +115,13 @@ class witness {
   /// Of a call that was awaited from its begin: where a callee is known to be gone nobody waits for
   /// a deadline.
   void ends_in_time(std::uint64_t id) {
+    const sim::memory::spared watching;
     const seen_call& c = calls[id];
     if (!c.failure || world.was_cut() || !world.crashed(c.to)) return;
     const duration waited = world.now() - std::max(c.began_in_world, world.crashed_at(c.to));
+    if (c.known_lost && waited > std::chrono::seconds(1)) {
+      complain(describe(id) + " waited, though its worker had been told of the loss");
+    }
     // Who was never met is missed at the rendezvous deadline only.
     if (waited > lost_limit(c.from) + world.at(c.from).worker().settings().rendezvous_deadline) {
       complain(describe(id) + " waited for " +
@@ -132,6 +144,7 @@ class witness {
   }
   /// Of a world in which nothing went wrong, nothing is under way, and nothing will be.
   void check_quiet(worker& me) {
+    const sim::memory::spared watching;
     for (std::uint32_t r = 0; r < me.world_size(); ++r) {
       if (!world.at(r).alive()) continue;  // its run has failed, which is said at the end
       const auto link_of = [this](std::uint32_t from, std::uint32_t to) -> engine::link& {
@@ -175,7 +188,7 @@ class witness {
       must(c.ran <= 1, "it ran twice");
       must(c.outcomes <= 1, "it had two outcomes");
       if (!c.awaited) continue;
-      must(c.outcomes == 1 || world.crashed(c.from), "it had no outcome");
+      must(c.outcomes == 1 || world.crashed(c.from) || lacked(c.from), "it had no outcome");
       if (c.outcomes != 1) continue;
       if (!c.failure) {
         must(c.ran == 1, "it succeeded and did not run");
@@ -201,6 +214,10 @@ class witness {
     }
     if (inside != 0) complain(std::to_string(inside) + " coroutines of functions are left");
   }
+  /// Its run ended for want of memory, and its main with it.
+  [[nodiscard]] bool lacked(std::uint32_t rank) const {
+    return world.ended(rank).message().find("bad_alloc") != std::string::npos;
+  }
   [[nodiscard]] std::string describe(std::uint64_t id) const {
     const seen_call& c = calls[id];
     return "call " + std::to_string(id) + " (" + c.style + ", worker" + std::to_string(c.from) +
@@ -209,6 +226,7 @@ class witness {
            (c.failure ? ", " + c.failure.message() : std::string()) + ")";
   }
   void complain(std::string what) {
+    const sim::memory::spared watching;
     if (broken.size() < 20) broken.push_back(std::move(what));
   }
 
@@ -282,6 +300,18 @@ asio::awaitable<std::uint64_t> never_ends(worker& me, std::uint64_t id);
 /// More than fits into a small window, and as much back.
 std::vector<std::uint64_t> much(worker& me, std::uint64_t id, const std::vector<std::uint64_t>& in);
 asio::awaitable<void> one_way(worker& me, std::uint64_t id);
+/// A value whose codec throws where it is told to.
+struct fragile {
+  static constexpr std::string_view weft_structure = "weft::testing::fragile 1";
+  enum class breaks : std::uint8_t { nowhere, written, read, written_back, read_back };
+  std::uint64_t id = 0;
+  breaks where = breaks::nowhere;
+  bool is_reply = false;
+  bool lacks_memory = false;  // it throws bad_alloc
+};
+void weft_encode(writer& w, const fragile& v);
+fragile weft_decode(reader& r, std::type_identity<fragile>);
+fragile give_back(worker& me, std::uint64_t id, fragile in);
 
 // ── the program ──
 

@@ -47,6 +47,7 @@ sim::settings world_of(const to_play& p) {
   s.crashes = one_of(2) == 0;
   s.longest_cut = one_of(2) == 0 ? 100ms : 3s;
   s.longest_pause = one_of(2) == 0 ? 100ms : 10s;
+  s.lacks_memory_per_1024 = one_of(3) == 0 ? 1 + one_of(16) : 0;
   return s;
 }
 

@@ -2,6 +2,7 @@
 // Whole runs in virtual time, decided by seeds.
 #include <weft/rpc/wait.hpp>
 
+#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <sim/play.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -212,6 +214,30 @@ TEST_CASE("worlds: who is silent is named though others owed something until lat
     CHECK(w.ended(0).detail().peer == "worker1");
     CHECK(w.ended(0).message().find("did not answer") != std::string::npos);
   }
+}
+
+TEST_CASE("worlds: what a handler throws ends the run, also while memory lacks for the words") {
+  int of_memory = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.workers = 2;
+    how.worker.waiting = 0s;
+    how.lacks_memory_per_1024 = seed % 2 == 0 ? 1024 : 200;
+    weft::sim::world w(seed, how);
+    w.start([](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      asio::post(weft::detail::context_of(me),
+                 [] { throw std::runtime_error("thrown by a handler, in no few words"); });
+      co_await weft::testing::sleep_for(me, 10s);
+    });
+    CHECK(w.run(1min));
+    CHECK(w.failed(0));
+    const std::string why = w.ended(0).message();
+    if (why.find("in no few words") == std::string::npos) ++of_memory;
+  }
+  CHECK(of_memory > 0);
+  CHECK(of_memory < 200);
 }
 
 TEST_CASE("worlds: a crashed worker is a loss for the others, by name") {

@@ -75,7 +75,7 @@ class worker final : public weft::worker {
 
   /// What a handler of a user's threw out of the io_context: it ends the run as if main had. On the
   /// worker's thread.
-  void handler_threw(const std::exception_ptr& what);
+  void handler_threw(std::exception_ptr what) noexcept;
   /// Until when the run, or what is left of it, must have ended; nothing before its end has begun.
   [[nodiscard]] std::optional<time_point> ends_by() const noexcept { return ends_by_; }
   /// The sentence about each plain function that still runs.
@@ -275,7 +275,8 @@ class worker final : public weft::worker {
 
   request_queue requests_{*this};
   sure_post end_turn_;
-  sure_post main_post_;
+  sure_post main_post_, handler_post_;
+  bool tells_again_ = false;  // handler_post_ is on its way
 };
 
 }  // namespace weft::engine

@@ -2,6 +2,8 @@
 // The one source of all that a simulated world decides: drawn from a seed, or read from a record.
 #pragma once
 
+#include <weft/sim/memory.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +43,7 @@ class choices {
 
   /// One of 0 ... among - 1. Requires among > 0. Throws std::bad_alloc.
   [[nodiscard]] std::uint32_t pick(std::uint32_t among) {
+    const memory::spared watching;
     std::uint32_t one = 0;
     if (!reads_) {
       one = static_cast<std::uint32_t>((random_() >> 32) * among >> 32);

@@ -21,7 +21,9 @@ struct settings {
   std::int32_t clock_ppm = 0;                            ///< clocks are up to so much fast or slow
   duration handler_time = std::chrono::microseconds(1);  ///< what running a handler takes
   std::uint32_t slow_handlers_per_1024 = 0;              ///< take a hundred times as long
-  duration mean_between_faults{};                        ///< 0: no faults
+  /// In so many an allocation fails, or several in a row, if the program lets it (sim/memory.hpp).
+  std::uint32_t lacks_memory_per_1024 = 0;
+  duration mean_between_faults{};  ///< 0: no faults
   duration faults_end = std::chrono::seconds(10);
   bool resets = false, cuts = false, pauses = false, crashes = false;
   duration longest_cut = std::chrono::seconds(3);

@@ -9,6 +9,7 @@
 
 #include <weft/engine/services.hpp>
 #include <weft/sim/host.hpp>
+#include <weft/sim/memory.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/sim/settings.hpp>
 
@@ -68,7 +69,7 @@ class world {
   /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
   /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
-  [[nodiscard]] bool faulty() const noexcept { return faulty_; }
+  [[nodiscard]] bool faulty() const noexcept { return faulty_ || memory::failed(); }
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
   /// How its run ended; success also while it goes on.
   [[nodiscard]] error ended(std::uint32_t rank) const {
@@ -109,6 +110,7 @@ class world {
   [[nodiscard]] duration part_of(duration of, std::int64_t divisor);
   void next_fault();
   void fault();
+  [[nodiscard]] bool lacks_memory();
   bool run_handlers();
   void kill(std::uint32_t rank);
   void write(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number);

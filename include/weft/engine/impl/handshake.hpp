@@ -9,7 +9,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace weft::engine {
 
@@ -17,10 +24,9 @@ namespace weft::engine {
   return {code, std::move(text), call_progress::not_sent, origin::transport};
 }
 
-[[nodiscard]] inline frame json_frame(frame_kind kind, const nlohmann::json& json) {
-  const std::string text = json.dump();
+[[nodiscard]] inline frame json_frame(frame_kind kind, std::string_view json) {
   message m;
-  m.payload().raw(text.data(), text.size());
+  m.payload().raw(json.data(), json.size());
   frame_header header;
   header.kind = kind;
   return std::move(m).finish(header);
@@ -41,54 +47,113 @@ namespace weft::engine {
   return std::move(m).finish(header);
 }
 
-/// A frame's payload as a JSON object whose members are asked for one by one.
+/// A frame's payload as a JSON object whose members are asked for one by one. Not a nlohmann::json:
+/// the destructor of that allocates, and so ends a process that lacks memory.
 class json_object {
  public:
   explicit json_object(const frame& f) {
     const auto bytes = f.payload();
     const auto* begin = reinterpret_cast<const char*>(bytes.data());
-    json_ = nlohmann::json::parse(begin, begin + bytes.size(), nullptr, false);
-    if (!json_.is_object()) throw rpc_error(bad("that is not a JSON object"));
+    reads into(members_);
+    if (!nlohmann::json::sax_parse(begin, begin + bytes.size(), &into)) {
+      throw rpc_error(bad("that is not a JSON object"));
+    }
   }
   [[nodiscard]] std::uint32_t number(const char* key) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_number_unsigned() || it->get<std::uint64_t>() > 0x7fffffff) {
+    const member* const m = find(key, member::is_number);
+    if (!m || m->value > 0x7fffffff) {
       throw rpc_error(bad("without a number '" + std::string(key) + "'"));
     }
-    return it->get<std::uint32_t>();
+    return static_cast<std::uint32_t>(m->value);
   }
-  [[nodiscard]] std::string text(const char* key) const {
-    const auto it = json_.find(key);
-    if (it == json_.end() || !it->is_string()) {
-      throw rpc_error(bad("without a text '" + std::string(key) + "'"));
-    }
-    return it->get<std::string>();
+  [[nodiscard]] const std::string& text(const char* key) const {
+    const member* const m = find(key, member::is_text);
+    if (!m) throw rpc_error(bad("without a text '" + std::string(key) + "'"));
+    return m->texts.front();
   }
   [[nodiscard]] id128 id(const char* key) const {
     const auto found = id128::parse(text(key));
     if (!found) throw rpc_error(bad("whose '" + std::string(key) + "' is no id"));
     return *found;
   }
-  [[nodiscard]] std::vector<std::string> texts(const char* key) const {
-    const auto it = json_.find(key);
-    std::vector<std::string> out;
-    if (it == json_.end() || !it->is_array()) {
-      throw rpc_error(bad("without a list '" + std::string(key) + "'"));
-    }
-    for (const auto& element : *it) {
-      if (!element.is_string()) {
-        throw rpc_error(bad("whose '" + std::string(key) + "' is no list of texts"));
-      }
-      out.push_back(element.get<std::string>());
-    }
-    return out;
+  [[nodiscard]] const std::vector<std::string>& texts(const char* key) const {
+    if (const member* const m = find(key, member::is_texts)) return m->texts;
+    throw rpc_error(bad(find(key, member::is_mixed)
+                            ? "whose '" + std::string(key) + "' is no list of texts"
+                            : "without a list '" + std::string(key) + "'"));
   }
 
  private:
+  struct member {
+    enum kind : std::uint8_t { is_other, is_number, is_text, is_texts, is_mixed } is = is_other;
+    std::uint64_t value = 0;
+    std::vector<std::string> texts{};  // one, or a list
+  };
+  using all_members = std::map<std::string, member, std::less<>>;
+
+  /// Told of what stands there, in order; an object, or it ends at once.
+  class reads final : public nlohmann::json_sax<nlohmann::json> {
+   public:
+    explicit reads(all_members& into) : into_(into) {}
+
+    bool null() override { return other(); }
+    bool boolean(bool) override { return other(); }
+    bool number_integer(number_integer_t) override { return other(); }
+    bool number_float(number_float_t, const string_t&) override { return other(); }
+    bool binary(binary_t&) override { return other(); }
+    bool number_unsigned(number_unsigned_t value) override {
+      if (depth_ != 1) return other();
+      *at_ = {member::is_number, value};
+      return true;
+    }
+    bool string(string_t& words) override {
+      if (depth_ == 1) *at_ = {member::is_text};
+      if (depth_ == 1 || (depth_ == 2 && at_->is == member::is_texts)) {
+        at_->texts.push_back(std::move(words));
+      }
+      return depth_ > 0;
+    }
+    bool start_object(std::size_t) override {
+      if (depth_ > 0) return deeper(member::is_other);
+      depth_ = 1;
+      return true;
+    }
+    bool start_array(std::size_t) override { return deeper(member::is_texts); }
+    bool end_object() override { return --depth_, true; }
+    bool end_array() override { return --depth_, true; }
+    bool key(string_t& name) override {
+      if (depth_ == 1) at_ = &into_[name];
+      return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+      return false;
+    }
+
+   private:
+    bool other() {
+      if (depth_ == 1) *at_ = {};
+      if (depth_ == 2 && at_->is == member::is_texts) at_->is = member::is_mixed;
+      return depth_ > 0;
+    }
+    bool deeper(member::kind as) {
+      if (!other()) return false;
+      if (depth_++ == 1) at_->is = as;
+      return true;
+    }
+
+    all_members& into_;
+    member* at_ = nullptr;  // which is being read
+    std::size_t depth_ = 0;
+  };
+
+  [[nodiscard]] const member* find(const char* key, member::kind is) const {
+    const auto it = members_.find(key);
+    return it != members_.end() && it->second.is == is ? &it->second : nullptr;
+  }
   static error bad(const std::string& what) {
     return handshake_error(errc::protocol_error, "a handshake frame " + what);
   }
-  nlohmann::json json_;
+  all_members members_;
 };
 
 /// protocol_error if it is no refusal.
@@ -116,13 +181,15 @@ struct handshake::introduction {
   id128 incarnation;
   id128 nonce;
 
-  [[nodiscard]] nlohmann::json json() const {
-    return {{"weft", version},
-            {"features", features},
-            {"rank", rank},
-            {"to", to},
-            {"incarnation", incarnation.text()},
-            {"nonce", nonce.text()}};
+  /// Without features. None of its texts has a character that JSON would escape.
+  [[nodiscard]] std::string json(const std::string& proof = {}) const {
+    const auto id = [](const char* key, const std::string& text) {
+      return std::string(",\"") + key + "\":\"" + text + "\"";
+    };
+    return "{\"weft\":" + std::to_string(version) +
+           ",\"features\":[],\"rank\":" + std::to_string(rank) + ",\"to\":" + std::to_string(to) +
+           id("incarnation", incarnation.text()) + id("nonce", nonce.text()) +
+           (proof.empty() ? "" : id("proof", proof)) + "}";
   }
   /// The version is judged before anything else is looked for: another one may lack the rest.
   static introduction from(const json_object& in) {
@@ -190,10 +257,8 @@ inline std::optional<frame> handshake::on_hello(const frame& f) {
   if (auto ok = judge(theirs); !ok) throw rpc_error(ok.error());
   peer_ = theirs.rank;
   their_nonce_ = theirs.nonce;
-  nlohmann::json answer = introduce().json();
-  answer["proof"] = proof_of(true);
   step_ = step::proof;
-  return json_frame(frame_kind::challenge, answer);
+  return json_frame(frame_kind::challenge, introduce().json(proof_of(true)));
 }
 
 inline std::optional<frame> handshake::on_challenge(const frame& f) {
@@ -207,7 +272,7 @@ inline std::optional<frame> handshake::on_challenge(const frame& f) {
   }
   member_ = true;
   step_ = step::welcome;
-  return json_frame(frame_kind::proof, {{"proof", proof_of(false)}});
+  return json_frame(frame_kind::proof, "{\"proof\":\"" + proof_of(false) + "\"}");
 }
 
 inline std::optional<frame> handshake::on_proof(const frame& f) {
@@ -243,7 +308,7 @@ inline std::optional<frame> handshake::arrived(frame&& f) {
     if (step_ == step::proof && kind == frame_kind::proof) return on_proof(f);
     if (step_ == step::welcome && kind == frame_kind::welcome) {
       end(state::accepted);
-      return json_frame(frame_kind::ready, nlohmann::json::object());
+      return json_frame(frame_kind::ready, "{}");
     }
     if (step_ == step::ready && kind == frame_kind::ready) {
       end(state::accepted);
@@ -273,7 +338,7 @@ inline std::optional<frame> handshake::failed(const error& reason) {
 inline frame handshake::welcome() {
   now_ = state::waiting;
   step_ = step::ready;
-  return json_frame(frame_kind::welcome, nlohmann::json::object());
+  return json_frame(frame_kind::welcome, "{}");
 }
 
 inline frame handshake::refuse(const error& reason) {

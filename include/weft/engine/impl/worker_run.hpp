@@ -70,11 +70,12 @@ inline void worker::control(link& from, incoming_message& m) {
         error(errc::protocol_error, "an unreadable control frame: " + e.error().message()));
     return;
   }
-  if (auto todo = run_.received(from.rank(), what)) {
-    act(*todo);
-  } else {
-    from.mark_down(error(errc::protocol_error, "a control frame that breaks the run's protocol"));
+  try {
+    if (const auto todo = run_.received(from.rank(), what)) return act(*todo);
+  } catch (const std::bad_alloc&) {  // what it has decided may be lost: the run cannot go on
+    return handler_threw(std::current_exception());
   }
+  from.mark_down(error(errc::protocol_error, "a control frame that breaks the run's protocol"));
 }
 
 inline void worker::lost(link& peer, const error& reason) {
@@ -291,16 +292,27 @@ inline void worker::give_up_waiting() {
   act(run_.cut(missing->worker, why));
 }
 
-inline void worker::handler_threw(const std::exception_ptr& what) {
-  std::string words = "a handler threw something that is not a std::exception";
+/// If memory lacks even for that, again in a later turn, until it is there.
+inline void worker::handler_threw(std::exception_ptr what) noexcept {
   try {
-    std::rethrow_exception(what);
-  } catch (const std::exception& e) {
-    words = "a handler threw: " + in_words(e);
+    insist([&] {
+      std::string words = "a handler threw something that is not a std::exception";
+      try {
+        std::rethrow_exception(what);
+      } catch (const std::exception& e) {
+        words = "a handler threw: " + in_words(e);
+      } catch (...) {
+      }
+      if (!thrown_) thrown_ = words;
+      act(run_.main_failed(rank(), std::move(words)));
+    });
   } catch (...) {
+    if (std::exchange(tells_again_, true)) return;  // of another one
+    handler_post_(env_.context, [this, again = std::move(what)] {
+      tells_again_ = false;
+      handler_threw(again);
+    });
   }
-  if (!thrown_) thrown_ = words;
-  act(run_.main_failed(rank(), std::move(words)));
 }
 
 inline std::vector<std::string> worker::still_running() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/sim/host.hpp>
+#include <weft/sim/memory.hpp>
 
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
@@ -50,6 +51,7 @@ inline void host::start(membership all, random_source random,
     try {
       self.ended_ = co_await self.me_->run(std::move(f));
     } catch (const std::exception& e) {
+      const memory::spared watching;
       self.ended_ = error(errc::worker_failed, e.what());
     }
   };

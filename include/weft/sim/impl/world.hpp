@@ -36,6 +36,7 @@ inline void world::kill(std::uint32_t rank) {
 
 inline void world::start(const main_function& main_) {
   net_.tells = [this](host_id from, host_id to, const char* what, std::uint64_t units) {
+    const memory::spared watching;
     note(from * 7919u + to);
     note(units + static_cast<std::uint64_t>(*what) * 65537);
     if (how_.keeps_story) write(to, "from worker" + std::to_string(from) + " " + what, units);
@@ -94,7 +95,12 @@ inline bool world::run_handlers() {
     host& h = *hosts_[r];
     if (!h.alive() || fates_[r].paused_until > time_.now()) continue;
     runs_now_ = r;
+    const bool lacks = lacks_memory();
     const bool ran = h.step(i);
+    if (lacks && memory::suffice()) {
+      faulty_ = was_cut_ = true;  // what cannot be sent ends a connection
+      tell(r, "it lacked memory");
+    }
     runs_now_ = how_.workers;
     if (!ran) continue;
     ++steps_;
@@ -111,6 +117,17 @@ inline bool world::run_handlers() {
     return true;
   }
   return false;
+}
+
+/// Whether an allocation of the handler that runs next is to fail.
+inline bool world::lacks_memory() {
+  if (how_.lacks_memory_per_1024 == 0 || time_.now() - timeline::beginning > how_.faults_end ||
+      choices_.pick(1024) < 1024 - how_.lacks_memory_per_1024) {
+    return false;
+  }
+  const std::uint32_t nth = 1 + choices_.pick(48);
+  memory::lack(nth, choices_.pick(4) == 3 ? 1 + choices_.pick(8) : 0);
+  return true;
 }
 
 inline bool world::step() { return step_by(time_point::max()); }
@@ -228,6 +245,7 @@ inline void world::fault() {
 
 inline void world::tell(std::uint32_t rank, std::string_view what,
                         std::optional<std::uint64_t> number) {
+  const memory::spared watching;
   note(rank);
   note(number.value_or(0));
   for (const char c : what) note(static_cast<unsigned char>(c));
