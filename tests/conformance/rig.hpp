@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Two sides of a transport, each on a thread of its own, for the conformance suite.
+// Two sides of a transport for the conformance suite: each on a thread of its own, or stepped by
+// whoever waits for them.
 #pragma once
 
 #include <weft/transport/concepts.hpp>
@@ -16,8 +17,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <list>
 #include <mutex>
@@ -33,13 +36,40 @@ namespace weft::conformance {
 /// A wait that lasts longer never ends.
 inline constexpr std::chrono::seconds patience{40};
 
+/// Two transports, one of which listens. Specialise it where they share something.
+template <class T>
+struct sides {
+  T client{};
+  T server{};
+};
+template <>
+struct sides<inproc> {
+  std::shared_ptr<inproc::hub> hub = std::make_shared<inproc::hub>();
+  inproc client{hub};
+  inproc server{hub};
+};
+
+/// Sides that have no threads, as those in virtual time: whoever waits for them calls `step` with
+/// their io_contexts, and one thing happens; false: nothing is left to happen.
+template <class T>
+concept stepped = requires(sides<T>& s, asio::io_context& io) {
+  { s.step(io, io) } -> std::same_as<bool>;
+};
+/// The step of the present rig; empty if its sides have threads.
+inline std::function<bool()> step_sides;
+
 /// How an operation ended. Exceptions stay on the thread that threw them.
 template <class T>
 using outcome = expected<T>;
 
 template <class T>
 T get(std::future<T>& waiting) {
-  if (waiting.wait_for(patience) != std::future_status::ready) {
+  const auto ended = [&](std::chrono::seconds most) {
+    return waiting.wait_for(most) == std::future_status::ready;
+  };
+  // bounded: by what is left to happen
+  while (step_sides && !ended({}) && step_sides()) continue;
+  if (!ended(step_sides ? std::chrono::seconds() : patience)) {
     throw std::runtime_error("conformance: the operation never ended");
   }
   return waiting.get();
@@ -89,18 +119,18 @@ inline void drain(asio::io_context& io) {
   }
 }
 
-/// Two transports, one of which listens. Specialise it where they share something.
-template <class T>
-struct sides {
-  T client{};
-  T server{};
-};
-template <>
-struct sides<inproc> {
-  std::shared_ptr<inproc::hub> hub = std::make_shared<inproc::hub>();
-  inproc client{hub};
-  inproc server{hub};
-};
+/// Whether `done` comes true by what happens on `io`, within `patience`.
+template <class Done>
+[[nodiscard]] bool comes_true(asio::io_context& io, const Done& done) {
+  if (step_sides) {
+    // bounded: by what is left to happen
+    while (!done() && step_sides()) continue;
+    return done();
+  }
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!done() && std::chrono::steady_clock::now() < end) drain(io);
+  return done();
+}
 
 // ── frames whose bytes follow from their number ──────────────────────────────────────────────
 
@@ -280,7 +310,14 @@ class end final : public frame_sink {
 template <transport T>
 class rig {
  public:
-  rig() = default;
+  rig() {
+    if constexpr (stepped<T>) {
+      step_sides = [this] { return sides_.step(client_.io, server_.io); };
+    } else {
+      client_.run();
+      server_.run();
+    }
+  }
   rig(const rig&) = delete;
   rig& operator=(const rig&) = delete;
   ~rig() {
@@ -292,6 +329,9 @@ class rig {
     client_.stop();
     server_.stop();
     ends_.clear();
+    // bounded: all is closed
+    while (step_sides && step_sides()) continue;
+    step_sides = nullptr;
   }
 
   [[nodiscard]] T& client_transport() { return sides_.client; }
@@ -311,10 +351,14 @@ class rig {
   struct side {
     asio::io_context io{1};
     asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
-    std::thread thread{[this] { io.run(); }};
+    std::thread thread;
+    void run() {
+      thread = std::thread([this] { io.run(); });
+    }
     void stop() {
+      if (!thread.joinable()) return;
       io.stop();
-      if (thread.joinable()) thread.join();
+      thread.join();
     }
     ~side() { stop(); }
   };
