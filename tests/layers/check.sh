@@ -4,9 +4,6 @@
 #  - include of a higher folder (floors, lowest first: see below), or of one beside it, or of
 #    libtorch below its floor; and of engine/ by a file above the folders, but for those that are
 #    there to have it;
-#  - real clock, random device, iteration over an unordered container, or order by pointer value in
-#    rpc/, rref/, autograd/, engine/ and sim/, which a simulator runs with virtual time and one seed (but
-#    for what is about processes and machines: see below);
 #  - include of the whole of libtorch's front end outside optim/;
 #  - template that is one only to be compiled late, and name of what such templates were;
 #  - public header with another order than SPDX line, purpose, `#pragma once`, includes;
@@ -24,8 +21,6 @@ for i in "${!floors[@]}"; do
 done
 # Above all folders, these have the engine.
 with_engine='^(run|src|sim)\.hpp$'
-# Of engine/ (and engine/impl/), what starts processes and asks the machine, which no simulator runs.
-of_machines='^(launch|rendezvous|meeting_file|registration|runtime|run|join|joined|placement|in_time|usable_cores|timer_alarm|descriptor|culprit)'
 
 # Public headers that hide their interface still. Protocols of the engine, which no user opens, and
 # whose parts are all detail, but for the class that is named:
@@ -156,38 +151,6 @@ for header in "${headers[@]}"; do
     [[ ${header##*/} == tensor* ]] ||
       forbid "$header" '#\s*include\s*<(ATen|torch|c10)/' "wire includes libtorch outside tensor*"
     ;;
-  rpc | rref | autograd | engine | sim)
-    [[ $folder == engine && ${header##*/} =~ $of_machines ]] && continue
-    forbid "$header" '\b(steady|system|high_resolution|utc|file)_clock\b' "a real clock; use weft's clock"
-    forbid "$header" '\b(clock_gettime|gettimeofday|__rdtsc)\b|\bstd::(time|clock)\s*\(' "a real clock; use weft's clock"
-    forbid "$header" '\b(asio::(basic_waitable_|steady_|system_|high_resolution_)timer|sleep_for|sleep_until)\b' \
-      "a real timer; use weft's timers"
-    forbid "$header" '\brandom_device\b|\b(getrandom|getentropy|arc4random|srand|drand48)\b|\b(std::)?rand\s*\(' \
-      "real randomness; use weft's random source"
-    forbid "$header" '\bstd::(multi)?(map|set)\s*<[^,<>]*\*' "an order by pointer value"
-    forbid "$header" '\bstd::(less|greater|hash)\s*<[^<>]*\*\s*>' "an order by pointer value"
-    forbid "$header" '\buintptr_t\b(?!>\([^;]*?\)\s*%\s*\d)' "a pointer as a number" # alignment may be asked
-    ;;
   esac
 done
-
-# Iterations over unordered containers: the names of such containers in all four folders, wherever
-# they are declared, must not be ranged over, nor asked for begin().
-mapfile -t protocol < <(printf '%s\n' "${headers[@]}" | grep -E '^(rpc|rref|autograd|engine|sim)/' || true)
-if ((${#protocol[@]})); then
-  names=$(for header in "${protocol[@]}"; do code "$header"; done | perl -0ne '
-    while (/\bunordered_(?:multi)?(?:map|set)\s*<[^;{}]*>\s+(\w+)\s*(?:;|=|\{)/g) { print "$1\n" }
-    while (/\busing\s+(\w+)\s*=\s*(?:std::)?unordered_(?:multi)?(?:map|set)\b/g) { print "ALIAS $1\n" }' | sort -u)
-  while read -r kind alias; do
-    [[ $kind == ALIAS ]] || continue
-    names+=$'\n'$(for header in "${protocol[@]}"; do code "$header"; done |
-      grep -oP "\b$alias(<[^;{}]*>)?\s+\K\w+(?=\s*[;={])" | sort -u || true)
-  done <<<"$names"
-  for name in $(grep -v '^ALIAS' <<<"$names" | sort -u); do
-    for header in "${protocol[@]}"; do
-      forbid "$header" "for\s*\([^;]*:\s*[^;]*\b$name\s*\)|\b$name\s*(\.|->)\s*c?begin\s*\(|\berase_if\s*\([^,]*\b$name\b" \
-        "iterates $name, an unordered container"
-    done
-  done
-fi
 exit $broken

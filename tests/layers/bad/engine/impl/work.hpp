@@ -1,1 +1,0 @@
-std::random_device seed;

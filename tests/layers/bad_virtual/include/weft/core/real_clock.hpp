@@ -1,0 +1,2 @@
+// Excepted, but asks no timer.
+auto now = std::chrono::steady_clock::now();

@@ -1,0 +1,1 @@
+auto begin = std::chrono::steady_clock::now();
