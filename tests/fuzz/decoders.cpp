@@ -11,60 +11,26 @@
 #include <weft/wire/message.hpp>
 #include <weft/wire/tensor_desc.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <list>
 #include <map>
-#include <memory>
-#include <new>
 #include <optional>
-#include <set>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <transport/feeding.hpp>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
+#include <wire/everything.hpp>
 #include <wire/sent_over.hpp>
 
 namespace {
 
 using weft::frame;
 using weft::rpc_error;
-
-enum class colour { red, green };
-struct leaf {
-  std::uint16_t id;
-  std::optional<std::string> label;
-};
-struct tree {
-  leaf value;
-  std::vector<tree> children;
-};
-struct everything {
-  bool flag;
-  colour tint;
-  std::string text;
-  std::vector<std::string> words;
-  std::vector<double> numbers;
-  std::map<std::string, std::vector<int>> table;
-  std::unordered_map<int, char> index;
-  std::set<int> set;
-  std::list<int> list;
-  std::deque<std::tuple<int, bool>> queue;
-  std::variant<int, std::string, std::vector<int>> choice;
-  std::unique_ptr<leaf> one;
-  std::array<std::vector<bool>, 2> bits;
-  tree root;
-  weft::error trouble;
-};
+using weft_test::everything;
+using weft_test::tree;
 
 using bytes = std::span<const std::byte>;
 

@@ -161,21 +161,31 @@ TEST_CASE("worlds: at the end of its time the run names who goes on, not who ans
 asio::awaitable<void> until_late(weft::worker& me) {
   co_await weft::testing::sleep_for(me, 2900ms);
 }
+/// Has 3 s to end, and worker 2 owes rank 0 something until shortly before.
+struct late_run {
+  late_run() {
+    w.start([](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 0) me.peer(2).post<&until_late>();
+      co_return;
+    });
+  }
+  static weft::sim::settings how() {
+    weft::sim::settings s;
+    s.worker.shutdown_deadline = 3s;
+    s.worker.lost_after = 30s;
+    s.worker.waiting = 0s;
+    return s;
+  }
+  weft::sim::world w{1, how()};
+  weft::testing::witness sees{w};
+};
 
 TEST_CASE(
     "worlds: a run that is done in its last moment ends well, or blames rank 0 that looks late") {
   for (const auto late : {0ms, 300ms, 640ms, 660ms, 680ms, 720ms, 740ms}) {
     CAPTURE(late.count());
-    weft::sim::settings how;
-    how.worker.shutdown_deadline = 3s;
-    how.worker.lost_after = 30s;
-    how.worker.waiting = 0s;
-    weft::sim::world w(1, how);
-    weft::testing::witness sees(w);
-    w.start([](weft::worker& me) -> asio::awaitable<void> {
-      if (me.rank() == 0) me.peer(2).post<&until_late>();
-      co_return;
-    });
+    late_run run;
+    weft::sim::world& w = run.w;
     CHECK_FALSE(w.run(2890ms));
     if (late > 0ms) w.pause(0, 110ms + late);
     CHECK(w.run(1min));
@@ -192,16 +202,8 @@ TEST_CASE(
 TEST_CASE("worlds: who is silent is named though others owed something until late") {
   for (const auto late : {0ms, 300ms, 640ms, 680ms, 700ms, 720ms, 740ms}) {
     CAPTURE(late.count());
-    weft::sim::settings how;
-    how.worker.shutdown_deadline = 3s;
-    how.worker.lost_after = 30s;
-    how.worker.waiting = 0s;
-    weft::sim::world w(1, how);
-    weft::testing::witness sees(w);
-    w.start([](weft::worker& me) -> asio::awaitable<void> {
-      if (me.rank() == 0) me.peer(2).post<&until_late>();
-      co_return;
-    });
+    late_run run;
+    weft::sim::world& w = run.w;
     // The last call is at 2.25 s.
     CHECK_FALSE(w.run(2600ms));
     w.pause(1, 20s);

@@ -2,6 +2,7 @@
 // What a hostile peer may send instead of a message: a typed error, or the frame is what it now
 // says; never a crash, never more memory than its bytes pay for.
 #include "allocations.hpp"
+#include "everything.hpp"
 #include "sent_over.hpp"
 #include <weft/wire/codec.hpp>
 #include <weft/wire/error_codec.hpp>
@@ -18,33 +19,10 @@
 
 namespace {
 
-enum class colour { red, green };
-struct leaf {
-  std::uint16_t id;
-  std::optional<std::string> label;
-};
-struct tree {
-  leaf value;
-  std::vector<tree> children;
-};
-struct everything {
-  bool flag;
-  colour tint;
-  std::string text;
-  std::vector<std::string> words;
-  std::vector<double> numbers;
-  std::map<std::string, std::vector<int>> table;
-  std::unordered_map<int, char> index;
-  std::set<int> set;
-  std::unordered_set<std::string> names;
-  std::list<int> list;
-  std::deque<std::tuple<int, bool>> queue;
-  std::variant<int, std::string, std::vector<int>> choice;
-  std::unique_ptr<leaf> one;
-  std::array<std::vector<bool>, 2> bits;
-  tree root;
-  weft::error trouble;
-};
+using weft_test::colour;
+using weft_test::everything;
+using weft_test::leaf;
+using weft_test::tree;
 
 everything specimen() {
   everything e{true,

@@ -58,9 +58,7 @@ class network {
   /// How long the next one takes from one host to another.
   [[nodiscard]] duration delay() {
     if (wires_.jitter <= duration::zero()) return wires_.delay;
-    const std::int64_t part = choices_.pick(1024);
-    const std::int64_t most = wires_.jitter.count();
-    return wires_.delay + duration(most / 1024 * part + most % 1024 * part / 1024);
+    return wires_.delay + part_of(wires_.jitter, choices_.pick(1024), 1024);
   }
 
   /// Nothing gets from `from` to `to` until it is healed as often as it was cut; it waits, as TCP

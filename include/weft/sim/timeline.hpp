@@ -17,6 +17,13 @@
 
 namespace weft::sim {
 
+/// `d` times `times` through `divisor`, also where `d` times `times` would not fit.
+[[nodiscard]] constexpr duration part_of(duration d, std::int64_t times,
+                                         std::int64_t divisor) noexcept {
+  const std::int64_t rest = d.count() % divisor;
+  return duration(d.count() / divisor * times + rest * times / divisor);
+}
+
 class timeline;
 
 /// Something that happens at a time. Leaves its timeline when it dies.
@@ -92,18 +99,14 @@ class virtual_clock final : public clock {
 
   [[nodiscard]] timeline& source() const noexcept { return of_; }
   [[nodiscard]] time_point now() const noexcept override {
-    const std::int64_t passed = (of_.now() - timeline::beginning).count();
-    const std::int64_t millions = passed / 1'000'000, rest = passed % 1'000'000;
-    return of_.now() + duration(millions * ppm_ + rest * ppm_ / 1'000'000);
+    return of_.now() + part_of(of_.now() - timeline::beginning, ppm_, 1'000'000);
   }
   /// When it will show that, or a little later.
   [[nodiscard]] time_point in_world(time_point shown) const noexcept {
     if (shown <= now()) return of_.now();
     const duration ahead = shown - now();
     if (ahead > std::chrono::hours(24 * 365)) return later(of_.now(), ahead);
-    const std::int64_t rate = 1'000'000 + ppm_;
-    return of_.now() +
-           duration(ahead.count() / rate * 1'000'000 + ahead.count() % rate * 1'000'000 / rate + 1);
+    return of_.now() + part_of(ahead, 1'000'000, 1'000'000 + ppm_) + duration(1);
   }
   [[nodiscard]] std::unique_ptr<timer> make_timer(asio::io_context& context) override {
     return std::make_unique<alarm_clock>(*this, context);

@@ -107,7 +107,7 @@ class world {
   world(choices by, std::uint64_t seed, settings how, engine::service_makers services);
   void after(duration d, std::function<void()> what);
   [[nodiscard]] bool step_by(time_point latest);
-  [[nodiscard]] duration part_of(duration of, std::int64_t divisor);
+  [[nodiscard]] duration draw_part(duration of, std::int64_t divisor);
   void next_fault();
   void fault();
   [[nodiscard]] bool lacks_memory();

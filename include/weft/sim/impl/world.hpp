@@ -185,14 +185,12 @@ inline void world::after(duration d, std::function<void()> what) {
 }
 
 /// 1 to 1024 times `of` through `divisor`, and never nothing.
-inline duration world::part_of(duration of, std::int64_t divisor) {
-  const std::int64_t times = 1 + std::int64_t{choices_.pick(1024)};
-  const std::int64_t whole = of.count() / divisor * times;
-  return std::max(duration(1), duration(whole + of.count() % divisor * times / divisor));
+inline duration world::draw_part(duration of, std::int64_t divisor) {
+  return std::max(duration(1), part_of(of, 1 + std::int64_t{choices_.pick(1024)}, divisor));
 }
 
 inline void world::next_fault() {
-  const duration in = part_of(how_.mean_between_faults, 512);
+  const duration in = draw_part(how_.mean_between_faults, 512);
   if (time_.now() + in - timeline::beginning > how_.faults_end) return;
   after(in, [this] {
     fault();
@@ -222,7 +220,7 @@ inline void world::fault() {
   case 1: {
     was_cut_ = true;
     const bool both = choices_.pick(2) == 0;
-    const duration d = part_of(how_.longest_cut, 1024);
+    const duration d = draw_part(how_.longest_cut, 1024);
     tell(a, both ? "it is cut off, from worker" : "nothing of it reaches worker", b);
     net_.cut(a, b);
     if (both) net_.cut(b, a);
@@ -234,7 +232,7 @@ inline void world::fault() {
     return;
   }
   case 2: {
-    const duration d = part_of(how_.longest_pause, 1024);
+    const duration d = draw_part(how_.longest_pause, 1024);
     pause(a, d);
     return;
   }
