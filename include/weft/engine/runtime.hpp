@@ -7,6 +7,7 @@
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/real_clock.hpp>
 #include <weft/engine/compute_pool.hpp>
+#include <weft/engine/dismantle.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/in_time.hpp>
 #include <weft/engine/loop_thread.hpp>
@@ -33,13 +34,6 @@
 #include <vector>
 
 namespace weft::engine {
-
-/// An io_context whose pending work can be dropped while what that work refers to still lives.
-class droppable_context : public asio::io_context {
- public:
-  using asio::io_context::io_context;
-  void drop_work() { shutdown(); }
-};
 
 /// Makes one service of a worker.
 struct service_maker {
@@ -225,21 +219,9 @@ class runtime {
     parts(const parts&) = delete;
     parts& operator=(const parts&) = delete;
     ~parts() {
-      // Other threads post to the contexts until the pool has stopped and the worker is detached.
-      // Coroutines that still wait refer to the worker, whose timers refer to the contexts, as do
-      // the transports' listeners: drop the work then, after that those, then the contexts.
       stop_threads();
-      if (me) {
-        me->detach();
-        me->drop_calls();
-      }
-      pool->drop_work();  // requests, which refer to links
       keeps_loop.reset();
-      if (own) own->drop_work();
-      for (auto& c : io) c->drop_work();
-      me.reset();
-      alarm.reset();
-      transports = transport_set();
+      dismantle(me, *pool, own.get(), io, alarm, transports);
     }
     /// Where connections begin; user code never runs there for long.
     [[nodiscard]] asio::io_context& front() const noexcept { return *io.front(); }

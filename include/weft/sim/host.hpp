@@ -2,6 +2,7 @@
 // One process of a simulated world: a real worker, whose threads are io_contexts that are stepped.
 #pragma once
 
+#include <weft/engine/dismantle.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/runtime.hpp>
 #include <weft/engine/transport_set.hpp>
@@ -50,7 +51,7 @@ class host {
              std::function<asio::awaitable<void>(weft::worker&)> main_);
   /// Runs one handler of thread `i`, if there is one. Requires alive().
   bool step(std::uint32_t i);
-  /// The process is no more: what it had is destroyed, in the order of engine::runtime.
+  /// The process is no more: what it had is destroyed, as engine::runtime does it.
   void kill() noexcept;
 
  private:

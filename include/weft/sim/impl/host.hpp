@@ -69,17 +69,8 @@ inline bool host::step(std::uint32_t i) {
 
 inline void host::kill() noexcept {
   if (guards_.empty()) return;
-  if (me_) {
-    me_->detach();
-    me_->drop_calls();
-  }
-  pool_.drop_work();
   guards_.clear();
-  loop_.drop_work();
-  for (const auto& c : io_) c->drop_work();
-  me_.reset();
-  alarm_.reset();
-  transports_ = engine::transport_set();
+  engine::dismantle(me_, pool_, &loop_, io_, alarm_, transports_);
 }
 
 }  // namespace weft::sim
