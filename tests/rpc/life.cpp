@@ -3,6 +3,8 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/steady_timer.hpp>
+
 #include <atomic>
 #include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
