@@ -20,7 +20,7 @@ struct to_play {
   program what = program::calls;
   std::uint32_t workers = 3;
   bool story = false;
-  const std::vector<std::uint32_t>* record = nullptr;  // instead of what the seed chooses
+  const sim::record* record = nullptr;  // instead of what the seed chooses
 };
 
 struct played {
@@ -28,7 +28,7 @@ struct played {
   std::uint64_t hash = 0, steps = 0;
   std::size_t calls = 0;
   double virtual_seconds = 0;
-  std::vector<std::uint32_t> record;
+  sim::record record;
   std::string story;
 };
 

@@ -54,6 +54,24 @@ TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record 
   }
 }
 
+TEST_CASE("worlds: a story is told with what arrives or without, of the same world") {
+  weft::sim::settings how;
+  how.keeps_story = true;
+  std::uint64_t hash = 0;
+  for (const bool with : {true, false}) {
+    CAPTURE(with);
+    how.tells_arrivals = with;
+    weft::sim::world w(1, how);
+    weft::testing::witness sees(w);
+    w.start([](weft::worker& me) { return weft::testing::sleep_for(me, 1s); });
+    CHECK(w.run(1min));
+    CHECK((w.story().find("arrives") != std::string::npos) == with);
+    CHECK(w.story().find("its run has ended") != std::string::npos);
+    if (!with) CHECK(w.hash() == hash);
+    hash = w.hash();
+  }
+}
+
 TEST_CASE("worlds: a record of nothing is a world in which nothing goes wrong") {
   const std::vector<std::uint32_t> nothing;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {

@@ -28,6 +28,9 @@ class splitmix {
   std::uint64_t state_;
 };
 
+/// What was chosen, in order.
+using record = std::vector<std::uint32_t>;
+
 /// Each choice is a small number, and 0 is always the plain one: nothing goes wrong, the first in
 /// line is next. So a record of zeros is a calm world, and what is behind a record's end is zeros:
 /// that is what makes a failing record shrink. One thread.
@@ -38,8 +41,7 @@ class choices {
   /// Draws from that seed, and records.
   explicit choices(std::uint64_t seed) : random_(seed) {}
   /// Reads; `made` becomes what was really chosen.
-  explicit choices(std::vector<std::uint32_t> record)
-      : random_(0), reads_(true), given_(std::move(record)) {}
+  explicit choices(record given) : random_(0), reads_(true), given_(std::move(given)) {}
 
   /// One of 0 ... among - 1. Requires among > 0. Throws std::bad_alloc.
   [[nodiscard]] std::uint32_t pick(std::uint32_t among) {
@@ -57,13 +59,13 @@ class choices {
   [[nodiscard]] bool chance(std::uint32_t percent) {
     return percent > 0 && pick(100) >= 100 - std::min(percent, 100u);
   }
-  [[nodiscard]] const std::vector<std::uint32_t>& made() const noexcept { return made_; }
+  [[nodiscard]] const record& made() const noexcept { return made_; }
 
  private:
   splitmix random_;
   bool reads_ = false;
-  std::vector<std::uint32_t> given_;
-  std::vector<std::uint32_t> made_;
+  record given_;
+  record made_;
 };
 
 }  // namespace weft::sim

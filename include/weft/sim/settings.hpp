@@ -28,7 +28,8 @@ struct settings {
   bool resets = false, cuts = false, pauses = false, crashes = false;
   duration longest_cut = std::chrono::seconds(3);
   duration longest_pause = std::chrono::seconds(3);
-  bool keeps_story = false;  ///< what happened, in words; the hash is made in any case
+  bool keeps_story = false;    ///< what happened, in words; the hash is made in any case
+  bool tells_arrivals = true;  ///< in it, too: each frame, or piece of bytes, that arrives
 };
 
 }  // namespace weft::sim

@@ -33,8 +33,7 @@ class world {
 
   world(std::uint64_t seed, settings how, engine::service_makers services = {});
   /// The same world by a record of its choices, which may be shorter or changed.
-  world(std::uint64_t seed, settings how, std::vector<std::uint32_t> record,
-        engine::service_makers services = {});
+  world(std::uint64_t seed, settings how, record made, engine::service_makers services = {});
   world(const world&) = delete;
   world& operator=(const world&) = delete;
   ~world();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // `./dev sim`: random programs in random worlds, one for each seed. Of one that breaks something it
 // prints the seed, what was broken, and the story of the smallest record that still breaks it.
+#include <weft/sim/shrink.hpp>
+
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <iomanip>
@@ -11,8 +12,6 @@
 #include <map>
 #include <sim/play.hpp>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace {
 
@@ -20,47 +19,19 @@ using weft::testing::play;
 using weft::testing::played;
 using weft::testing::to_play;
 
-/// A shorter and plainer record that still breaks something: without its end, then with ever
-/// smaller parts zeroed.
-std::vector<std::uint32_t> shrink(to_play p, std::vector<std::uint32_t> record) {
-  const auto breaks = [&p](const std::vector<std::uint32_t>& r) {
-    p.record = &r;
-    return !play(p).broken.empty();
-  };
-  int tries = 2000;
-  for (std::size_t part = std::max<std::size_t>(record.size() / 2, 1); part > 0 && tries > 0;
-       part /= 2) {
-    // bounded: each turn makes the record shorter
-    while (record.size() > part && tries-- > 0) {
-      std::vector<std::uint32_t> shorter(record.begin(),
-                                         record.end() - static_cast<std::ptrdiff_t>(part));
-      if (!breaks(shorter)) break;
-      record = std::move(shorter);
-    }
-    for (std::size_t at = 0; at < record.size() && tries > 0; at += part) {
-      auto plainer = record;
-      const std::size_t end = std::min(record.size(), at + part);
-      std::fill(plainer.begin() + static_cast<std::ptrdiff_t>(at),
-                plainer.begin() + static_cast<std::ptrdiff_t>(end), 0);
-      if (plainer == record) continue;
-      --tries;
-      if (breaks(plainer)) record = std::move(plainer);
-    }
-  }
-  return record;
-}
-
 void tell(to_play p, const played& first) {
   std::cout << "seed " << p.seed << " (--profile " << name_of(p.how) << " --program "
             << name_of(p.what) << " --workers " << p.workers << ") breaks:\n";
   for (const std::string& b : first.broken) std::cout << "  " << b << '\n';
-  const std::vector<std::uint32_t> small = shrink(p, first.record);
+  const weft::sim::record small = weft::sim::shrink(first.record, [&p](const weft::sim::record& r) {
+    p.record = &r;
+    return !play(p).broken.empty();
+  });
   p.record = &small;
   p.story = true;
   const played story = play(p);
-  std::cout << "its smallest record has "
-            << std::count_if(small.begin(), small.end(), [](std::uint32_t c) { return c != 0; })
-            << " choices of " << first.record.size() << ", and breaks:\n";
+  std::cout << "its smallest record has " << weft::sim::faulty_choices(small) << " choices of "
+            << first.record.size() << ", and breaks:\n";
   for (const std::string& b : story.broken) std::cout << "  " << b << '\n';
   std::cout << story.story << std::flush;
 }

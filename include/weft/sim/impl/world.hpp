@@ -13,9 +13,8 @@ namespace weft::sim {
 inline world::world(std::uint64_t seed, settings how, engine::service_makers services)
     : world(choices(seed), seed, std::move(how), std::move(services)) {}
 
-inline world::world(std::uint64_t seed, settings how, std::vector<std::uint32_t> record,
-                    engine::service_makers services)
-    : world(choices(std::move(record)), seed, std::move(how), std::move(services)) {}
+inline world::world(std::uint64_t seed, settings how, record made, engine::service_makers services)
+    : world(choices(std::move(made)), seed, std::move(how), std::move(services)) {}
 
 inline world::world(choices by, std::uint64_t seed, settings how, engine::service_makers services)
     : how_(std::move(how)),
@@ -39,7 +38,8 @@ inline void world::start(const main_function& main_) {
     const memory::spared watching;
     note(from * 7919u + to);
     note(units + static_cast<std::uint64_t>(*what) * 65537);
-    if (how_.keeps_story) write(to, "from worker" + std::to_string(from) + " " + what, units);
+    if (!how_.keeps_story || !how_.tells_arrivals) return;
+    write(to, "from worker" + std::to_string(from) + " " + what, units);
   };
   membership all;
   all.token.high = random_();
