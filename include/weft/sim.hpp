@@ -12,6 +12,7 @@
 #include <weft/engine/autograd_service.hpp>
 #include <weft/engine/rref_service.hpp>
 #include <weft/engine/tensor_table.hpp>
+#include <weft/sim/shrink.hpp>
 #include <weft/sim/world.hpp>
 #include <weft/weft.hpp>
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-# PROGRAM must end with STATUS, print what matches each regular expression in SAYS, and nothing that
-# matches NEVER.
-execute_process(COMMAND "${PROGRAM}" RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said
-  TIMEOUT 60)
+# PROGRAM with ARGUMENTS must end with STATUS, print what matches each regular expression in SAYS, and
+# nothing that matches NEVER.
+execute_process(COMMAND "${PROGRAM}" ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE said
+  ERROR_VARIABLE said TIMEOUT 60)
 if(NOT status STREQUAL "${STATUS}")
   message(FATAL_ERROR "${PROGRAM} ended with ${status}, not ${STATUS}:\n${said}")
 endif()
