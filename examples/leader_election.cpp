@@ -64,6 +64,7 @@ struct election {
 election* running = nullptr;
 node& of(const weft::worker& me) { return running->nodes[me.rank()]; }
 
+// [sleep]
 /// By the worker's own clock, which a world moves on; an Asio timer would wait for the machine's.
 asio::awaitable<void> sleep_for(weft::worker& me, weft::duration d) {
   const auto over = weft::make_intrusive<weft::event>();
@@ -71,6 +72,7 @@ asio::awaitable<void> sleep_for(weft::worker& me, weft::duration d) {
   t->arm(me.time().now() + d, [over] { over->set(); });
   co_await weft::event::wait(over);
 }
+// [end]
 
 // What others call. Coroutines, as these run on the worker's one thread, beside its main.
 struct answer {
@@ -177,6 +179,21 @@ std::string play(weft::sim::world& w, bool bug) {
   return e.broken;
 }
 
+// [seed]
+/// Whether that seed's world is right; if not, it tells the smallest one that is not.
+bool right(std::uint64_t seed, bool bug) {
+  weft::sim::world w(seed, settings(false));  // with references or gradients also sim::services()
+  if (play(w, bug).empty()) return true;
+  const auto small = weft::sim::shrink(w.decide().made(), [&](const weft::sim::record& r) {
+    weft::sim::world again(seed, settings(false), r);
+    return !play(again, bug).empty();
+  });
+  weft::sim::world least(seed, settings(true), small);
+  std::cout << "seed " << seed << ": " << play(least, bug) << '\n' << least.story();
+  return false;
+}
+// [end]
+
 int main(int argc, char** argv) {
   CLI::App app("Elections of a leader in simulated worlds, one for each seed.");
   std::uint64_t seeds = 1000;
@@ -186,21 +203,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   std::cerr.setstate(std::ios::badbit);  // what workers say of those that they lose
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    // References and gradients would need weft::sim::services() as third argument.
-    weft::sim::world w(seed, settings(false));
-    const std::string broken = play(w, bug);
-    if (broken.empty()) continue;
-    std::cout << "seed " << seed << ": " << broken << '\n';
-    // The smallest world in which it still breaks is the one to read.
-    const auto small = weft::sim::shrink(w.decide().made(), [&](const weft::sim::record& r) {
-      weft::sim::world again(seed, settings(false), r);
-      return !play(again, bug).empty();
-    });
-    weft::sim::world least(seed, settings(true), small);
-    std::cout << "with " << weft::sim::faulty_choices(small) << " choices of "
-              << weft::sim::faulty_choices(w.decide().made()) << ": " << play(least, bug) << '\n'
-              << least.story();
-    return 1;
+    if (!right(seed, bug)) return 1;
   }
   std::cout << seeds << " seeds, one leader in each term, and one at the end\n";
 }

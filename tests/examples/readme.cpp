@@ -85,4 +85,14 @@ TEST_CASE("examples: the README shows each part of the tour as it is, in ten lin
   }
 }
 
+TEST_CASE("examples: the README shows how to simulate a program as the election does") {
+  const std::string readme = text_of("README.md");
+  const std::vector<part> all = parts("examples/leader_election.cpp");
+  CHECK(all.size() == 2);
+  for (const part& p : all) {
+    CAPTURE(p.title);
+    CHECK(readme.find("```cpp\n" + p.code + "```") != std::string::npos);
+  }
+}
+
 }  // namespace
