@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Five workers elect a leader as Raft does (Ongaro, Ousterhout: In search of an understandable
-// consensus algorithm, 2014, section 5.2), in simulated worlds, where messages take their time, ways
-// are cut, and workers are paused and crash. With --bug they make a mistake, which a world finds.
+// consensus algorithm, 2014, section 5.2), in simulated worlds: messages take their time, ways are
+// cut, workers are paused and crash. With --bug they make a mistake, which a world finds.
 //
 //   build/dev/examples/leader_election          # 1000 worlds, and nothing is wrong
 //   build/dev/examples/leader_election --bug    # the seed that finds it, and how it comes to it
