@@ -5,6 +5,10 @@
 #   mutants.sh --apply                     only whether each patch still applies
 #   mutants.sh [--seeds N] [NAME ...]      N worlds at most for each defect, over all kinds
 #
+# A patch begins with a line that says what the defect is. A second line `needs: asan` has it built
+# with AddressSanitizer and UndefinedBehaviorSanitizer, and run in a tenth of the worlds. Those that
+# begin with `review-` are defects that weft once had, put back.
+#
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
 set -euo pipefail
@@ -32,24 +36,34 @@ cat >"$work/all.cpp" <<'E2'
 #include <sim/tool/weft_sim.cpp>
 E2
 
-# $1: a folder with include/; builds $1/sim.
+# $1: a folder with include/; builds $1/sim, for what $2 needs.
 build() {
-  "${CXX:-clang++}" -std=c++20 -O1 -w -DNDEBUG -DASIO_STANDALONE -DASIO_NO_DEPRECATED \
-    -I "$1/include" -I tests -I . "$work/all.cpp" -o "$1/sim" -lcrypto -lpthread 2>"$1/errors" ||
-    { head -n 5 "$1/errors" >&2; return 1; }
+  local more=()
+  # What is recycled looks alive to a sanitizer when it is not.
+  [[ $2 == asan ]] && more=(-fsanitize=address,undefined -fno-sanitize-recover=all
+    -fno-omit-frame-pointer -DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING
+    -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+  "${CXX:-clang++}" -std=c++20 -O1 "${more[@]}" -w -DNDEBUG -DASIO_STANDALONE \
+    -DASIO_NO_DEPRECATED -I "$1/include" -I tests -I . "$work/all.cpp" -o "$1/sim" \
+    -lcrypto -lpthread 2>"$1/errors" || { grep -m 5 error: "$1/errors" >&2; return 1; }
 }
 # $1's program on $3 worlds of kind $2 from seed $4; sets how and after, or leaves how empty.
 play() {
   local kind=$2 rc=0 said
   how= after=
-  said=$(timeout "${5:-600}" "$1/sim" --first --seeds "$3" --from "$4" --profile "${kind% *}" \
-    --program "${kind#* }" 2>/dev/null) || rc=$?
+  said=$(ASAN_OPTIONS=detect_leaks=0:exitcode=99 UBSAN_OPTIONS=exitcode=99 timeout "${5:-600}" \
+    "$1/sim" --first --seeds "$3" --from "$4" --profile "${kind% *}" \
+    --program "${kind#* }" 2>"$1/said") || rc=$?
   case $rc in
   0) ;;
   1)
     [[ $said == "broken after "* ]] || { how="FAILED TO RUN"; return; }
     after=${said#broken after } after=${after%% *}
     how=$(sed 's/^[^:]*: //; s/|/ /g' <<<"$said" | head -n 1 | cut -c 1-90)
+    ;;
+  99)
+    how=$(grep -m 1 -oE 'AddressSanitizer: [a-z-]+|runtime error: .*' "$1/said" | cut -c 1-90)
+    after=$3
     ;;
   134 | 136 | 139) how="it crashes ($rc)" after=$3 ;;
   124)
@@ -69,18 +83,20 @@ play() {
 }
 # One defect, or with its name "none" none; prints its row.
 try() {
-  local name=$1 patch=tests/sim/mutants/$1.patch here=$work/$1 what="no defect"
+  local name=$1 patch=tests/sim/mutants/$1.patch here=$work/$1 what="no defect" needs= seeds=$seeds
   mkdir -p "$here"
   cp -r include "$here/include"
   if [[ $name != none ]]; then
     what=$(head -n 1 "$patch")
+    needs=$(sed -n '2s/^needs: //p' "$patch")
     if ! patch -s -F 0 -p 1 -d "$here/include" <"$patch" >/dev/null; then
       echo "$name | DOES NOT APPLY | | $what"
       return 1
     fi
   fi
   [[ $apply == yes ]] && { rm -rf "$here"; return 0; }
-  build "$here" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
+  [[ $needs == asan ]] && seeds=$((seeds / 10))
+  build "$here" "$needs" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
   # Most are found at once, so all kinds get a few worlds before one gets many.
   local done_=0 from=0 part kind how after
   for part in $((seeds / 400)) $((seeds / 40)) $((seeds / 4 - seeds / 40 - seeds / 400)); do
@@ -104,7 +120,7 @@ try() {
 }
 export -f build play try
 export work seeds apply
-if [[ $apply == no ]] && control=$(try none); then
+if [[ $apply == no ]] && control=$(try none) || [[ ${control:-} == *COMPILE* ]]; then
   echo "without any defect: $control" >&2
   exit 1
 fi
