@@ -35,6 +35,7 @@ asio::awaitable<std::uint64_t> never_ends(worker& me, std::uint64_t id) {
 std::vector<std::uint64_t> much(worker& me, std::uint64_t id,
                                 const std::vector<std::uint64_t>& in) {
   witness::current->runs(id, me.rank());
+  witness::current->check_bounds(me, id);
   for (const std::uint64_t i : in) {
     if (i != id) witness::current->complain("arguments of another call, or none");
   }

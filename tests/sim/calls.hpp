@@ -35,6 +35,7 @@ struct seen_call {
   bool known_lost = false;    // rank 0 knew then that the callee is lost, and has told everybody
   bool must_succeed = false;  // but for faults
   bool of_main = false;       // it has its whole time, as nothing that it is part of ends
+  bool linked = false;        // its link was up when it began
   bool awaited = true;        // somebody waits for its outcome
   int ran = 0;                // how often its function began
   int outcomes = 0;
@@ -55,6 +56,8 @@ class witness {
   std::vector<std::uint32_t> mains_done, mains_threw;
   int inside = 0;                    // coroutines of functions and mains that live
   bool is_quiet_at_the_end = false;  // mains wait for each other, and then for silence
+  bool wires_have_room = false;      // for all that a program sends
+  duration longest_way{};            // from when something is written until it is handled
   std::vector<std::string> broken;
 
   std::uint64_t begin(worker& me, std::uint32_t to, const char* style, duration limit,
@@ -68,6 +71,7 @@ class witness {
     c.began_in_world = world.now();
     c.limit = limit;
     c.paused_before = world.paused(me.rank());
+    c.linked = world.at(c.from).worker().link_to(to).now() == weft::link::state::up;
     c.awaited = awaited;
     c.known_lost =
         world.crashed(to) && world.at(0).alive() &&
@@ -97,6 +101,12 @@ class witness {
                       : std::string("fails: ") + result.error().code().message() + ", call",
                id);
     if (result && *result != id * 3 + 1) complain(describe(id) + " got another call's reply");
+    // What waited for a link that never was has not left. (A future's own errors name no function.)
+    if (!result && result.error().ran() == call_progress::maybe_executed &&
+        !result.error().detail().function.empty() &&
+        world.at(c.from).worker().link_to(c.to).transport().empty()) {
+      complain(describe(id) + " may have run, it says, and was never written");
+    }
     // The clocks of both ends may be off by a hundredth.
     if (c.of_main && !result && result.error() == errc::timed_out && !world.faulty() &&
         me.time().now() - c.began < c.limit - c.limit / 40) {
@@ -111,6 +121,16 @@ class witness {
                  std::to_string(late / std::chrono::milliseconds(1)) + " ms");
       }
     }
+  }
+  /// Of a plain function that begins: what its caller may make this worker keep.
+  void check_bounds(worker& me, std::uint64_t id) {
+    engine::link& from = world.at(me.rank()).worker().link_to(calls[id].from);
+    if (from.now() != weft::link::state::up) return;
+    const engine::link_counts now = from.count();
+    const std::uint64_t most = me.settings().window_bytes;
+    if (now.replies_unwritten > most) complain(describe(id) + " began in front of unread replies");
+    // One request may be larger than what was left of the window.
+    if (now.window_held > most + 20'000) complain(describe(id) + " began in front of too many");
   }
   /// Of a call that was awaited from its begin: where a callee is known to be gone nobody waits for
   /// a deadline.

@@ -31,6 +31,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat >"$work/all.cpp" <<'E2'
 #include <sim/calls.cpp>
+#include <sim/habits.cpp>
 #include <sim/play.cpp>
 #include <sim/references.cpp>
 #include <sim/tool/weft_sim.cpp>
@@ -101,7 +102,8 @@ try() {
   local done_=0 from=0 part kind how after
   for part in $((seeds / 400)) $((seeds / 40)) $((seeds / 4 - seeds / 40 - seeds / 400)); do
     ((part > 0)) || continue
-    for kind in "calm calls" "brutal calls" "calm references" "brutal references"; do
+    for kind in "calm calls" "brutal calls" "calm references" "brutal references" "calm habits" \
+      "brutal habits"; do
       play "$here" "$kind" "$part" "$from"
       if [[ -n $how ]]; then
         rm -rf "$here"

@@ -2,6 +2,7 @@
 #include <weft/engine/rref_service.hpp>
 
 #include <chrono>
+#include <sim/habits.hpp>
 #include <sim/play.hpp>
 #include <sim/references.hpp>
 
@@ -10,7 +11,20 @@ namespace weft::testing {
 using namespace std::chrono_literals;
 
 const char* name_of(profile p) noexcept { return p == profile::calm ? "calm" : "brutal"; }
-const char* name_of(program p) noexcept { return p == program::calls ? "calls" : "references"; }
+const char* name_of(program p) noexcept {
+  switch (p) {
+  case program::calls:
+    return "calls";
+  case program::references:
+    return "references";
+  case program::habits:
+    break;
+  }
+  return "habits";
+}
+
+/// Whether all that its program does is too much for a link's budget.
+static bool is_crowded(const to_play& p) { return p.what == program::habits && p.seed % 8 == 7; }
 
 sim::settings world_of(const to_play& p) {
   sim::splitmix draw(p.seed * 2 + 1);
@@ -37,6 +51,12 @@ sim::settings world_of(const to_play& p) {
   s.slow_handlers_per_1024 = one_of(3) == 0 ? 20 : 0;
   s.keeps_story = p.story;
   s.wires.buffer_bytes = one_of(2) == 0 ? 64u << 20 : 1u << (8 + one_of(8));
+  if (p.what == program::habits && p.seed % 8 == 6) {
+    s.wires.jitter = 120ms;  // some handshakes are too late
+    s.wires.buffer_bytes = 64u << 20;
+    o.call_deadline = 20s;
+  }
+  if (is_crowded(p)) o.bounds.link_tensor_bytes = 40'000;
   if (p.how == profile::calm) return s;
   s.mean_between_faults = std::chrono::milliseconds(5 + one_of(200));
   s.faults_end = 2s;
@@ -52,14 +72,25 @@ sim::settings world_of(const to_play& p) {
 }
 
 played play(const to_play& p) {
+  const sim::settings how = world_of(p);
   const auto services = engine::services<rref_service>();
-  auto w = p.record ? std::make_unique<sim::world>(p.seed, world_of(p), *p.record, services)
-                    : std::make_unique<sim::world>(p.seed, world_of(p), services);
+  auto w = p.record ? std::make_unique<sim::world>(p.seed, how, *p.record, services)
+                    : std::make_unique<sim::world>(p.seed, how, services);
   witness sees(*w);
   object_witness objects(sees);
   sees.is_quiet_at_the_end = p.seed % 4 < 2;
+  sees.longest_way = how.wires.delay + how.wires.jitter + 10ms;
+  sees.wires_have_room = how.wires.buffer_bytes >= 1u << 20;
   w->start([&p](worker& me) {
-    return p.what == program::calls ? some_program(me, 10) : some_references(me, 12);
+    switch (p.what) {
+    case program::calls:
+      return some_program(me, 10);
+    case program::references:
+      return some_references(me, 12);
+    case program::habits:
+      break;
+    }
+    return some_habits(me, 12, is_crowded(p));
   });
   if (w->run(300s)) {
     sees.check();

@@ -10,7 +10,7 @@
 namespace weft::testing {
 
 enum class profile : std::uint8_t { calm, brutal };
-enum class program : std::uint8_t { calls, references };
+enum class program : std::uint8_t { calls, references, habits };
 [[nodiscard]] const char* name_of(profile p) noexcept;
 [[nodiscard]] const char* name_of(program p) noexcept;
 

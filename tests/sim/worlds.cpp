@@ -40,6 +40,11 @@ TEST_CASE("worlds: objects live as long as their references, on every schedule")
   check_seeds(0, 300, profile::brutal, program::references);
 }
 
+TEST_CASE("worlds: what users leave behind, give up or cannot write harms no other call") {
+  check_seeds(0, 200, profile::calm, program::habits);
+  check_seeds(0, 200, profile::brutal, program::habits);
+}
+
 TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record is the same one") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     CAPTURE(seed);

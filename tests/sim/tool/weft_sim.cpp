@@ -57,8 +57,10 @@ int main(int argc, char** argv) {
   app.add_option("--profile", p.how, "what may go wrong: calm (only time) or brutal")
       ->transform(CLI::CheckedTransformer(profiles));
   const std::map<std::string, weft::testing::program> programs{
-      {"calls", weft::testing::program::calls}, {"references", weft::testing::program::references}};
-  app.add_option("--program", p.what, "what the workers do: calls or references")
+      {"calls", weft::testing::program::calls},
+      {"references", weft::testing::program::references},
+      {"habits", weft::testing::program::habits}};
+  app.add_option("--program", p.what, "what the workers do: calls, references or habits")
       ->transform(CLI::CheckedTransformer(programs));
   CLI11_PARSE(app, argc, argv);
   if (one->count() > 0) {
