@@ -6,8 +6,9 @@
 #   mutants.sh [--seeds N] [NAME ...]      N worlds at most for each defect, over all kinds
 #
 # A patch begins with a line that says what the defect is. A second line `needs: asan` has it built
-# with AddressSanitizer and UndefinedBehaviorSanitizer, and run in a tenth of the worlds. Those that
-# begin with `review-` are defects that weft once had, put back.
+# with AddressSanitizer and UndefinedBehaviorSanitizer, and run in a tenth of the worlds; what
+# `needs: gradients` is not run by these programs. Those that begin with `review-` are defects that
+# weft once had, put back.
 #
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
@@ -96,6 +97,11 @@ try() {
     fi
   fi
   [[ $apply == yes ]] && { rm -rf "$here"; return 0; }
+  if [[ $needs == gradients ]]; then
+    echo "$name | NOT RUN, for it needs programs with gradients | | $what"
+    rm -rf "$here"
+    return 0
+  fi
   [[ $needs == asan ]] && seeds=$((seeds / 10))
   build "$here" "$needs" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
   # Most are found at once, so all kinds get a few worlds before one gets many.
