@@ -106,7 +106,7 @@ try() {
   build "$here" "$needs" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
   # Most are found at once, so all kinds get a few worlds before one gets many.
   local done_=0 from=0 part kind how after
-  for part in $((seeds / 400)) $((seeds / 40)) $((seeds / 4 - seeds / 40 - seeds / 400)); do
+  for part in $((seeds / 600)) $((seeds / 60)) $((seeds / 6 - seeds / 60 - seeds / 600)); do
     ((part > 0)) || continue
     for kind in "calm calls" "brutal calls" "calm references" "brutal references" "calm habits" \
       "brutal habits"; do
