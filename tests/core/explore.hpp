@@ -202,7 +202,7 @@ class exploration {
       try {
         here.finish();
       } catch (const broken& why) {
-        fail(why.what(), at);
+        return fail(why.what(), at);
       }
     }
     for (std::uint32_t i = 0; i < moves.size() && out_.failure.empty(); ++i) {
@@ -284,7 +284,7 @@ class exploration {
     std::vector<std::uint32_t> way;
     for (std::uint32_t s = at; s != 0; s = known_[s].before) way.push_back(known_[s].by);
     World w = first_;
-    std::string text = why + "\n";
+    std::string text = why + (last || at != 0 ? ", after\n" : "\n");
     while (!way.empty()) {
       const move m = w.moves().at(way.back());
       way.pop_back();
