@@ -262,6 +262,7 @@ struct world {
     e.outbox.erase(e.outbox.begin());
     e.wire.push_back(f);
     if (f.what == frame::kind::reply) e.given.reply_written(calls[f.call].reply);
+    // bounded: each turn lets one of them begin
     while (!change(from, to).gated.empty() && of(from, to).given.may_begin()) {
       auto& gated = change(from, to).gated;
       const std::uint32_t next = gated.front();
@@ -342,8 +343,7 @@ TEST_CASE("windows, explored: who waits for room gets it") {
                      world({{.from = 0, .to = 1, .cost = 7168, .reply = 0},
                             {.from = 0, .to = 1, .cost = 1024, .reply = 0},
                             {.from = 0, .to = 1, .cost = 1024, .reply = 0},
-                            {.from = 1, .to = 0, .cost = 8192, .reply = 0},
-                            {.from = 1, .to = 0, .cost = 1024}}),
+                            {.from = 1, .to = 0, .cost = 8192}}),
                      400'000);
 }
 
