@@ -21,7 +21,7 @@ using weft::engine::handshake;
 template struct exploring::revealed<handshake, &handshake::peer_, &handshake::their_nonce_,
                                     &handshake::step_, &handshake::now_, &handshake::member_>;
 
-namespace meetings {
+namespace meeting_schedules {
 
 using exploring::encoder;
 using exploring::hold;
@@ -349,4 +349,4 @@ TEST_CASE("handshake, explored: more of everything" * doctest::skip(!exploring::
                      world({.both_open = true, .breaks = 1, .given_up = 1}), 200'000);
 }
 
-}  // namespace meetings
+}  // namespace meeting_schedules

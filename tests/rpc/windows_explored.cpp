@@ -23,7 +23,7 @@ template struct exploring::revealed<send_window, &send_window::used_, &send_wind
 template struct exploring::revealed<receive_window, &receive_window::held_, &receive_window::owed_,
                                     &receive_window::unwritten_, &receive_window::starved_>;
 
-namespace windows {
+namespace window_schedules {
 
 using exploring::encoder;
 using exploring::hold;
@@ -393,4 +393,4 @@ TEST_CASE("windows, explored: more of everything" * doctest::skip(!exploring::wi
                      400'000);
 }
 
-}  // namespace windows
+}  // namespace window_schedules
