@@ -41,6 +41,7 @@ struct call {
   std::uint64_t reply = 100;       // bytes; 0: nobody waits for one
   std::uint32_t object_of = none;  // does not begin before that call has ended
   std::uint32_t calls = none;      // its function waits for that call
+  std::uint32_t after = none;      // its caller makes that call first
   bool may_give_up = false;        // while it has not left
 };
 
@@ -93,7 +94,9 @@ struct world {
     for (std::uint32_t c = 0; c < calls.size(); ++c) {
       switch (at[c]) {
       case stage::idle:
-        if (!nested[c]) out.push_back({act::start, c});
+        if (!nested[c] && (calls[c].after == none || at[calls[c].after] > stage::looked)) {
+          out.push_back({act::start, c});
+        }
         break;
       case stage::looked:
         out.push_back({act::queue, c});
@@ -352,6 +355,20 @@ TEST_CASE("windows, explored: who waits for an object does not keep out who make
                      world({{.from = 0, .to = 1, .cost = 1024, .reply = 0},
                             {.from = 0, .to = 1, .cost = 7168, .object_of = 2},
                             {.from = 0, .to = 1, .cost = 1024, .reply = 0},
+                            {.from = 2, .to = 1, .cost = 1024}}),
+                     400'000);
+  exploring::explore("it is so twice",
+                     world({{.from = 0, .to = 1, .cost = 1024, .reply = 0},
+                            {.from = 0, .to = 1, .cost = 7168, .object_of = 3},
+                            {.from = 0, .to = 1, .cost = 1024, .reply = 0},
+                            {.from = 0, .to = 1, .cost = 1024}}),
+                     400'000);
+  exploring::explore("who is asked has nothing to give yet",
+                     world({{.from = 0, .to = 1, .cost = 1024},
+                            {.from = 0, .to = 1, .cost = 1024, .after = 0},
+                            {.from = 0, .to = 1, .reply = 0, .object_of = 5, .after = 1},
+                            {.from = 0, .to = 1, .cost = 7168, .object_of = 4, .after = 2},
+                            {.from = 0, .to = 1, .cost = 1024, .after = 3},
                             {.from = 2, .to = 1, .cost = 1024}}),
                      400'000);
 }
