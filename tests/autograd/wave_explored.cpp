@@ -498,10 +498,13 @@ struct world {
   bool faults = false;
 };
 
-/// 0 sends to 1, that to 2, which answers 0.
+/// 0 sends to 1, that to 2, which answers 0; 1 has a value of its own, and something that it said is
+/// not needed.
 history round_trip() {
   history h;
-  const auto at_1 = h.op(1, {h.transfer(0, h.op(0, {}), 1)});
+  const auto own = h.op(1, {});
+  const auto at_1 = h.op(1, {h.transfer(0, h.op(0, {}), 1), own});
+  h.transfer(1, own, 2);
   const auto at_2 = h.op(2, {h.transfer(1, at_1, 2)});
   h.pass_from(0, {h.op(0, {h.transfer(2, at_2, 0)})});
   return h;
