@@ -278,6 +278,7 @@ struct world {
     l.reserved = true;
     change(c).welcomed = true;
     say(c, 1 - s, h.welcome());
+    if (h.now() == handshake::state::accepted) install(c, s);
   }
   void install(std::uint32_t c, side s) {
     link& l = links[s];
