@@ -150,7 +150,6 @@ struct world {
   struct worker {
     std::optional<wave> plan;
     ended_passes ended;
-    bool over = false;
     bool alive = true;
     std::vector<int> left;  // dependencies to come; of nodes that may grow: minus those that came
     std::set<node_index> grow;
@@ -287,8 +286,8 @@ struct world {
   void encode(encoder& e) const {
     e << rules.repeats << rules.fails << rules.kills << (faults ? 1 : 0) << (result ? 1 : 0);
     for (const auto& w : at) {
-      e << (w->plan ? 1 : 0) << (w->over ? 1 : 0) << (w->alive ? 1 : 0) << w->to_run << w->ran
-        << (w->all_known ? 1 : 0) << static_cast<std::uint64_t>(w->commits)
+      e << (w->plan ? 1 : 0) << (w->ended.contains(pass) ? 1 : 0) << (w->alive ? 1 : 0) << w->to_run
+        << w->ran << (w->all_known ? 1 : 0) << static_cast<std::uint64_t>(w->commits)
         << static_cast<std::uint64_t>(w->aborts);
       e.list(w->left);
       e.list(w->grow);
@@ -398,7 +397,6 @@ struct world {
     worker& s = at[w].change();
     if (s.plan->over()) {
       s.ended.add(pass);
-      s.over = true;
       s.plan.reset();
       s.ready.clear();
     } else {
