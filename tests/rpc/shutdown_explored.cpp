@@ -272,9 +272,9 @@ struct world {
       hold(w.ended == w.protocol.over(), "who is over leaves its run", r);
       const auto& failure = w.protocol.failure();
       hold(!failure || w.ended, "only an end has a reason", r);
-      // Whom another accuses is told nothing: it sees that rank 0 closes its link.
+      // Whom another accuses, as a link between them is lost, hears that.
       hold(!failure || guilty.contain(failure->first) ||
-               (accused.contain(r) && failure->first == 0),
+               (accused.contain(r) && failure->first == r),
            "who is well is not blamed, by", r);
     }
   }

@@ -33,7 +33,7 @@ asio::awaitable<void> use(worker& me, const rref<thing>& it, std::uint64_t numbe
         why == errc::timed_out || why == errc::remote_exception || why == errc::cancelled;
     const bool of_a_loss = why == errc::peer_died || why == errc::rref_owner_died ||
                            why == errc::rref_lost || why == errc::shutting_down ||
-                           why == errc::resource_exhausted;
+                           why == errc::resource_exhausted || why == errc::worker_failed;
     if (!expected_one && !(of_a_loss && w.calls.world.faulty())) {
       w.calls.complain("a use of object " + std::to_string(number) + " failed: " + e.what());
     }

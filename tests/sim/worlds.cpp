@@ -248,6 +248,7 @@ TEST_CASE("worlds: what a handler throws ends the run, also while memory lacks f
     weft::sim::settings how;
     how.workers = 2;
     how.worker.waiting = 0s;
+    how.worker.rendezvous_deadline = 5s;
     how.lacks_memory_per_1024 = seed % 2 == 0 ? 1024 : 200;
     weft::sim::world w(seed, how);
     w.start([](weft::worker& me) -> asio::awaitable<void> {

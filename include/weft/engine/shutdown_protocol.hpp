@@ -145,7 +145,8 @@ class shutdown_protocol {
       // Had this worker lost the other, too, the run would be over, or go on without it: one that
       // may go has broken its own link, and does not take with it those who are well.
       if (m.rank != from && may_go_[from]) return give_up(from, m.why);
-      return mark_down(may_go_[m.rank] ? from : m.rank, m.why);
+      if (may_go_[m.rank]) return mark_down(from, m.why);
+      return m.rank == from ? fail(from, m.why) : cut(m.rank, m.why);  // who may be well hears why
     case kind::lost:
       if (rank_ == 0) return std::nullopt;
       if (over_) return actions{};
@@ -211,7 +212,7 @@ class shutdown_protocol {
     if (over_ || rank_ != 0 || finished_ < done_.size()) return std::nullopt;
     return drain_.missing();
   }
-  /// Rank 0: ends the run, which waited for `who` long enough; tells it, too.
+  /// Rank 0: ends the run because of `who`, for which it waited long enough, say; tells it, too.
   actions cut(std::uint32_t who, std::string why) {
     if (over_) return {};
     std::pair<std::uint32_t, shutdown_message> it_too{who,
