@@ -6,9 +6,11 @@
 #   mutants.sh [--seeds N] [NAME ...]      N worlds at most for each defect, over all kinds
 #
 # A patch begins with a line that says what the defect is. A second line `needs: asan` has it built
-# with AddressSanitizer and UndefinedBehaviorSanitizer, and run in a tenth of the worlds; what
-# `needs: gradients` is not run by these programs. Those that begin with `review-` are defects that
-# weft once had, put back.
+# with AddressSanitizer and UndefinedBehaviorSanitizer, and run in a tenth of the worlds. What
+# `needs: gradients`, or changes a file of gradients or optimizers, meets the program that has some,
+# which needs the libtorch of WEFT_TORCH_DIR, or else the one in build/deps. `needs: FILE.cpp` names
+# a test of ours that goes through every schedule of a small run, and has to fail, for what one
+# thread cannot show. Those that begin with `review-` are defects that weft once had, put back.
 #
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
@@ -33,21 +35,49 @@ trap 'rm -rf "$work"' EXIT
 cat >"$work/all.cpp" <<'E2'
 #include <sim/calls.cpp>
 #include <sim/habits.cpp>
+#include <sim/memory.cpp>
 #include <sim/play.cpp>
+#include <sim/programs.cpp>
 #include <sim/references.cpp>
 #include <sim/tool/weft_sim.cpp>
 E2
+cat >"$work/all_torch.cpp" <<'E2'
+#include <sim/learning_torch.cpp>
+#include <sim/play.cpp>
+#include <sim/tool/weft_sim_torch.cpp>
+E2
+for torch in "${WEFT_TORCH_DIR:-}" build/deps/torch-*/lib/python3*/site-packages/torch; do
+  if [[ -e $torch/lib/libtorch_cpu.so ]]; then break; fi
+done
+torch=$(realpath -m "$torch")
 
+# What the patch $1 is built with and met by: nothing, asan, gradients, or a file of tests.
+needs_of() {
+  local said
+  said=$(sed -n '2s/^needs: //p' "$1")
+  if [[ -z $said ]] && grep -qE '^\+\+\+ include/weft/(autograd/|optim/|engine/(impl/)?autograd_)' "$1"; then
+    said=gradients
+  fi
+  echo "$said"
+}
 # $1: a folder with include/; builds $1/sim, for what $2 needs.
 build() {
-  local more=()
-  # What is recycled looks alive to a sanitizer when it is not.
-  [[ $2 == asan ]] && more=(-fsanitize=address,undefined -fno-sanitize-recover=all
-    -fno-omit-frame-pointer -DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING
-    -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
-  "${CXX:-clang++}" -std=c++20 -O1 "${more[@]}" -w -DNDEBUG -DASIO_STANDALONE \
-    -DASIO_NO_DEPRECATED -I "$1/include" -I tests -I . "$work/all.cpp" -o "$1/sim" \
-    -lcrypto -lpthread 2>"$1/errors" || { grep -m 5 error: "$1/errors" >&2; return 1; }
+  local sources=("$work/all.cpp") more=()
+  case $2 in
+  asan) # what is recycled looks alive to a sanitizer when it is not
+    more=(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+      -DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+    ;;
+  gradients)
+    sources=("$work/all_torch.cpp")
+    more=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
+      "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" "-Wl,-rpath,$torch/lib")
+    ;;
+  *.cpp) sources=(tests/main.cpp tests/watchdog.cpp "tests/$2") ;;
+  esac
+  "${CXX:-clang++}" -std=c++20 -O1 -w -DNDEBUG -DASIO_STANDALONE -DASIO_NO_DEPRECATED \
+    -I "$1/include" -I tests -I . "${sources[@]}" -o "$1/sim" "${more[@]}" -lcrypto -lpthread \
+    2>"$1/errors" || { grep -m 5 error: "$1/errors" >&2; return 1; }
 }
 # $1's program on $3 worlds of kind $2 from seed $4; sets how and after, or leaves how empty.
 play() {
@@ -83,33 +113,47 @@ play() {
   *) how="FAILED TO RUN ($rc)" ;;
   esac
 }
-# One defect, or with its name "none" none; prints its row.
+# Whether each case of $1, which goes through every schedule, is well; sets how to the first that is
+# not.
+explore() {
+  local rc=0 said
+  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*' 2>&1) || rc=$?
+  ((rc == 0)) || how=$(grep -m 1 '^TEST CASE: ' <<<"$said" | cut -c 13-)
+}
+# One defect, or with its name "none" none, in the program that $2 needs; prints its row.
 try() {
-  local name=$1 patch=tests/sim/mutants/$1.patch here=$work/$1 what="no defect" needs= seeds=$seeds
+  local name=$1 patch=tests/sim/mutants/$1.patch here=$work/$1 what="no defect" needs=${2:-}
+  local seeds=$seeds
   mkdir -p "$here"
   cp -r include "$here/include"
   if [[ $name != none ]]; then
     what=$(head -n 1 "$patch")
-    needs=$(sed -n '2s/^needs: //p' "$patch")
+    needs=$(needs_of "$patch")
     if ! patch -s -F 0 -p 1 -d "$here/include" <"$patch" >/dev/null; then
       echo "$name | DOES NOT APPLY | | $what"
       return 1
     fi
   fi
   [[ $apply == yes ]] && { rm -rf "$here"; return 0; }
-  if [[ $needs == gradients ]]; then
-    echo "$name | NOT RUN, for it needs programs with gradients | | $what"
-    rm -rf "$here"
-    return 0
-  fi
   [[ $needs == asan ]] && seeds=$((seeds / 10))
   build "$here" "$needs" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
   # Most are found at once, so all kinds get a few worlds before one gets many.
-  local done_=0 from=0 part kind how after
-  for part in $((seeds / 600)) $((seeds / 60)) $((seeds / 6 - seeds / 60 - seeds / 600)); do
+  local done_=0 from=0 part kind how= after
+  local kinds=("calm calls" "brutal calls" "calm references" "brutal references" "calm habits"
+    "brutal habits")
+  if [[ $needs == *.cpp ]]; then
+    explore "$here"
+    rm -rf "$here"
+    echo "$name | ${how:+every schedule ($needs)} | ${how:-NOT FOUND} | $what"
+    [[ -n $how ]]
+    return
+  fi
+  if [[ $needs == gradients ]]; then kinds=("calm gradients" "brutal gradients"); fi
+  local of=${#kinds[@]}
+  for part in $((seeds / of / 100)) $((seeds / of / 10)) \
+    $((seeds / of - seeds / of / 10 - seeds / of / 100)); do
     ((part > 0)) || continue
-    for kind in "calm calls" "brutal calls" "calm references" "brutal references" "calm habits" \
-      "brutal habits"; do
+    for kind in "${kinds[@]}"; do
       play "$here" "$kind" "$part" "$from"
       if [[ -n $how ]]; then
         rm -rf "$here"
@@ -126,10 +170,15 @@ try() {
   echo "$name | NOT FOUND in $done_ | | $what"
   return 1
 }
-export -f build play try
-export work seeds apply
-if [[ $apply == no ]] && control=$(try none) || [[ ${control:-} == *COMPILE* ]]; then
-  echo "without any defect: $control" >&2
-  exit 1
+export -f needs_of build play explore try
+export work seeds apply torch
+if [[ $apply == no ]]; then
+  wanted=$(for name in "${names[@]}"; do needs_of "tests/sim/mutants/$name.patch"; done | sort -u)
+  while read -r needs; do
+    if control=$(try none "$needs") || [[ $control != *"NOT FOUND"* ]]; then
+      echo "without any defect: $control" >&2
+      exit 1
+    fi
+  done <<<"$wanted"
 fi
 printf '%s\n' "${names[@]}" | xargs -P "${JOBS:-$(nproc)}" -I NAME bash -c 'try NAME'

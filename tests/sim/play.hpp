@@ -2,17 +2,45 @@
 // One world of one seed, with a random program in it, and what it broke.
 #pragma once
 
+#include <weft/engine/services.hpp>
+
 #include <cstdint>
+#include <memory>
 #include <sim/calls.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::testing {
 
 enum class profile : std::uint8_t { calm, brutal };
-enum class program : std::uint8_t { calls, references, habits };
 [[nodiscard]] const char* name_of(profile p) noexcept;
-[[nodiscard]] const char* name_of(program p) noexcept;
+
+/// Of what there was, and how many.
+using counts = std::vector<std::pair<const char*, std::uint64_t>>;
+
+/// A program in one world, with what it has seen there. Outlives the world.
+class script {
+ public:
+  virtual ~script() = default;
+  /// What each worker's main does.
+  virtual asio::awaitable<void> main(worker& me) = 0;
+  /// Once the world is gone, and whatever was in it.
+  virtual void check() {}
+  [[nodiscard]] virtual counts count() const = 0;
+};
+
+struct program {
+  const char* name;
+  engine::service_makers (*services)();
+  std::unique_ptr<script> (*begin)(witness& sees);
+  /// What some of its worlds are like besides; null: nothing.
+  void (*adjust)(std::uint64_t seed, sim::settings& s) = nullptr;
+
+  static const program calls, references, habits;
+  static const program gradients;  // with libtorch
+};
+[[nodiscard]] const char* name_of(const program& p) noexcept;
 
 struct to_play {
   std::uint64_t seed = 0;
@@ -26,7 +54,7 @@ struct to_play {
 struct played {
   std::vector<std::string> broken;
   std::uint64_t hash = 0, steps = 0;
-  std::size_t calls = 0;
+  counts counted;
   double virtual_seconds = 0;
   sim::record record;
   std::string story;

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+// `./dev sim`: random programs in random worlds, one for each seed. Of one that breaks something it
+// prints the seed, what was broken, and the story of the smallest record that still breaks it.
+#pragma once
+
+#include <weft/sim/shrink.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <sim/play.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::testing {
+
+inline void tell(to_play p, const played& first) {
+  std::cout << "seed " << p.seed << " (--profile " << name_of(p.how) << " --program "
+            << name_of(p.what) << " --workers " << p.workers << ") breaks:\n";
+  for (const std::string& b : first.broken) std::cout << "  " << b << '\n';
+  const sim::record small = sim::shrink(first.record, [&p](const sim::record& r) {
+    p.record = &r;
+    return !play(p).broken.empty();
+  });
+  p.record = &small;
+  p.story = true;
+  const played story = play(p);
+  std::cout << "its smallest record has " << sim::faulty_choices(small) << " choices of "
+            << first.record.size() << ", and breaks:\n";
+  for (const std::string& b : story.broken) std::cout << "  " << b << '\n';
+  std::cout << story.story << std::flush;
+}
+
+/// The tool's main, with the programs that it has.
+inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
+  CLI::App app("Random programs in random worlds, one for each seed.");
+  std::uint64_t seeds = 10'000;
+  std::uint64_t from = 0;
+  to_play p{.what = all.front()};
+  std::uint64_t only = 0;
+  app.add_option("--seeds", seeds, "how many")->capture_default_str();
+  app.add_option("--from", from, "the first one")->capture_default_str();
+  auto* const one = app.add_option("--seed", only, "only this one, with its story");
+  bool first = false;
+  app.add_flag("--first", first, "end with the first that breaks something, and do not shrink it");
+  app.add_option("--workers", p.workers, "of each world")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  const std::map<std::string, profile> profiles{{"calm", profile::calm},
+                                                {"brutal", profile::brutal}};
+  app.add_option("--profile", p.how, "what may go wrong: calm (only time) or brutal")
+      ->transform(CLI::CheckedTransformer(profiles));
+  std::vector<std::string> names;
+  for (const program& each : all) names.emplace_back(each.name);
+  std::string what = p.what.name;
+  app.add_option("--program", what, "what the workers do")->check(CLI::IsMember(names));
+  CLI11_PARSE(app, argc, argv);
+  for (const program& each : all) {
+    if (what == each.name) p.what = each;
+  }
+  if (one->count() > 0) {
+    p.seed = only;
+    p.story = true;
+    const played out = play(p);
+    std::cout << out.story << "hash " << std::hex << out.hash << std::dec << '\n';
+    if (!out.broken.empty()) tell(p, out);
+    return out.broken.empty() ? 0 : 1;
+  }
+  std::cerr.setstate(std::ios::badbit);  // what the workers tell their users
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t failed = 0, steps = 0;
+  std::map<std::string, std::uint64_t> counted;
+  double virtual_seconds = 0;
+  for (p.seed = from; p.seed < from + seeds; ++p.seed) {
+    const played out = play(p);
+    steps += out.steps;
+    for (const auto& [what_it_was, number] : out.counted) counted[what_it_was] += number;
+    virtual_seconds += out.virtual_seconds;
+    if (out.broken.empty()) continue;
+    if (first) {
+      std::cout << "broken after " << p.seed - from + 1 << " seeds: " << out.broken.front() << '\n';
+      return 1;
+    }
+    if (++failed <= 3) tell(p, out);
+  }
+  const double took =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::cout << std::fixed << std::setprecision(0) << seeds << " seeds, " << failed << " failed; "
+            << steps << " steps, ";
+  for (const auto& [what_it_was, number] : counted) {
+    std::cout << number << ' ' << what_it_was << ", ";
+  }
+  std::cout << virtual_seconds << " s of virtual time in " << std::setprecision(1) << took << " s, "
+            << std::setprecision(0) << static_cast<double>(seeds) / took << " seeds/s\n";
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace weft::testing
