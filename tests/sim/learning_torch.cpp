@@ -264,6 +264,18 @@ asio::awaitable<expected<T>> outcome_of(asio::awaitable<T> work) {
     co_return unexpected(error(errc::cancelled, e.what(), call_progress::maybe_executed));
   }
 }
+/// As above, of what is weft's alone: it throws rpc_error and nothing else.
+asio::awaitable<expected<void>> outcome_of_step(asio::awaitable<void> step) {
+  try {
+    co_await std::move(step);
+    co_return expected<void>();
+  } catch (const rpc_error& e) {
+    co_return unexpected(e.error());
+  } catch (const std::exception& e) {
+    seen().calls.complain(std::string("a step throws what is no rpc_error: ") + e.what());
+    throw;
+  }
+}
 
 }  // namespace
 
@@ -578,14 +590,14 @@ class lesson {
     const std::uint32_t how = draw(6);
     expected<void> done;
     if (how == 4) {
-      done = co_await outcome_of(of_.optimizer->step(context_, within(draw_duration() / 16)));
+      done = co_await outcome_of_step(of_.optimizer->step(context_, within(draw_duration() / 16)));
     } else if (how == 5) {
-      auto stopped = me_.spawn(outcome_of(of_.optimizer->step(context_)));
+      auto stopped = me_.spawn(outcome_of_step(of_.optimizer->step(context_)));
       co_await sleep_for(me_, draw_duration() / 16);
       stopped.request_stop();
       done = co_await std::move(stopped);
     } else {
-      done = co_await outcome_of(of_.optimizer->step(context_));
+      done = co_await outcome_of_step(of_.optimizer->step(context_));
     }
     bool nowhere = false;
     if (done) {

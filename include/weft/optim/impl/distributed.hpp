@@ -17,6 +17,8 @@
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/this_coro.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -163,6 +165,13 @@ asio::awaitable<void> distributed<Optimizer>::step_all(std::vector<part> parts,
   }
   std::vector<error> failures;
   for (auto& call : calls) {
+    // Waiting for the next one, it would throw what is no rpc_error.
+    const auto given_up = co_await asio::this_coro::cancellation_state;
+    if (given_up.cancelled() != asio::cancellation_type::none) {
+      failures.emplace_back(errc::cancelled, "the step was given up before all owners had answered",
+                            call_progress::maybe_executed);
+      break;
+    }
     const expected<void> stepped = co_await std::move(call);
     if (!stepped) failures.push_back(detail::as_noticed(stepped.error()));
   }
