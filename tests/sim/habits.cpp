@@ -115,11 +115,11 @@ asio::awaitable<void> stays(worker& me, std::uint64_t id) {
     break;
   }
 }
-thing make_of(worker& me, std::uint64_t number, unwritable) { return {number, me.rank()}; }
+thing make_of(std::uint64_t number, unwritable) { return thing(number); }
 asio::awaitable<thing> make_at_length(worker& me, std::uint64_t number) {
   const inside_now lives;
   co_await sleep_for(me, 6s);
-  co_return thing(number, me.rank());
+  co_return thing(number);
 }
 
 namespace {
@@ -300,17 +300,9 @@ asio::awaitable<void> stop_what_another_starts(worker& me, std::uint32_t to) {
   co_await end_of(me, id, std::move(*box->started));
 }
 
-std::uint64_t new_object(worker& me, std::uint32_t owner) {
-  object_witness& w = *object_witness::current;
-  const std::uint64_t number = w.objects.size();
-  w.objects.push_back({owner, 0, 0});
-  w.calls.world.tell(me.rank(), "makes an object, number", number);
-  return number;
-}
-
 asio::awaitable<void> use_what_is_never_asked_for(worker& me, std::uint32_t to) {
   witness& w = *witness::current;
-  const std::uint64_t number = new_object(me, to);
+  const std::uint64_t number = object_witness::current->expect(me, to, "make_of", false);
   const rref<thing> it = me.peer(to).remote<&make_of>(number, unwritable());
   try {
     static_cast<void>(co_await it.call<&thing::number>(within(10s)));
@@ -324,10 +316,11 @@ asio::awaitable<void> use_what_is_never_asked_for(worker& me, std::uint32_t to) 
 
 asio::awaitable<void> use_what_is_long_in_making(worker& me, std::uint32_t to) {
   witness& w = *witness::current;
-  const rref<thing> it = me.peer(to).remote<&make_at_length>(new_object(me, to));
+  const std::uint64_t number = object_witness::current->expect(me, to, "make_at_length", true);
+  const held<thing> object(number, me.peer(to).remote<&make_at_length>(number));
   for (int i = 0; i < 3; ++i) {
     try {
-      static_cast<void>(co_await it.call<&thing::number>(within(draw_duration() / 16)));
+      static_cast<void>(co_await object.it.call<&thing::number>(within(draw_duration() / 16)));
     } catch (const rpc_error&) {
     }
   }

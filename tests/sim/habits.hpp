@@ -35,7 +35,7 @@ asio::awaitable<void> until_deadline(worker& me, std::uint64_t id);
 /// Keeps its arguments for a while.
 asio::awaitable<std::uint64_t> keeps_much(worker& me, std::uint64_t id,
                                           const std::vector<std::uint64_t>& in);
-thing make_of(worker& me, std::uint64_t number, unwritable what);
+thing make_of(std::uint64_t number, unwritable what);
 asio::awaitable<thing> make_at_length(worker& me, std::uint64_t number);
 
 /// What each worker's main does. `crowded`: only requests that are too much together.

@@ -71,6 +71,7 @@ played play(const to_play& p) {
   out.virtual_seconds = std::chrono::duration<double>(w->now() - sim::timeline::beginning).count();
   out.record = w->decide().made();
   out.story = w->story();
+  what->let_go();
   w.reset();
   what->check();
   out.counted = what->count();

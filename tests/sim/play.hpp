@@ -25,6 +25,8 @@ class script {
   virtual ~script() = default;
   /// What each worker's main does.
   virtual asio::awaitable<void> main(worker& me) = 0;
+  /// What it has of the world goes, while that still is.
+  virtual void let_go() {}
   /// Once the world is gone, and whatever was in it.
   virtual void check() {}
   [[nodiscard]] virtual counts count() const = 0;

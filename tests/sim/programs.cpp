@@ -23,7 +23,6 @@ class script_of_calls final : public script {
 
 /// Of a world that is gone.
 void check_objects(object_witness& of) {
-  of.stored.clear();
   for (std::size_t i = 0; i < of.objects.size(); ++i) {
     const seen_object& o = of.objects[i];
     if (o.made != o.dead) of.calls.complain("object " + std::to_string(i) + " never died");
@@ -34,6 +33,7 @@ class script_of_references final : public script {
  public:
   explicit script_of_references(witness& sees) : objects_(sees) {}
   asio::awaitable<void> main(worker& me) override { return some_references(me, 12); }
+  void let_go() override { objects_.stored.clear(); }
   void check() override { check_objects(objects_); }
   counts count() const override { return {{"objects", objects_.objects.size()}}; }
 
@@ -47,6 +47,7 @@ class script_of_habits final : public script {
   asio::awaitable<void> main(worker& me) override {
     return some_habits(me, 12, me.settings().bounds.link_tensor_bytes == little_budget);
   }
+  void let_go() override { objects_.stored.clear(); }
   void check() override { check_objects(objects_); }
   counts count() const override { return {{"calls", sees_.calls.size()}}; }
 

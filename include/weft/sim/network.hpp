@@ -253,9 +253,12 @@ inline void network::lose(host_id h, bool in_silence) {
     if (c->from_ != h && c->to_ != h) continue;
     if (in_silence) {
       c->fall_silent();
-    } else if (c->from_ == h && choices_.pick(2) == 1) {
-      c->in_flight_.clear();
-      c->forget_in_flight();
+    } else if (c->from_ == h) {
+      if (choices_.pick(2) == 1) {
+        c->in_flight_.clear();
+        c->forget_in_flight();
+      }
+      c->writer_gone();  // what its destructors would say is not said: it would be behind a hole
     }
   }
 }
