@@ -250,8 +250,6 @@ asio::awaitable<void> use_here(worker& me, held<thing> it, bool of_main) {
 
 /// A call that goes on without the reference by which it was begun, or is given up.
 asio::awaitable<void> use_last(worker& me, held<thing> it, bool of_main) {
-  // A request to oneself does not keep its object while it is on its way.
-  if (it.it.is_owner()) co_return co_await use_here(me, std::move(it), of_main);
   const attempt a(me, it.number, of_main);
   future<std::uint64_t> seen;
   try {
@@ -414,7 +412,6 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
       break;
     }
     case 10: {  // made of one that may not be made yet
-      if (it.it.is_owner()) co_return co_await use_last(me, std::move(it), of_main);
       const bool sure = of_main && w.objects[number].sure;
       const std::uint64_t n = w.expect(me, w.objects[number].owner, "make_", sure);
       const held<thing> another(n, it.it.remote<&make_another>(n, number));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole runs in virtual time, decided by seeds.
+#include <weft/engine/rref_service.hpp>
 #include <weft/rpc/wait.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
 
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
@@ -239,6 +242,37 @@ TEST_CASE("worlds: who is silent is named though others owed something until lat
     CHECK(w.ended(0).detail().peer == "worker1");
     CHECK(w.ended(0).message().find("did not answer") != std::string::npos);
   }
+}
+
+struct box {
+  int value = 3;
+  [[nodiscard]] int get() const { return value; }
+};
+box one_more(box& b) { return {b.value + 1}; }
+
+TEST_CASE("worlds: a request keeps its object until it arrives, also one to oneself") {
+  int used = 0;
+  weft::sim::world w(1, {.workers = 2}, weft::engine::services<weft::engine::rref_service>());
+  w.start([&used](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    for (std::uint32_t to = 0; to < 2; ++to) {
+      weft::rref<box> first = me.peer(to).make<box>();
+      weft::rref<box> second = me.peer(to).make<box>();
+      CHECK(co_await first.call<&box::get>() == 3);
+      auto got = first.start<&box::get>();
+      first = {};
+      CHECK(co_await std::move(got) == 3);
+      const weft::rref<box> more = second.remote<&one_more>();
+      second = {};
+      CHECK(co_await more.call<&box::get>() == 4);
+      ++used;
+    }
+    co_await weft::testing::sleep_for(me, 1s);
+    CHECK(me.use<weft::engine::rref_service>().idle());
+  });
+  REQUIRE(w.run(1min));
+  CHECK(used == 2);
+  for (std::uint32_t r = 0; r < 2; ++r) CHECK_FALSE(w.ended(r));
 }
 
 TEST_CASE("worlds: what a handler throws ends the run, also while memory lacks for the words") {

@@ -58,6 +58,7 @@ class rref_service final : public weft::rref_service {
  private:
   [[nodiscard]] bool take_over(weft::link& from, incoming_message& m,
                                const std::vector<rref_protocol::transfer>& given);
+  void carry_home(rref_handover& handover);
   [[nodiscard]] bool find_target(weft::link& from, incoming_message& m, const rref_id& id);
   [[nodiscard]] bool keep_result(weft::link& from, incoming_message& m,
                                  const rref_protocol::creation& create);

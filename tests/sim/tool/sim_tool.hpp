@@ -7,8 +7,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <iomanip>
 #include <iostream>
 #include <map>
@@ -16,6 +20,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 namespace weft::testing {
 
@@ -36,6 +42,25 @@ inline void tell(to_play p, const played& first) {
   std::cout << story.story << std::flush;
 }
 
+/// Which seed it was that ended the process.
+class dying_words {
+ public:
+  dying_words() {
+    for (const int s : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(s, &say);
+  }
+  static inline volatile std::uint64_t now = 0;
+
+ private:
+  static void say(int why) {
+    char words[64] = "crashed in seed ";
+    char* const end = std::to_chars(words + 16, words + 60, std::uint64_t{now}).ptr;
+    *end = '\n';
+    if (write(STDOUT_FILENO, words, static_cast<std::size_t>(end + 1 - words)) < 0) std::_Exit(1);
+    std::signal(why, SIG_DFL);
+    std::raise(why);
+  }
+};
+
 /// The tool's main, with the programs that it has.
 inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
   CLI::App app("Random programs in random worlds, one for each seed.");
@@ -44,6 +69,8 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
   to_play p{.what = all.front()};
   std::uint64_t only = 0;
   app.add_option("--seeds", seeds, "how many")->capture_default_str();
+  double seconds = 0;
+  app.add_option("--seconds", seconds, "end after so many, whatever is left of them; 0: do not");
   app.add_option("--from", from, "the first one")->capture_default_str();
   auto* const one = app.add_option("--seed", only, "only this one, with its story");
   bool first = false;
@@ -71,12 +98,21 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
     if (!out.broken.empty()) tell(p, out);
     return out.broken.empty() ? 0 : 1;
   }
+  const dying_words when_it_crashes;
   std::cerr.setstate(std::ios::badbit);  // what the workers tell their users
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t failed = 0, steps = 0;
   std::map<std::string, std::uint64_t> counted;
   double virtual_seconds = 0;
+  const auto took = [begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   for (p.seed = from; p.seed < from + seeds; ++p.seed) {
+    if (seconds > 0 && took() > seconds) {
+      seeds = p.seed - from;
+      break;
+    }
+    dying_words::now = p.seed;
     const played out = play(p);
     steps += out.steps;
     for (const auto& [what_it_was, number] : out.counted) counted[what_it_was] += number;
@@ -88,15 +124,14 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
     }
     if (++failed <= 3) tell(p, out);
   }
-  const double took =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::cout << std::fixed << std::setprecision(0) << seeds << " seeds, " << failed << " failed; "
             << steps << " steps, ";
   for (const auto& [what_it_was, number] : counted) {
     std::cout << number << ' ' << what_it_was << ", ";
   }
-  std::cout << virtual_seconds << " s of virtual time in " << std::setprecision(1) << took << " s, "
-            << std::setprecision(0) << static_cast<double>(seeds) / took << " seeds/s\n";
+  std::cout << virtual_seconds << " s of virtual time in " << std::setprecision(1) << took()
+            << " s, " << std::setprecision(0) << static_cast<double>(seeds) / took()
+            << " seeds/s\n";
   return failed == 0 ? 0 : 1;
 }
 

@@ -144,6 +144,18 @@ inline bool rref_service::idle() const {
 
 // ── sending ──
 
+/// A request to oneself has a reference of its own to its target until that is found: the one that
+/// it was called by may go before it arrives. Towards others the DEL follows it on the link.
+inline void rref_service::carry_home(rref_handover& handover) {
+  const reference& target = *handover.target;
+  if (target.broken()) throw rpc_error(target.broken());
+  const std::lock_guard lock(core_->mutex);
+  handover.carries_target = core_->ledger.add_local_ref(target.id());
+  if (!handover.carries_target) {
+    throw rpc_error(errc::rref_lost, "reference " + to_string(target.id()) + " holds nothing");
+  }
+}
+
 inline void rref_service::attach(weft::link& to, const frame_header&, message& m) {
   auto* handover = m.record().find<rref_handover>();
   if (!handover) return;
@@ -152,6 +164,7 @@ inline void rref_service::attach(weft::link& to, const frame_header&, message& m
     const error why = state_of(*handover->target);
     if (why && handover->target->id().owner != to.self().rank()) throw rpc_error(why);
     target = handover->target->id();
+    if (target->owner == to.self().rank()) carry_home(*handover);
   }
   const auto& given = handover->references;
   if (given.size() > rref_protocol::references_per_message) {
@@ -184,6 +197,7 @@ inline void rref_service::sent(weft::link&, message_extensions& record) {
   auto* handover = record.find<rref_handover>();
   if (!handover) return;
   handover->pinned.clear();
+  handover->carries_target = false;
   if (!handover->create) return;
   const std::lock_guard lock(core_->mutex);
   core_->ledger.creation_sent(handover->create->id);
@@ -193,7 +207,9 @@ inline void rref_service::dropped(weft::link&, message_extensions& record) {
   auto* handover = record.find<rref_handover>();
   if (!handover) return;
   const auto numbers = std::exchange(handover->pinned, {});
+  const bool carried = std::exchange(handover->carries_target, false);
   core_->apply([&](auto& b, auto& o) {
+    if (carried) b.drop_local_ref(handover->target->id(), o);
     for (const std::uint64_t number : numbers) b.transfer_dropped(number, o);
   });
 }
@@ -257,7 +273,8 @@ inline bool rref_service::find_target(weft::link& from, incoming_message& m, con
   if (!handover.target) {
     auto held = make_intrusive<reference>(id);
     const auto result = core_->apply([&](auto& b, auto&) {
-      auto taken = b.acquire(from.rank(), id);
+      const bool carried = from.rank() == b.self();
+      auto taken = carried ? rref_protocol::import_result() : b.acquire(from.rank(), id);
       if (taken && taken->held()) held->hold(core_, id);
       return taken;
     });

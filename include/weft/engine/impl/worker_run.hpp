@@ -84,7 +84,9 @@ inline void worker::lost(link& peer, const error& reason) {
   if (reason != errc::peer_died || why.empty()) {
     why = reason.code().message() + (why.empty() ? "" : ": ") + why;
   }
-  act(run_.link_lost(peer.rank(), std::move(why)));
+  // The one to itself is lost for want of memory only, with whatever it carried.
+  act(peer.rank() == rank() ? run_.main_failed(rank(), "its link to itself: " + why)
+                            : run_.link_lost(peer.rank(), std::move(why)));
 }
 
 /// Whoever leaves because the run has failed is well: its users hear of the one that is not.
