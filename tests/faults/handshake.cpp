@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A handshake while memory lacks: whoever steps it hears of that, and may go on.
+// A handshake while memory lacks: whoever steps it hears of that.
 #include "shortage.hpp"
 #include <weft/engine/handshake.hpp>
 

@@ -232,11 +232,15 @@ struct world {
       ++at[m.a].change().sent[m.b];
       wires[m.a * size + m.b].change().push_back({flight::kind::request, {}});
       return;
-    case act::throw_own:
+    case act::throw_own: {
       --rules.throws;
       guilty.add(m.a);
-      at[m.a].change().main = main_state::threw;
-      return act_on(m.a, at[m.a].change().protocol.main_failed(m.a, "boom"));
+      worker& w = at[m.a].change();
+      w.main = main_state::threw;
+      const auto todo = w.protocol.main_failed(m.a, "boom");
+      hold(w.protocol.over() && w.protocol.failure(), "whose main fails leaves its run", m.a);
+      return act_on(m.a, todo);
+    }
     case act::throw_for:
       judge(m.a, m.b);
       at[m.a].change().main = main_state::threw;
@@ -301,6 +305,7 @@ struct world {
   void check_good_end() const {
     const auto counts = [&](rank r) { return at[r]->alive && !at[0]->protocol.gone(r); };
     for (rank a = 0; a < size; ++a) {
+      hold(!at[0]->protocol.gone(a) || rules.may_go.contains(a), "nobody else may go", a);
       if (!counts(a)) continue;
       hold(at[a]->main != main_state::runs, "no good end before every main has returned", a);
       for (const rank from : at[a]->running) {

@@ -118,7 +118,8 @@ play() {
 explore() {
   local rc=0 said
   said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*' 2>&1) || rc=$?
-  ((rc == 0)) || how=$(grep -m 1 '^TEST CASE: ' <<<"$said" | cut -c 13-)
+  ((rc == 0)) || how=$(grep -m 1 "ERROR: " <<<"$said" | cut -c 1-90)
+  ((rc == 0)) || how=${how:-"it ends with $rc"}
 }
 # One defect, or with its name "none" none, in the program that $2 needs; prints its row.
 try() {

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <sim/play.hpp>
 #include <stdexcept>
@@ -242,6 +243,44 @@ TEST_CASE("worlds: who is silent is named though others owed something until lat
     CHECK(w.ended(0).detail().peer == "worker1");
     CHECK(w.ended(0).message().find("did not answer") != std::string::npos);
   }
+}
+
+std::size_t length(std::string text) { return text.size(); }
+
+TEST_CASE("worlds: what a program does to a worker happens wholly, also while memory lacks") {
+  int crashed = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.worker.waiting = 0s;
+    how.worker.rendezvous_deadline = 3s;
+    how.worker.lost_after = 1s;
+    how.worker.on_loss = weft::loss_policy::go_on();
+    how.wires.jitter = 1ms;
+    how.whole_frames = seed % 2 == 0;
+    how.slow_handlers_per_1024 = 100;
+    how.lacks_memory_per_1024 = 40;
+    weft::sim::world w(seed, how);
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      for (int i = 0; i < 20; ++i) {
+        for (std::uint32_t to = 0; to < 3; ++to) {
+          try {
+            me.peer(to).post<&length>(std::string(3000, 'x'));
+          } catch (const weft::rpc_error&) {
+          }
+        }
+        if (i == 10 && me.rank() == 0) {
+          w.pause(2, 20ms);
+          w.crash(1, seed % 4 < 2);
+          CHECK(w.wires().is_silent(1) == (seed % 4 < 2));
+          ++crashed;
+        }
+        co_await weft::testing::sleep_for(me, 2ms);
+      }
+    });
+    CHECK(w.run(2min));
+  }
+  CHECK(crashed > 20);
 }
 
 struct box {

@@ -276,7 +276,7 @@ class worker final : public weft::worker {
   request_queue requests_{*this};
   sure_post end_turn_;
   sure_post main_post_, handler_post_;
-  bool tells_again_ = false;  // handler_post_ is on its way
+  bool main_again_ = false, handler_again_ = false;  // these posts are on their way
 };
 
 }  // namespace weft::engine

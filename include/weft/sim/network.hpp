@@ -8,6 +8,7 @@
 
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/sim/choices.hpp>
+#include <weft/sim/memory.hpp>
 #include <weft/sim/timeline.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 
@@ -146,6 +147,7 @@ class channel : public ref_counted, private moment {
   }
   /// The connection breaks: what was on its way is lost.
   void break_off() noexcept {
+    const memory::spared watching;
     ended_ = end_arrived_ = true;
     in_flight_.clear();
     forget_in_flight();
@@ -248,6 +250,7 @@ inline void network::heal(host_id from, host_id to) {
 }
 
 inline void network::lose(host_id h, bool in_silence) {
+  const memory::spared watching;
   if (in_silence) silent_[h] = true;
   for (channel* c : std::vector<channel*>(channels_)) {
     if (c->from_ != h && c->to_ != h) continue;
@@ -264,6 +267,7 @@ inline void network::lose(host_id h, bool in_silence) {
 }
 
 inline bool network::reset(host_id a, host_id b) {
+  const memory::spared watching;
   bool any = false;
   for (channel* c : std::vector<channel*>(channels_)) {
     if ((c->from_ != a || c->to_ != b) && (c->from_ != b || c->to_ != a)) continue;

@@ -164,7 +164,7 @@ inline void rref_service::attach(weft::link& to, const frame_header&, message& m
     const error why = state_of(*handover->target);
     if (why && handover->target->id().owner != to.self().rank()) throw rpc_error(why);
     target = handover->target->id();
-    if (target->owner == to.self().rank()) carry_home(*handover);
+    if (to.rank() == to.self().rank()) carry_home(*handover);
   }
   const auto& given = handover->references;
   if (given.size() > rref_protocol::references_per_message) {

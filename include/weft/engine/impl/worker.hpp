@@ -48,7 +48,7 @@ inline worker::~worker() {
 }
 
 inline bool worker::left_alone() {
-  return requests_.empty() && !late_.in_turn() &&
+  return requests_.empty() && !late_.in_turn() && !main_again_ && !handler_again_ &&
          std::all_of(links_.begin(), links_.end(),
                      [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
 }

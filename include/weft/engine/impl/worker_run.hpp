@@ -309,9 +309,9 @@ inline void worker::handler_threw(std::exception_ptr what) noexcept {
       act(run_.main_failed(rank(), std::move(words)));
     });
   } catch (...) {
-    if (std::exchange(tells_again_, true)) return;  // of another one
+    if (std::exchange(handler_again_, true)) return;  // of another one
     handler_post_(env_.context, [this, again = std::move(what)] {
-      tells_again_ = false;
+      handler_again_ = false;
       handler_threw(again);
     });
   }
@@ -353,7 +353,11 @@ inline void worker::main_threw(std::exception_ptr what) noexcept {
       }
     });
   } catch (...) {
-    main_post_(env_.context, [this, again = std::move(what)] { main_threw(again); });
+    main_again_ = true;
+    main_post_(env_.context, [this, again = std::move(what)] {
+      main_again_ = false;
+      main_threw(again);
+    });
   }
 }
 

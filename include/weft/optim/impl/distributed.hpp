@@ -120,6 +120,13 @@ distributed<Optimizer>::create(worker& me, std::vector<rref<at::Tensor>> paramet
   distributed out;
   std::vector<error> failures;
   for (auto& call : calls) {
+    const auto given_up = co_await asio::this_coro::cancellation_state;
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    if (throws && given_up.cancelled() != asio::cancellation_type::none) {
+      failures.emplace_back(errc::cancelled, "it was given up before all owners had answered",
+                            call_progress::maybe_executed);
+      break;
+    }
     expected<part> made = co_await std::move(call);
     if (made) {
       out.parts_.push_back(std::move(*made));
@@ -167,7 +174,8 @@ asio::awaitable<void> distributed<Optimizer>::step_all(std::vector<part> parts,
   for (auto& call : calls) {
     // Waiting for the next one, it would throw what is no rpc_error.
     const auto given_up = co_await asio::this_coro::cancellation_state;
-    if (given_up.cancelled() != asio::cancellation_type::none) {
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    if (throws && given_up.cancelled() != asio::cancellation_type::none) {
       failures.emplace_back(errc::cancelled, "the step was given up before all owners had answered",
                             call_progress::maybe_executed);
       break;

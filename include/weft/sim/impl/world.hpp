@@ -28,6 +28,7 @@ inline world::~world() {
   for (host_id r = 0; r < hosts_.size(); ++r) kill(r);
 }
 inline void world::kill(std::uint32_t rank) {
+  const memory::spared watching;
   const std::uint32_t before = std::exchange(runs_now_, rank);
   hosts_[rank]->kill();
   runs_now_ = before;
@@ -156,6 +157,7 @@ inline bool world::run(duration most, const std::function<bool()>& done) {
 }
 
 inline void world::crash(std::uint32_t rank, bool in_silence) {
+  const memory::spared watching;
   if (!hosts_[rank]->alive() || fates_[rank].crashed) return;
   tell(rank, in_silence ? "its machine is gone" : "it crashes");
   fates_[rank].crashed = true;
@@ -166,6 +168,7 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
+  const memory::spared watching;
   faulty_ = was_cut_ = true;
   fate& f = fates_[rank];
   const time_point until = std::max(f.paused_until, time_.now() + how_long);
@@ -179,6 +182,7 @@ inline void world::pause(std::uint32_t rank, duration how_long) {
 inline duration world::paused(std::uint32_t rank) const { return fates_[rank].paused; }
 
 inline void world::after(duration d, std::function<void()> what) {
+  const memory::spared watching;
   std::erase_if(events_, [](const auto& e) { return !e->awaited(); });
   events_.push_back(std::make_unique<event>(time_, std::move(what)));
   time_.add(*events_.back(), time_.now() + d);
