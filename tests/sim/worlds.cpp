@@ -29,7 +29,8 @@ using weft::testing::program;
 void check_seeds(std::uint64_t from, std::uint64_t count, profile how, program what) {
   for (std::uint64_t seed = from; seed < from + count; ++seed) {
     const played p = play({.seed = seed, .how = how, .what = what});
-    INFO("./dev sim --seed ", seed, " --profile ", name_of(how), " --program ", name_of(what));
+    INFO("./dev sim --seed ", seed, " --profile ", std::string(name_of(how)), " --program ",
+         std::string(name_of(what)));
     for (const std::string& b : p.broken) FAIL_CHECK(b);
   }
 }

@@ -17,10 +17,7 @@ struct serving {
   /// Runs a coroutine function; the reply is sent when it ends.
   static asio::awaitable<void> serve(intrusive_ptr<served_request> call);
   /// Replies that it did not begin, because of the exception in flight.
-  static void refuse(served_request& call) noexcept {
-    fail_from_exception(call);
-    finish(call);
-  }
+  static void refuse(served_request& call) noexcept;
   /// Sends the reply or failure.
   static void finish(served_request& call) noexcept;
   /// Its deadline has passed.
@@ -31,6 +28,8 @@ struct serving {
  private:
   static void answer(served_request& call, link& peer);
   static void describe_exception(served_request& call);
+  /// Of a request that failed for want of memory.
+  static void got_no_further(served_request& call, call_progress ran) noexcept;
 };
 
 }  // namespace weft::engine

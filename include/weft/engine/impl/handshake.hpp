@@ -181,15 +181,13 @@ struct handshake::introduction {
   id128 incarnation;
   id128 nonce;
 
-  /// Without features. None of its texts has a character that JSON would escape.
+  /// Without features; its members in the order of their names. None of its texts has a character
+  /// that JSON would escape.
   [[nodiscard]] std::string json(const std::string& proof = {}) const {
-    const auto id = [](const char* key, const std::string& text) {
-      return std::string(",\"") + key + "\":\"" + text + "\"";
-    };
-    return "{\"weft\":" + std::to_string(version) +
-           ",\"features\":[],\"rank\":" + std::to_string(rank) + ",\"to\":" + std::to_string(to) +
-           id("incarnation", incarnation.text()) + id("nonce", nonce.text()) +
-           (proof.empty() ? "" : id("proof", proof)) + "}";
+    return R"({"features":[],"incarnation":")" + incarnation.text() + R"(","nonce":")" +
+           nonce.text() + (proof.empty() ? "" : R"(","proof":")" + proof) + R"(","rank":)" +
+           std::to_string(rank) + R"(,"to":)" + std::to_string(to) + R"(,"weft":)" +
+           std::to_string(version) + "}";
   }
   /// The version is judged before anything else is looked for: another one may lack the rest.
   static introduction from(const json_object& in) {

@@ -51,6 +51,8 @@ inline asio::awaitable<void> serving::serve(intrusive_ptr<served_request> call) 
     co_await call->function->start(*call);
   } catch (...) {
     fail_from_exception(*call);
+    // There may have been none for the coroutine itself.
+    got_no_further(*call, call_progress::maybe_executed);
   }
   finish(*call);
 }
@@ -122,6 +124,17 @@ inline void serving::fail_from_exception(served_request& call) noexcept {
   } catch (...) {  // no memory for the words
     call.failure = bare_error(errc::remote_exception, call_progress::executed);
   }
+}
+
+inline void serving::refuse(served_request& call) noexcept {
+  fail_from_exception(call);
+  got_no_further(call, call_progress::not_executed);
+  finish(call);
+}
+
+inline void serving::got_no_further(served_request& call, call_progress ran) noexcept {
+  if (call.failure != errc::resource_exhausted) return;
+  call.failure = with_if_possible(call.failure, [ran](error_detail& d) { d.ran = ran; });
 }
 
 inline void serving::describe_exception(served_request& call) {
