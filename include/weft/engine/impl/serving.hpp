@@ -51,8 +51,10 @@ inline asio::awaitable<void> serving::serve(intrusive_ptr<served_request> call) 
     co_await call->function->start(*call);
   } catch (...) {
     fail_from_exception(*call);
-    // There may have been none for the coroutine itself.
-    got_no_further(*call, call_progress::maybe_executed);
+    // There may have been none for its frame.
+    if (!call->runs && call->failure.ran() == call_progress::executed) {
+      got_no_further(*call, call_progress::maybe_executed);
+    }
   }
   finish(*call);
 }

@@ -44,6 +44,7 @@ class invocation : public call_scope {
   /// What is under way: it tells what is thrown meanwhile.
   enum class stage : std::uint8_t { arguments, function, result };
   stage now = stage::arguments;
+  bool runs = false;  ///< a coroutine has its frame: what is thrown from now on it did itself
 
  protected:
   /// Leaves `f` alone if it throws.
@@ -137,11 +138,13 @@ struct thunk {
   }
   static asio::awaitable<void> start(invocation& call) {
     auto arguments = decode_arguments<typename Fn::arguments>(call);
+    auto running = Fn::call(call, std::move(arguments));
+    call.runs = true;
     if constexpr (std::is_void_v<typename Fn::result>) {
-      co_await Fn::call(call, std::move(arguments));
+      co_await std::move(running);
       deliver_nothing(call);
     } else {
-      deliver(call, co_await Fn::call(call, std::move(arguments)));
+      deliver(call, co_await std::move(running));
     }
   }
 };
