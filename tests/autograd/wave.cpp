@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <autograd/wave_graph.hpp>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -23,6 +24,7 @@
 namespace {
 
 using namespace weft::autograd;
+using weft::testing::test_graph;
 
 constexpr context_id the_context = 7;
 
@@ -36,39 +38,6 @@ class dice {
   std::mt19937 engine_;
 };
 
-/// One worker's part of an abstract graph, with fixed node numbers.
-struct test_graph {
-  struct node {
-    std::vector<node_index> edges;
-    std::optional<peer_message> receive;
-  };
-  std::vector<node> nodes;
-  std::map<message_id, send_point> sends;
-
-  node_index add(std::vector<node_index> edges) {
-    nodes.push_back({std::move(edges), std::nullopt});
-    return static_cast<node_index>(nodes.size() - 1);
-  }
-  template <class F>
-  void next(node_index n, F&& visit) {
-    for (node_index e : nodes[n].edges) visit(e);
-  }
-  std::optional<peer_message> receive(node_index n) { return nodes[n].receive; }
-  std::optional<send_point> send(message_id m) {
-    const auto found = sends.find(m);
-    if (found == sends.end()) return std::nullopt;
-    return found->second;
-  }
-  std::size_t messages(worker_rank self) {
-    return static_cast<std::size_t>(std::count_if(
-        sends.begin(), sends.end(), [&](const auto& s) { return s.second.peer != self; }));
-  }
-  template <class F>
-  void each_send(F&& meet) {
-    for (const auto& [id, point] : sends) meet(point);
-  }
-  void freeze() {}
-};
 static_assert(graph<test_graph>);
 
 /// A forward history over several workers.

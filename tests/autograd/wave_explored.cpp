@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <autograd/wave_graph.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,43 +37,10 @@ namespace waves {
 using namespace weft::autograd;
 using exploring::encoder;
 using exploring::hold;
+using part = weft::testing::test_graph;
 
 constexpr worker_rank world_size = 3;
 constexpr context_id the_context = 7;
-
-/// One worker's part of an abstract graph, with fixed node numbers.
-struct part {
-  struct node {
-    std::vector<node_index> edges;
-    std::optional<peer_message> receive;
-  };
-  std::vector<node> nodes;
-  std::map<message_id, send_point> sends;
-
-  node_index add(std::vector<node_index> edges) {
-    nodes.push_back({std::move(edges), std::nullopt});
-    return static_cast<node_index>(nodes.size() - 1);
-  }
-  template <class F>
-  void next(node_index n, F&& visit) {
-    for (node_index e : nodes[n].edges) visit(e);
-  }
-  std::optional<peer_message> receive(node_index n) { return nodes[n].receive; }
-  std::optional<send_point> send(message_id m) {
-    const auto found = sends.find(m);
-    if (found == sends.end()) return std::nullopt;
-    return found->second;
-  }
-  std::size_t messages(worker_rank self) {
-    return static_cast<std::size_t>(std::count_if(
-        sends.begin(), sends.end(), [&](const auto& s) { return s.second.peer != self; }));
-  }
-  template <class F>
-  void each_send(F&& meet) {
-    for (const auto& [id, point] : sends) meet(point);
-  }
-  void freeze() {}
-};
 
 /// A forward history, and what a pass over it needs.
 struct history {

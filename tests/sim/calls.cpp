@@ -139,17 +139,6 @@ asio::awaitable<void> finish_fragile(worker& me, std::uint32_t to, duration limi
   }
 }
 
-/// Waits for what was started, or gives it up.
-asio::awaitable<void> finish_started(worker& me, std::uint64_t id, future<std::uint64_t> f) {
-  expected<std::uint64_t> result;
-  try {
-    result = co_await std::move(f).get();
-  } catch (const rpc_error& e) {
-    result = unexpected(e.error());
-  }
-  witness::current->ends(me, id, result);
-}
-
 asio::awaitable<void> give_up(worker& me, std::uint32_t to) {
   witness& w = *witness::current;
   const std::uint64_t id = w.begin(me, to, "given up", duration::zero(), false);
@@ -249,6 +238,16 @@ asio::awaitable<void> start_two(worker& me, std::uint32_t to, std::uint32_t also
 
 }  // namespace
 
+asio::awaitable<void> finish_started(worker& me, std::uint64_t id, future<std::uint64_t> f) {
+  expected<std::uint64_t> result;
+  try {
+    result = co_await std::move(f).get();
+  } catch (const rpc_error& e) {
+    result = unexpected(e.error());
+  }
+  witness::current->ends(me, id, result);
+}
+
 asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
   const std::uint32_t to = draw(me.world_size());
   const duration limit = draw(3) == 0 ? duration::zero() : draw_duration();
@@ -314,16 +313,8 @@ asio::awaitable<void> one_way(worker& me, std::uint64_t id) {
 
 asio::awaitable<void> silence(worker& me) {
   witness& w = *witness::current;
-  const auto all_here = [&] {
-    for (std::uint32_t r = 0; r < me.world_size(); ++r) {
-      const bool here =
-          std::find(w.mains_done.begin(), w.mains_done.end(), r) != w.mains_done.end();
-      if (w.world.at(r).alive() && !here) return false;
-    }
-    return true;
-  };
   // bounded: by the world's time
-  while (!all_here()) co_await sleep_for(me, std::chrono::milliseconds(20));
+  while (!w.all_mains_done()) co_await sleep_for(me, std::chrono::milliseconds(20));
   co_await sleep_for(me, std::chrono::seconds(1));
 }
 

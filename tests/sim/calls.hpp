@@ -60,6 +60,20 @@ class witness {
   duration longest_way{};            // from when something is written until it is handled
   std::vector<std::string> broken;
 
+  /// Whether that is so of each worker that lives.
+  template <class So>
+  [[nodiscard]] bool all_living(So&& so) const {
+    for (std::uint32_t r = 0; r < world.size(); ++r) {
+      if (world.at(r).alive() && !so(r)) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool all_mains_done() const {
+    return all_living([this](std::uint32_t r) {
+      return std::find(mains_done.begin(), mains_done.end(), r) != mains_done.end();
+    });
+  }
+
   std::uint64_t begin(worker& me, std::uint32_t to, const char* style, duration limit,
                       bool awaited) {
     const sim::memory::spared watching;
@@ -337,6 +351,8 @@ fragile give_back(worker& me, std::uint64_t id, fragile in);
 
 /// One call of a style that is drawn, to a worker that is drawn, awaited to its end.
 asio::awaitable<void> some_call(worker& me, std::uint32_t depth);
+/// Waits for what was started as that call.
+asio::awaitable<void> finish_started(worker& me, std::uint64_t id, future<std::uint64_t> f);
 /// Until every main of a worker that lives has come here, and what they left behind has ended.
 asio::awaitable<void> silence(worker& me);
 /// What each worker's main does.

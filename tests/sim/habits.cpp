@@ -98,18 +98,10 @@ asio::awaitable<void> stays(worker& me, std::uint64_t id) {
   const inside_now lives;
   begins(me, id);
   witness& w = *witness::current;
-  const auto all_done = [&w] {
-    for (std::uint32_t r = 0; r < w.world.size(); ++r) {
-      const bool done =
-          std::find(w.mains_done.begin(), w.mains_done.end(), r) != w.mains_done.end();
-      if (w.world.at(r).alive() && !done) return false;
-    }
-    return true;
-  };
   std::optional<time_point> since;
   for (int i = 0; i < 2500; ++i) {
     co_await sleep_for(me, 100ms);
-    if (!since && all_done()) since = w.world.now();
+    if (!since && w.all_mains_done()) since = w.world.now();
     if (!since || w.world.now() - *since < 60s) continue;
     w.complain("a minute after the last main has returned the run goes on");
     break;
@@ -143,16 +135,6 @@ asio::awaitable<bool> ask(worker& me, std::uint32_t to, const char* style, Args.
   w.ends(me, id, result);
   w.ends_in_time(id);
   co_return result.has_value();
-}
-
-asio::awaitable<void> end_of(worker& me, std::uint64_t id, future<std::uint64_t> f) {
-  expected<std::uint64_t> result;
-  try {
-    result = co_await std::move(f).get();
-  } catch (const rpc_error& e) {
-    result = unexpected(e.error());
-  }
-  witness::current->ends(me, id, result);
 }
 
 asio::awaitable<void> ask_much(worker& me, std::uint32_t to) {
@@ -191,7 +173,7 @@ asio::awaitable<void> crowd(worker& me, std::uint32_t to) {
       break;
     }
   }
-  for (auto& [id, f] : all) co_await end_of(me, id, std::move(f));
+  for (auto& [id, f] : all) co_await finish_started(me, id, std::move(f));
 }
 
 /// What is started behind a reply leaves though the coroutine goes on.
@@ -216,7 +198,7 @@ asio::awaitable<void> start_behind_a_reply(worker& me, std::uint32_t to) {
     co_return;
   }
   if (free && !w.world.faulty() && way.waiting() != 0) w.complain(w.describe(id) + " has not left");
-  co_await end_of(me, id, std::move(f));
+  co_await finish_started(me, id, std::move(f));
 }
 
 /// Nobody passes those who wait for room.
@@ -297,7 +279,7 @@ asio::awaitable<void> stop_what_another_starts(worker& me, std::uint32_t to) {
     co_return;
   }
   box->started->request_stop();
-  co_await end_of(me, id, std::move(*box->started));
+  co_await finish_started(me, id, std::move(*box->started));
 }
 
 asio::awaitable<void> use_what_is_never_asked_for(worker& me, std::uint32_t to) {

@@ -766,26 +766,16 @@ asio::awaitable<void> some_learning(worker& me) {
   try {
     if (me.rank() == 0 || draw(2) == 1) co_await train(me);
     calls.mains_done.push_back(me.rank());
-    const auto all = [&](auto&& so) {
-      for (std::uint32_t r = 0; r < me.world_size(); ++r) {
-        if (world.at(r).alive() && !so(r)) return false;
-      }
-      return true;
-    };
-    const auto is_done = [&](std::uint32_t r) {
-      return std::find(calls.mains_done.begin(), calls.mains_done.end(), r) !=
-             calls.mains_done.end();
-    };
     const auto clean = [&](std::uint32_t r) {
       const auto& contexts = world.worker_at(r).use<autograd_service>();
       return contexts.contexts() == 0 && w.living(r) == 0 &&
              (world.faulty() || world.worker_at(r).use<rref_service>().idle());
     };
     // bounded: by the world's time
-    while (!all(is_done)) co_await sleep_for(me, 20ms);
+    while (!calls.all_mains_done()) co_await sleep_for(me, 20ms);
     const duration limit = me.settings().lost_after + 1s + 2 * me.settings().call_deadline + 4s;
     const time_point until = later(me.time().now(), limit);
-    while (me.time().now() < until && !all(clean)) co_await sleep_for(me, 20ms);
+    while (me.time().now() < until && !calls.all_living(clean)) co_await sleep_for(me, 20ms);
     if (!clean(me.rank()) && !world.was_cut()) {
       const auto& contexts = me.use<autograd_service>();
       calls.complain("worker " + std::to_string(me.rank()) + " is left with " +

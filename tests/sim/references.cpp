@@ -556,16 +556,6 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
     }
     // All that is stored goes, until nobody can store anything more; then every object dies.
     sim::world& world = calls.world;
-    const auto all = [&](auto&& so) {
-      for (std::uint32_t r = 0; r < me.world_size(); ++r) {
-        if (world.at(r).alive() && !so(r)) return false;
-      }
-      return true;
-    };
-    const auto is_done = [&](std::uint32_t r) {
-      return std::find(calls.mains_done.begin(), calls.mains_done.end(), r) !=
-             calls.mains_done.end();
-    };
     const auto clean = [&](std::uint32_t r) {
       return w.forgotten(r) == 0 &&
              (!w.all_let_go() || world.worker_at(r).use<rref_service>().idle());
@@ -577,7 +567,7 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
       co_await sleep_for(me, std::chrono::milliseconds(20));
     };
     // bounded: by the world's time
-    while (!all(is_done)) co_await tidy();
+    while (!calls.all_mains_done()) co_await tidy();
     const time_point began = me.time().now();
     const auto has_time = [&] {
       duration most = me.settings().lost_after + std::chrono::seconds(1) +
@@ -587,7 +577,7 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
       return me.time().now() - began < most;
     };
     // bounded: by has_time
-    while (has_time() && !all(clean)) co_await tidy();
+    while (has_time() && !calls.all_living(clean)) co_await tidy();
     if (!clean(me.rank())) {
       calls.complain(std::to_string(w.forgotten(me.rank())) + " objects of worker " +
                      std::to_string(me.rank()) + " live though nobody has them; " +
