@@ -5,7 +5,7 @@
 //   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
 //     weft::sim::world w(seed, {.workers = 3}, weft::sim::services());
 //     w.start(main_);
-//     if (!w.run(1min)) std::cout << "seed " << seed << ": " << w.waits() << '\n';
+//     if (!w.run(5min)) std::cout << "seed " << seed << ": " << w.waits() << '\n';
 //   }
 #pragma once
 

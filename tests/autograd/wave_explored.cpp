@@ -236,8 +236,15 @@ struct world {
     const worker& first = *at[graph->first];
     if (faults) {
       if (first.alive) hold(first.commits + first.aborts == 1, "the caller hears of its end");
-      if (!first.alive || result) return;
-      for (const auto& w : at) hold(w->commits == 0, "what failed is nobody's");
+      if (!first.alive) return;
+      if (!result) {
+        for (const auto& w : at) hold(w->commits == 0, "what failed is nobody's");
+        return;
+      }
+      for (const history::place p : graph->needed) {
+        const worker& with_part = *at[p.first];
+        if (with_part.alive) hold(with_part.commits == 1, "a success is everybody's", p.first);
+      }
       return;
     }
     hold(result.has_value(), "without a fault it succeeds");
@@ -350,7 +357,14 @@ struct world {
     if (!at[to]->plan) {
       const admission a = at[to].change().ended.admit(c, to);
       hold(a != admission::refuse, "no message of a correct worker is refused, at", to);
-      if (a == admission::stale) return;
+      if (a == admission::stale) {
+        // As the engine does: who takes part may not have been told.
+        if (to == graph->first && from != to && !result &&
+            !std::holds_alternative<abort_message>(c.body)) {
+          send(to, from, control{pass, abort_message{to, abort_reason::refused, ""}});
+        }
+        return;
+      }
       at[to].change().plan.emplace(c.pass, to, world_size);
       feed(to, arrived{from, std::move(c.body)});
       if (at[to]->told.contains(graph->first)) feed(to, lost{graph->first});

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Two of three workers that open connections to each other at once, in every schedule: their
-// handshakes are the real ones, what their links decide is written down here as engine/link.hpp and
-// worker_connect.hpp do it, which need sockets. Connections break, and are given up.
+// handshakes, and which connection they decide for, are the real ones. Connections break, and are
+// given up.
 #include "core/explore.hpp"
 #include <weft/engine/handshake.hpp>
+#include <weft/engine/pairing.hpp>
 
 #include <doctest/doctest.h>
 
@@ -20,6 +21,10 @@ using weft::engine::handshake;
 
 template struct exploring::revealed<handshake, &handshake::peer_, &handshake::their_nonce_,
                                     &handshake::step_, &handshake::now_, &handshake::member_>;
+using weft::engine::pairing;
+
+template struct exploring::revealed<pairing, &pairing::opening_, &pairing::reserved_,
+                                    &pairing::wanted_>;
 
 namespace meeting_schedules {
 
@@ -76,13 +81,25 @@ struct world {
     bool welcomed = false;
     bool broken = false;
   };
+  using state = pairing::state;
   struct link {
-    enum class state : std::uint8_t { idle, connecting, up, down } now = state::idle;
-    bool connecting = false;
-    bool reserved = false;
-    bool wanted = false;
+    explicit link(side s) : meets(1 + s, 2 - s) {}
+    [[nodiscard]] state now() const { return meets.now(); }
+    [[nodiscard]] bool opening() const { return has<0>(); }
+    [[nodiscard]] bool reserved() const { return has<1>(); }
+    [[nodiscard]] bool wanted() const { return has<2>(); }
+
+    pairing meets;
     bool retries = false;
     std::uint32_t installed = none;
+
+   private:
+    template <int I>
+    [[nodiscard]] bool has() const {
+      return exploring::with_members(meets, [](bool opening, bool reserved, bool wanted) {
+        return std::array<bool, 3>{opening, reserved, wanted}[I];
+      });
+    }
   };
 
   explicit world(const plan& p) : rules(p) {}
@@ -93,7 +110,7 @@ struct world {
   std::vector<move> moves() const {
     std::vector<move> out;
     for (side s = 0; s < 2; ++s) {
-      if (!links[s].wanted && (rules.both_open || s == 1)) out.push_back({act::want, s, s});
+      if (!links[s].wanted() && (rules.both_open || s == 1)) out.push_back({act::want, s, s});
       if (links[s].retries) out.push_back({act::retry, s, s});
     }
     for (std::uint32_t c = 0; c < slots.size(); ++c) {
@@ -130,9 +147,8 @@ struct world {
   void make(const move& m) {
     switch (m.what) {
     case act::want:
-      links[m.a].wanted = true;
-      if (links[m.a].now == link::state::idle) links[m.a].now = link::state::connecting;
-      begin_connecting(m.a);
+      links[m.a].meets.keep_up();
+      if (links[m.a].meets.want()) begin_connecting(m.a);
       break;
     case act::retry:
       links[m.a].retries = false;
@@ -166,35 +182,35 @@ struct world {
     for (side s = 0; s < 2; ++s) {
       const link& mine = links[s];
       const link& theirs = links[1 - s];
-      hold((mine.now == link::state::up) == (mine.installed != none), "up is connected", s);
-      if (mine.now != link::state::up) continue;
-      hold(!mine.connecting && !mine.reserved, "who is up looks for nothing more", s);
-      hold(theirs.now != link::state::up || theirs.installed == mine.installed,
+      hold((mine.now() == state::up) == (mine.installed != none), "up is connected", s);
+      if (mine.now() != state::up) continue;
+      hold(!mine.opening() && !mine.reserved(), "who is up looks for nothing more", s);
+      hold(theirs.now() != state::up || theirs.installed == mine.installed,
            "both keep the same connection", s);
       hold(slots[mine.installed].has_value(), "what is in use is open", s);
       // The other one has it, too, or has said that it may, or has lost it.
       const connection& c = **slots[mine.installed];
       hold(c.welcomed, "nobody uses what was not welcomed", s);
       if (theirs.installed == mine.installed || c.broken || !c.open[1 - s]) continue;
-      hold(c.opener == s && theirs.reserved, "who welcomed it keeps its place", s);
+      hold(c.opener == s && theirs.reserved(), "who welcomed it keeps its place", s);
     }
   }
   void finish() const {
-    using state = link::state;
     for (side s = 0; s < 2; ++s) {
       const link& mine = links[s];
-      if (mine.now == state::up) hold(links[1 - s].now == state::up, "both have it", s);
-      if (mine.now == state::down) hold(lost_one_in_use, "nothing in use was lost", s);
+      if (mine.now() == state::up) hold(links[1 - s].now() == state::up, "both have it", s);
+      if (mine.now() == state::down) hold(lost_one_in_use, "nothing in use was lost", s);
       // Who was not told that it is in use may not have met the other at all.
-      hold(mine.now != state::connecting, "nobody waits for ever", s);
-      hold(mine.now != state::idle || !mine.wanted, "who wants a link has one, or has lost it", s);
+      hold(mine.now() != state::connecting, "nobody waits for ever", s);
+      hold(mine.now() != state::idle || !mine.wanted(), "who wants a link has one, or has lost it",
+           s);
     }
   }
   void encode(encoder& e) const {
     e << rules.breaks << rules.given_up << (lost_one_in_use ? 1 : 0);
     for (const link& l : links) {
-      e << static_cast<std::uint64_t>(l.now) << (l.connecting ? 1 : 0) << (l.reserved ? 1 : 0)
-        << (l.wanted ? 1 : 0) << (l.retries ? 1 : 0) << l.installed;
+      e << static_cast<std::uint64_t>(l.now()) << (l.opening() ? 1 : 0) << (l.reserved() ? 1 : 0)
+        << (l.wanted() ? 1 : 0) << (l.retries ? 1 : 0) << l.installed;
     }
     for (const auto& slot : slots) {
       e << (slot ? 1 : 0);
@@ -230,8 +246,7 @@ struct world {
 
   void begin_connecting(side s) {
     link& l = links[s];
-    if (l.now != link::state::connecting || l.connecting || l.reserved) return;
-    l.connecting = true;
+    if (!l.meets.open()) return;
     const auto free = std::find(slots.begin(), slots.end(), std::nullopt);
     hold(free != slots.end(), "there are never so many connections");
     const auto c = static_cast<std::uint32_t>(free - slots.begin());
@@ -263,32 +278,26 @@ struct world {
     link& l = links[s];
     handshake& h = *change(c).talks[s];
     hold(h.peer() == 2 - s, "it is who it is");
-    if (l.now == link::state::down) {
-      say(c, 1 - s, h.refuse(error(errc::peer_died, "lost")));
+    const pairing::welcome what = l.meets.reserve();
+    if (what != pairing::welcome::yes) {
+      const bool lost = what == pairing::welcome::down;
+      say(c, 1 - s,
+          h.refuse(lost ? error(errc::peer_died, "lost")
+                        : error(errc::closed, "another connection between the two stays")));
       change(c).open[s] = false;
       return;
     }
-    const bool ours_stays = l.connecting && s == 0;
-    if (l.reserved || l.now == link::state::up || ours_stays) {
-      say(c, 1 - s, h.refuse(error(errc::closed, "another connection between the two stays")));
-      change(c).open[s] = false;
-      return;
-    }
-    l.now = link::state::connecting;
-    l.reserved = true;
     change(c).welcomed = true;
     say(c, 1 - s, h.welcome());
     if (h.now() == handshake::state::accepted) install(c, s);
   }
   void install(std::uint32_t c, side s) {
     link& l = links[s];
-    l.connecting = l.reserved = false;
-    if (l.now == link::state::up || l.now == link::state::down) {
+    if (l.meets.install()) {
+      l.installed = c;
+    } else {
       change(c).open[s] = false;
-      return;
     }
-    l.now = link::state::up;
-    l.installed = c;
   }
   /// The connection ends at `s`.
   void end_of(std::uint32_t c, side s, const error& why) {
@@ -297,18 +306,13 @@ struct world {
     change(c).wires[s].clear();
     if (l.installed == c) {
       l.installed = none;
-      l.now = link::state::down;
+      l.meets.lose();
       return;
     }
     const bool opened = change(c).opener == s;
     if (opened) {
       cannot_connect(s, why);
-    } else if (change(c).welcomed) {  // link::unreserve
-      l.reserved = false;
-      if (l.now == link::state::connecting && !l.connecting && !l.wanted) {
-        l.now = link::state::idle;
-        return;
-      }
+    } else if (change(c).welcomed && l.meets.unreserve(false)) {
       begin_connecting(s);
     }
   }
@@ -316,19 +320,17 @@ struct world {
     link& l = links[s];
     const bool refused = why != errc::closed && why != errc::timed_out && why != errc::peer_died;
     hold(!refused, "no member is refused for what it says, at", s);
-    l.connecting = false;
+    const bool matters = l.meets.failed();
     if (why == errc::peer_died && why.detail().text == "lost") {  // link::mark_down
       if (l.installed != none) change(std::exchange(l.installed, none)).open[s] = false;
-      l.now = link::state::down;
+      l.meets.lose();
       return;
     }
-    if (l.now != link::state::connecting || l.reserved) return;
-    l.retries = l.wanted;
-    if (!l.wanted) l.now = link::state::idle;
+    if (matters) l.retries = l.meets.tries_again(false);
   }
 
   plan rules;
-  std::array<link, 2> links{};
+  std::array<link, 2> links{link(0), link(1)};
   std::array<std::optional<exploring::shared<connection>>, 6> slots{};
   bool lost_one_in_use = false;
 };

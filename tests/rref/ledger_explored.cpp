@@ -69,8 +69,10 @@ struct book {
 };
 
 void encode(encoder& e, const detail::session& s) {
-  const auto& [epoch, ended, created, promised, imports, unsettled, sequence, serial, unsent_from] =
-      s;
+  // That it is awaited is a hint to the shell: no step depends on it.
+  const auto& [epoch, ended, created, promised, awaited, imports, unsettled, sequence, serial,
+               unsent_from] = s;
+  static_cast<void>(awaited);
   e << epoch << (ended ? 1 : 0) << promised << imports << unsettled << sequence << serial
     << unsent_from;
   with_members(created, [&](std::uint64_t next, const auto& beyond) {

@@ -46,6 +46,11 @@ sim::settings world_of(const to_play& p) {
   s.longest_cut = one_of(2) == 0 ? 100ms : 3s;
   s.longest_pause = one_of(2) == 0 ? 100ms : 10s;
   s.lacks_memory_per_1024 = one_of(3) == 0 ? 1 + one_of(16) : 0;
+  if (one_of(5) == 0) {  // what is asked of a loss is asked where nothing else goes wrong
+    s.resets = s.cuts = s.pauses = false;
+    s.crashes = true;
+    s.lacks_memory_per_1024 = 0;
+  }
   return s;
 }
 
@@ -58,6 +63,7 @@ played play(const to_play& p) {
   const std::unique_ptr<script> what = p.what.begin(sees);
   sees.is_quiet_at_the_end = p.seed % 4 < 2;
   sees.longest_way = how.wires.delay + how.wires.jitter + 10ms;
+  sees.may_miss_each_other = how.wires.refused_percent > 0;
   sees.wires_have_room = how.wires.buffer_bytes >= 1u << 20;
   w->start([&what](worker& me) { return what->main(me); });
   if (w->run(300s)) {

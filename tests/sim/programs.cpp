@@ -14,7 +14,7 @@ namespace {
 class script_of_calls final : public script {
  public:
   explicit script_of_calls(witness& sees) : sees_(sees) {}
-  asio::awaitable<void> main(worker& me) override { return some_program(me, 10); }
+  asio::awaitable<void> main(worker& me) override { return some_program(me, draw_steps(12)); }
   counts count() const override { return {{"calls", sees_.calls.size()}}; }
 
  private:
@@ -32,7 +32,7 @@ void check_objects(object_witness& of) {
 class script_of_references final : public script {
  public:
   explicit script_of_references(witness& sees) : objects_(sees) {}
-  asio::awaitable<void> main(worker& me) override { return some_references(me, 12); }
+  asio::awaitable<void> main(worker& me) override { return some_references(me, draw_steps(14)); }
   void let_go() override { objects_.stored.clear(); }
   void check() override { check_objects(objects_); }
   counts count() const override { return {{"objects", objects_.objects.size()}}; }
@@ -45,7 +45,7 @@ class script_of_habits final : public script {
  public:
   explicit script_of_habits(witness& sees) : sees_(sees), objects_(sees) {}
   asio::awaitable<void> main(worker& me) override {
-    return some_habits(me, 12, me.settings().bounds.link_tensor_bytes == little_budget);
+    return some_habits(me, draw_steps(14), me.settings().bounds.link_tensor_bytes == little_budget);
   }
   void let_go() override { objects_.stored.clear(); }
   void check() override { check_objects(objects_); }
@@ -57,6 +57,8 @@ class script_of_habits final : public script {
       s.wires.jitter = 120ms;  // some handshakes are too late
       s.wires.buffer_bytes = 64u << 20;
       s.worker.call_deadline = 20s;
+      // All those of one pair, one after another, are not.
+      s.worker.rendezvous_deadline = s.worker.shutdown_deadline = 20s;
     }
     if (seed % 8 == 7) s.worker.bounds.link_tensor_bytes = little_budget;
   }

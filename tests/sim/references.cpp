@@ -137,7 +137,11 @@ class attempt {
     const bool unmade = given_up || why == errc::remote_exception || why == errc::rref_lost;
     if (!world().faulty()) {
       const bool is_there = object().sure || was_seen_;
-      if (is_there ? has_time_ || !given_up : !unmade) complain(words);
+      const bool never_met = all().calls.may_be_missed(why);
+      if (is_there ? (has_time_ && !never_met) || !given_up : !unmade) complain(words);
+      const bool must_say_why =
+          has_time_ && !never_met && std::string_view(object().maker) == "make_nothing";
+      if (must_say_why && why == errc::timed_out) complain(words);
       if (why == errc::remote_exception && words.find(object().maker) == std::string::npos) {
         complain("does not say what failed: " + words);
       }
@@ -432,7 +436,7 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
     }
   } catch (const rpc_error& e) {
     w.calls.world.tell(me.rank(), "could not share: " + e.error().code().message(), number);
-    if (must && !w.calls.world.faulty()) {
+    if (must && !w.calls.may_be_missed(e.error()) && !w.calls.world.faulty()) {
       w.calls.complain("object " + std::to_string(number) +
                        " could not be shared, though nothing was wrong: " + e.what());
     }

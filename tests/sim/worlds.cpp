@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whole runs in virtual time, decided by seeds.
 #include <weft/engine/rref_service.hpp>
+#include <weft/rpc/immediate.hpp>
 #include <weft/rpc/wait.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -13,9 +14,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <sim/play.hpp>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace sim_worlds {
@@ -150,6 +154,24 @@ TEST_CASE("worlds: weft::wait, which would wait for ever, throws") {
   CHECK_THROWS_AS(weft::wait(w.worker_at(0), w.worker_at(0).peer(1).call<&weft::testing::at_once>(
                                                  std::uint64_t{0}, weft::within(100ms))),
                   weft::rpc_error);
+  // On another thread, too, though no time passes.
+  bool threw = false;
+  std::thread other([&] {
+    auto call = w.worker_at(0).peer(1).call<&weft::testing::at_once>(std::uint64_t{0});
+    try {
+      weft::wait(w.worker_at(0), std::move(call), weft::within(100ms));
+    } catch (const weft::rpc_error&) {
+      threw = true;
+    }
+  });
+  other.join();
+  CHECK(threw);
+}
+
+TEST_CASE("worlds: what has not been started is not over") {
+  weft::sim::world w(1, {.workers = 2});
+  CHECK_FALSE(w.run(1s));
+  CHECK_FALSE(w.over());
 }
 
 std::uint64_t nothing(std::uint64_t x) { return x; }
@@ -272,8 +294,9 @@ TEST_CASE("worlds: what a program does to a worker happens wholly, also while me
         }
         if (i == 10 && me.rank() == 0) {
           w.pause(2, 20ms);
+          const bool there = w.at(1).alive();  // else its run has ended, for want of memory
           w.crash(1, seed % 4 < 2);
-          CHECK(w.wires().is_silent(1) == (seed % 4 < 2));
+          if (there) CHECK(w.wires().is_silent(1) == (seed % 4 < 2));
           ++crashed;
         }
         co_await weft::testing::sleep_for(me, 2ms);
@@ -313,6 +336,224 @@ TEST_CASE("worlds: a request keeps its object until it arrives, also one to ones
   REQUIRE(w.run(1min));
   CHECK(used == 2);
   for (std::uint32_t r = 0; r < 2; ++r) CHECK_FALSE(w.ended(r));
+}
+
+weft::rref<box> kept;
+void keep(weft::rref<box> r) { kept = std::move(r); }
+int look_at_home(weft::rref<box> r) {
+  try {
+    return r.local()->value;
+  } catch (const weft::rpc_error& e) {
+    return -e.error().code().value();
+  }
+}
+
+TEST_CASE(
+    "worlds: who waits for an object hears that its creator had lost the owner before they met") {
+  bool heard = false;
+  weft::sim::settings how;
+  how.worker.on_loss = weft::loss_policy::go_on();
+  how.worker.lost_after = 1s;
+  how.worker.handshake_deadline = 500ms;
+  how.worker.waiting = 0s;
+  weft::sim::world w(1, how, weft::engine::services<weft::engine::rref_service>());
+  const auto is_up = [&w](std::uint32_t from, std::uint32_t to) {
+    return w.worker_at(from).link_to(to).now() == weft::link::state::up;
+  };
+  w.start([&](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 1) {
+      const weft::rref<box> unmade = me.peer(2).make<box>();
+      // bounded: by the world's time
+      while (!is_up(1, 2)) co_await weft::testing::sleep_for(me, 1us);
+      CHECK_FALSE(is_up(2, 1));  // what would tell it so is lost
+      w.wires().cut(1, 2);
+      w.wires().cut(2, 1);
+      co_await me.peer(0).call<&keep>(unmade);
+      // bounded: by the world's time
+      while (is_up(1, 2)) co_await weft::testing::sleep_for(me, 100ms);
+      w.wires().heal(1, 2);
+      w.wires().heal(2, 1);
+    }
+    if (me.rank() != 0) co_return co_await weft::testing::sleep_for(me, 30s);
+    // bounded: by the world's time
+    while (!kept) co_await weft::testing::sleep_for(me, 10ms);
+    const auto at_home = co_await me.peer(2).call<&look_at_home>(kept);
+    CHECK(at_home == -weft::make_error_code(weft::errc::invalid_argument).value());
+    co_await weft::testing::sleep_for(me, 20s);
+    const auto got = co_await kept.call<&box::get>(weft::within(5s), weft::as_expected);
+    heard = !got && got.error() == weft::errc::rref_lost;
+    INFO((got ? std::string("got it") : got.error().message()));
+    CHECK(heard);
+    kept = {};
+    co_await weft::testing::sleep_for(me, 5s);
+    CHECK(w.worker_at(2).use<weft::engine::rref_service>().idle());
+  });
+  REQUIRE(w.run(2min));
+  CHECK(heard);
+  kept = {};
+}
+
+weft::rref<box> handed_on, at_home;
+void keep_on(weft::rref<box> r) { handed_on = std::move(r); }
+void keep_at_home(weft::rref<box> r) { at_home = std::move(r); }
+asio::awaitable<void> hand_on(weft::worker& me) { co_await me.peer(0).call<&keep_on>(at_home); }
+asio::awaitable<weft::errc> failure_of_use(weft::rref<box> r) {
+  const auto got = co_await r.call<&box::get>(weft::within(5s), weft::as_expected);
+  co_return got ? weft::errc{} : static_cast<weft::errc>(got.error().code().value());
+}
+
+TEST_CASE("worlds: an object that never comes has failed, for whoever asks for it later, too") {
+  int asked = 0;
+  weft::sim::settings how;
+  how.worker.on_loss = weft::loss_policy::go_on();
+  how.worker.lost_after = 1s;
+  how.worker.handshake_deadline = 500ms;
+  how.worker.waiting = 0s;
+  weft::sim::world w(1, how, weft::engine::services<weft::engine::rref_service>());
+  w.wires().cut(1, 2);
+  w.wires().cut(2, 1);
+  w.start([&](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 1) {
+      co_await me.peer(0).call<&keep>(me.peer(2).make<box>());
+      co_return co_await weft::testing::sleep_for(me, 60s);
+    }
+    if (me.rank() == 2) {
+      co_await weft::testing::sleep_for(me, 12s);
+      CHECK_THROWS_WITH_AS(static_cast<void>(at_home.local()), doctest::Contains("creator died"),
+                           weft::rpc_error);
+      CHECK(co_await failure_of_use(at_home) == weft::errc::rref_lost);
+      at_home = {};
+      ++asked;
+      co_return co_await weft::testing::sleep_for(me, 5s);
+    }
+    // bounded: by the world's time
+    while (!kept) co_await weft::testing::sleep_for(me, 10ms);
+    co_await me.peer(2).call<&keep_at_home>(kept);
+    w.crash(1);
+    co_await weft::testing::sleep_for(me, 10s);
+    CHECK(co_await failure_of_use(std::exchange(kept, {})) == weft::errc::rref_lost);
+    co_await me.peer(2).call<&hand_on>();
+    CHECK(co_await failure_of_use(std::exchange(handed_on, {})) == weft::errc::rref_lost);
+    ++asked;
+    co_await weft::testing::sleep_for(me, 10s);
+    CHECK(w.worker_at(2).use<weft::engine::rref_service>().idle());
+  });
+  CHECK(w.run(2min));
+  CHECK(asked == 2);
+}
+
+weft::immediate<void> take(const weft::rref<box>&) { return {}; }
+int make_and_name(weft::worker& me) {
+  kept = me.peer(1).make<box>();  // elsewhere than on its thread: sent later
+  me.peer(1).post<&take>(kept);   // passes it
+  return 1;
+}
+
+TEST_CASE(
+    "worlds: an object is made though it was named and forgotten before, also without memory") {
+  int used = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.workers = 2;
+    how.worker.waiting = 0s;
+    how.worker.rendezvous_deadline = 3s;
+    how.lacks_memory_per_1024 = 300;
+    how.faults_end = 200ms;
+    weft::sim::world w(seed, how, weft::engine::services<weft::engine::rref_service>());
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      co_await weft::testing::sleep_for(me, 100ms);
+      if (me.rank() == 1) co_return co_await weft::testing::sleep_for(me, 20s);
+      w.pause(1, 5ms);
+      const auto done = co_await me.peer(0).call<&make_and_name>(weft::as_expected);
+      co_await weft::testing::sleep_for(me, 1s);
+      if (done && kept && w.at(1).alive()) {
+        const auto got = co_await kept.call<&box::get>(weft::within(5s), weft::as_expected);
+        INFO((got ? std::string() : got.error().message()));
+        CHECK((got || got.error() != weft::errc::timed_out));
+        used += got ? 1 : 0;
+      }
+      kept = {};
+    });
+    CHECK(w.run(2min));
+    kept = {};
+  }
+  CHECK(used > 20);
+}
+
+int plain_echo(int x) { return x; }
+weft::immediate<int> quick_echo(int x) { return x; }
+
+TEST_CASE("worlds: a handler of one worker ends another one, with all that waits there") {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.worker.waiting = 0s;
+    how.worker.on_loss = weft::loss_policy::go_on();
+    how.worker.window_bytes = 512 * 1024;
+    weft::sim::world w(seed, how, weft::engine::services<weft::engine::rref_service>());
+    bool crashed = false;
+    struct says_so {
+      weft::worker& me;
+      ~says_so() {
+        try {
+          me.peer(0).post<&plain_echo>(1);
+        } catch (const weft::rpc_error&) {
+        }
+      }
+    };
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 1) {
+        const says_so at_the_end{me};
+        co_await weft::testing::sleep_for(me, 30s);
+      }
+      if (me.rank() != 0) co_return co_await weft::testing::sleep_for(me, 30s);
+      co_await me.peer(1).call<&quick_echo>(1);
+      for (int i = 0; i < 400; ++i) me.peer(1).post<&plain_echo>(i);
+      co_await me.peer(1).call<&quick_echo>(1);
+      w.crash(1);
+      crashed = true;
+      co_await weft::testing::sleep_for(me, 1s);
+      CHECK_FALSE(w.at(1).alive());
+    });
+    CHECK(w.run(2min));
+    CHECK(crashed);
+  }
+}
+
+struct tracked {
+  std::shared_ptr<int> keeps;
+  [[nodiscard]] long count() const { return keeps.use_count(); }
+};
+
+TEST_CASE("worlds: an object dies with its last reference, also where memory lacked for its end") {
+  int seen = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.workers = 1;
+    how.worker.waiting = 0s;
+    how.lacks_memory_per_1024 = 512;
+    how.faults_end = 50ms;
+    weft::sim::world w(seed, how, weft::engine::services<weft::engine::rref_service>());
+    const auto alive = std::make_shared<int>(0);
+    bool looked = false;
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      try {
+        const weft::rref<tracked> one = me.share(tracked{alive});
+        co_await one.call<&tracked::count>();
+      } catch (const std::bad_alloc&) {
+      } catch (const weft::rpc_error&) {
+      }
+      co_await weft::testing::sleep_for(me, 1s);
+      looked = true;
+      CHECK(alive.use_count() == 1);
+      CHECK(me.use<weft::engine::rref_service>().idle());
+    });
+    CHECK(w.run(1min));
+    if (looked) ++seen;
+  }
+  CHECK(seen > 100);
 }
 
 TEST_CASE("worlds: what a handler throws ends the run, also while memory lacks for the words") {

@@ -12,7 +12,8 @@
 //   ◄─────────── grad between forward receivers and senders ───► start
 //   ◄───────────────────── done ─┘ once everything needed ran
 //   commit ── end ──────────────► commit                         gradients become visible
-//   abort, from anyone: told to the initiator and along the needs; the pass is dropped everywhere
+//   abort, from anyone: told to the initiator and along the needs; the pass is dropped everywhere.
+//   Whoever has said done, and owes no ack, leaves it to the initiator, which may have succeeded.
 //
 // Discovery ends as Dijkstra and Scholten's diffusing computations do, less one round trip where a
 // graph leads back to the worker that asked: such a need has no ack of its own. The asker is
@@ -207,6 +208,7 @@ class wave {
   void take(const drained&, G&, outputs& out);
   template <graph G>
   void take(const failed& in, G&, outputs& out) {
+    if (promised() && in.reason != abort_reason::refused) return;
     give_up({self_, in.reason, in.text}, self_, out);
   }
   template <graph G>
@@ -228,6 +230,11 @@ class wave {
   template <graph G>
   void on(worker_rank from, const end_message&, G&, outputs& out);
 
+  /// It has told the initiator all that it was asked for, which may have been the last that was
+  /// missing: only that one decides now.
+  bool promised() const {
+    return phase_ == wave_phase::settled && !is_initiator() && deficit_ == 0 && !parent_;
+  }
   /// Marks everything reachable from `stack` and asks the peers it leads to.
   template <graph G>
   void walk(G& g, std::vector<node_index> stack, outputs& out);

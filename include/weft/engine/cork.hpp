@@ -26,13 +26,18 @@ class cork {
       : outermost_(current == nullptr), worker_(of), late_(outermost_ ? late : nullptr) {
     if (outermost_) current = this;
   }
+  /// The one on this thread, if it is of that worker: another one may be destroyed in a handler.
+  [[nodiscard]] static cork* of(const weft::worker& w) noexcept {
+    return current && &current->worker_ == &w ? current : nullptr;
+  }
   /// Has its services told when the batch that runs on this thread ends; false if there is none.
   [[nodiscard]] static bool hold(const weft::worker& w) noexcept {
-    if (!current || &current->worker_ != &w) return false;
-    current->held_ = true;
-    if (current->late_) {
-      current->late_->hold(true);
-      current->late_->watch();  // this handler may go on in user code
+    cork* const here = of(w);
+    if (!here) return false;
+    here->held_ = true;
+    if (here->late_) {
+      here->late_->hold(true);
+      here->late_->watch();  // this handler may go on in user code
     }
     return true;
   }

@@ -2,6 +2,7 @@
 // The order in which the parts of a worker go.
 #pragma once
 
+#include <weft/core/call_scope.hpp>
 #include <weft/engine/transport_set.hpp>
 #include <weft/engine/worker.hpp>
 
@@ -29,6 +30,7 @@ template <class Pool, class Alarm>
 void dismantle(std::unique_ptr<worker>& me, Pool& pool, droppable_context* loop,
                const std::vector<std::unique_ptr<droppable_context>>& io,
                std::unique_ptr<Alarm>& alarm, transport_set& transports) noexcept {
+  const scope_guard of_nobody(nullptr);  // though another worker's handler may do this
   if (me) {
     me->detach();
     me->drop_calls();

@@ -40,6 +40,7 @@
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/memory_budget.hpp>
+#include <weft/engine/pairing.hpp>
 #include <weft/engine/pending_calls.hpp>
 #include <weft/engine/served_calls.hpp>
 #include <weft/engine/served_request.hpp>
@@ -149,9 +150,8 @@ class link final : public weft::link, public frame_sink {
   void open();
   /// Where it lives, or will.
   [[nodiscard]] asio::io_context& io() const;
-  /// Whether a connection that the peer opened is taken. `yes`: it will be installed, no other one
-  /// is opened or taken meanwhile.
-  enum class welcome : std::uint8_t { yes, another_stays, down };
+  /// Whether a connection that the peer opened is taken. `yes`: `install` or `unreserve` follows.
+  using welcome = pairing::welcome;
   [[nodiscard]] welcome reserve();
   /// The promised connection broke before it was installed; connects anew if anything waits.
   void unreserve();
@@ -300,7 +300,7 @@ class link final : public weft::link, public frame_sink {
   engine::worker& me_;
 
   mutable std::mutex mutex_;  // guards the next group
-  state state_ = state::idle;
+  pairing pairing_;
   asio::io_context* io_;
   outbox outbox_;
   bool writing_ = false;  // write_rest is under way
@@ -308,9 +308,6 @@ class link final : public weft::link, public frame_sink {
       nullptr};  // in that list of links to flush; written under the lock
   connection_ptr connection_;
   error reason_;  // why it is down, or why the last try to connect failed
-  bool reserved_ = false;
-  bool connecting_ = false;
-  bool wanted_ = false;  // to be connected though nothing waits to be sent
   unsigned tries_ = 0;
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
   send_window window_;

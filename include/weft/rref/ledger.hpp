@@ -201,6 +201,11 @@ class ledger {
   /// Something is left for `catch_up`.
   [[nodiscard]] bool behind() const noexcept { return sessions_.behind || !answers_.empty(); }
 
+  /// Somebody whose CREATE was named before it came: this worker should see to it that it meets
+  /// them. They may have lost it before they had met it, and then nobody else would tell it so.
+  [[nodiscard]] std::optional<rank> take_awaited() noexcept { return sessions_.take_awaited(); }
+  [[nodiscard]] bool awaits() const noexcept { return sessions_.awaits; }
+
   /// The session with `gone` ended, for ever. Repeating it does nothing.
   void peer_lost(rank gone, outputs& out) {
     if (!sessions_.valid(gone) || gone == sessions_.self() || sessions_.lost(gone)) return;

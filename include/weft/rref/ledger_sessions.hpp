@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace weft::rref_protocol::detail {
@@ -28,6 +29,7 @@ struct session {
   // at once).
   weft::detail::sequence_set<std::uint64_t> created{1};
   std::uint32_t promised = 0;   // entries that this peer named before their CREATE
+  bool awaited = false;         // its CREATE has been named before it came, and nobody was told yet
   std::uint32_t imports = 0;    // entries of this user that this peer gave
   std::uint32_t unsettled = 0;  // its hand-overs that wait for an owner's answer
 
@@ -72,6 +74,17 @@ class session_table {
   /// Something that nobody can be refused (a release, a loss) lacked the memory to be told: what
   /// the entries say of it is made up for by their tables' `sweep`.
   bool behind = false;
+  bool awaits = false;  // a session may be `awaited`
+
+  /// One of them, which is no longer.
+  [[nodiscard]] std::optional<rank> take_awaited() noexcept {
+    if (!awaits) return std::nullopt;
+    for (auto& [who, s] : peers_) {
+      if (std::exchange(s.awaited, false)) return who;
+    }
+    awaits = false;
+    return std::nullopt;
+  }
 
  private:
   rank self_;

@@ -44,7 +44,7 @@ class world {
   bool step();
   /// Until every run has ended or `done` says so, and no longer than that, in virtual time, but for
   /// the handler that runs then. Returns whether it came to such an end; false also if nothing is
-  /// left to happen.
+  /// left to happen, or has been started.
   bool run(duration most = std::chrono::hours(1), const std::function<bool()>& done = {});
 
   [[nodiscard]] bool over() const;
@@ -57,8 +57,8 @@ class world {
 
   // What else may happen, by hand.
 
-  /// `in_silence`: its machine goes with it, and nobody is told. From a handler of its own: once
-  /// that has ended.
+  /// `in_silence`: its machine goes with it, and nobody is told. From a handler: once that has
+  /// ended, also if it is another worker's.
   void crash(std::uint32_t rank, bool in_silence = false);
   /// It runs nothing until then; what it is sent waits.
   void pause(std::uint32_t rank, duration how_long);
@@ -112,6 +112,7 @@ class world {
   [[nodiscard]] bool lacks_memory();
   bool run_handlers();
   void kill(std::uint32_t rank);
+  void bury();
   void write(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number);
   void note(std::uint64_t what) noexcept { hash_ = (hash_ ^ what) * 0x100000001b3u; }
 

@@ -210,6 +210,7 @@ void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
 template <graph G>
 void wave::on(worker_rank from, const abort_message& m, G&, outputs& out) {
   if (m.origin >= world_) return refuse(from, "an abort that names an impossible worker", out);
+  if (promised() && from != pass_.initiator) return;
   give_up(m, from, out);
 }
 
@@ -386,8 +387,10 @@ inline void wave::maybe_finish(outputs& out) {
 
 inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& out) {
   // Whoever is in the pass was asked by somebody in it, so telling those whom one has asked
-  // reaches everybody; the initiator is told at once, and tells those it knows of.
+  // reaches everybody who has not said done; the initiator is told at once, and tells those it
+  // knows of. Whose done comes later is told then.
   std::set<worker_rank> tell = participants_;
+  tell.insert(done_.begin(), done_.end());
   tell.insert(pass_.initiator);
   for (const auto& asked : asked_) tell.insert(asked.first);
   for (const auto& asking : asked_by_) tell.insert(asking.first);

@@ -273,7 +273,11 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
   }
   {
     const std::lock_guard lock(c->mutex);
-    step(*c, pass, todo, [&] { return pass->completed(); });
+    // In one step, as the pass may be claimed again behind it: what failed here is not done.
+    step(*c, pass, todo, [&] {
+      return broken.empty() ? pass->completed()
+                            : pass->give_up(autograd::abort_reason::failed, broken);
+    });
   }
   finish(c, std::move(todo));
   const auto then = [&](auto&& make) {
@@ -285,9 +289,6 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
     finish(c, std::move(more));
   };
   for (const auto rank : unreachable) then([&] { return pass->lost(rank); });
-  if (!broken.empty()) {
-    then([&] { return pass->give_up(autograd::abort_reason::failed, broken); });
-  }
 }
 
 // ── the caller's side ──

@@ -21,6 +21,7 @@ namespace weft::engine {
 inline link::link(engine::worker& me, std::uint32_t rank, asio::io_context& io)
     : weft::link(me, rank),
       me_(me),
+      pairing_(me.rank(), rank),
       io_(&io),
       window_(me.members().members[rank].window),
       granted_(me.settings().window_bytes, me.settings().window_bytes),
@@ -89,7 +90,7 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return std::nullopt;
+    if (pairing_.now() == state::down) return std::nullopt;
     outbox_.make_room();  // nothing below throws
     const frame_kind kind = f.header.kind;
     if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
@@ -105,10 +106,7 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
     }
     number = outbox_.push(std::move(f));
     look_for_room();
-    if (state_ == state::idle) {
-      state_ = state::connecting;
-      connect = true;
-    }
+    connect = pairing_.want();
   }
   if (connect) begin_connecting();
   return number;
@@ -117,7 +115,7 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
 inline bool link::append(frame&& f) { return push(std::move(f)).has_value(); }
 
 inline void link::flush() noexcept {
-  if (cork* cork = cork::current) {
+  if (cork* const cork = cork::of(me_)) {
     // Another thread's list may stay longer than this one. What was pushed before, under the lock,
     // is seen by whoever resets this.
     if (dirty_.load(std::memory_order_relaxed) == cork->key()) return;
@@ -178,7 +176,7 @@ inline void link::flush_late() noexcept {
 
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
 inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
-  if (state_ != state::up || writing_ || outbox_.empty()) {
+  if (pairing_.now() != state::up || writing_ || outbox_.empty()) {
     lock.unlock();
     return;
   }
@@ -241,7 +239,7 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
       write_status result = write_status::closed;
       {
         const std::lock_guard lock(mutex_);
-        if (state_ != state::up || connection_ != connection) co_return;
+        if (pairing_.now() != state::up || connection_ != connection) co_return;
         const std::uint64_t before = outbox_.waiting_bytes();
         result = connection_->try_write(outbox_);
         finished.swap(outbox_.finished());
@@ -275,8 +273,8 @@ inline bool link::roomy() noexcept {
   {
     const std::lock_guard lock(mutex_);
     // Of a lost link `queue` tells why.
-    if (state_ == state::down || look_for_room()) return true;
-    ask = state_ == state::up && window_.ask();
+    if (pairing_.now() == state::down || look_for_room()) return true;
+    ask = pairing_.now() == state::up && window_.ask();
   }
   if (ask) send_small(frame_kind::window, 0);
   return false;
@@ -328,7 +326,7 @@ inline void link::give_credit() noexcept {
     frame f = message(me_.settings().bounds).finish(header);
     {
       const std::lock_guard lock(mutex_);
-      if (state_ == state::down) return;
+      if (pairing_.now() == state::down) return;
       outbox_.make_room();
       {
         const std::lock_guard serving(serving_mutex_);
@@ -349,7 +347,7 @@ inline void link::give_credit() noexcept {
 inline bool link::take_back(std::uint64_t number) noexcept {
   frame back;
   const std::lock_guard lock(mutex_);
-  if (state_ == state::down) return number >= unsent_from_;
+  if (pairing_.now() == state::down) return number >= unsent_from_;
   back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
   if (back.head.size() == 0) return false;
   static_cast<void>(window_.credited(request_cost(back.wire_size())));

@@ -15,7 +15,7 @@ namespace weft::engine {
 
 inline link::state link::now() const {
   const std::lock_guard lock(mutex_);
-  return state_;
+  return pairing_.now();
 }
 inline std::string link::transport() const {
   const std::lock_guard lock(mutex_);
@@ -27,7 +27,7 @@ inline error link::reason() const {
 }
 inline std::size_t link::waiting() const {
   const std::lock_guard lock(mutex_);
-  return outbox_.frames() + (state_ == state::up ? connection_->unsent_frames() : 0);
+  return outbox_.frames() + (pairing_.now() == state::up ? connection_->unsent_frames() : 0);
 }
 inline asio::io_context& link::io() const {
   const std::lock_guard lock(mutex_);
@@ -59,9 +59,8 @@ inline link_counts link::count() {
 inline void link::open() {
   {
     const std::lock_guard lock(mutex_);
-    wanted_ = true;
-    if (state_ != state::idle) return;
-    state_ = state::connecting;
+    pairing_.keep_up();
+    if (!pairing_.want()) return;
   }
   begin_connecting();
 }
@@ -69,8 +68,7 @@ inline void link::open() {
 inline void link::begin_connecting() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != state::connecting || connecting_ || reserved_) return;
-    connecting_ = true;
+    if (!pairing_.open()) return;
   }
   try {
     me_.connect(*this);
@@ -81,22 +79,12 @@ inline void link::begin_connecting() noexcept {
 
 inline auto link::reserve() -> welcome {
   const std::lock_guard lock(mutex_);
-  if (state_ == state::down) return welcome::down;
-  // Of two that connect at once, the one that the lower rank opened stays.
-  const bool ours_stays = connecting_ && me_.rank() < rank_;
-  if (reserved_ || state_ == state::up || ours_stays) return welcome::another_stays;
-  state_ = state::connecting;
-  reserved_ = true;
-  return welcome::yes;
+  return pairing_.reserve();
 }
 inline void link::unreserve() {
   {
     const std::lock_guard lock(mutex_);
-    reserved_ = false;
-    if (state_ == state::connecting && !connecting_ && !wanted_ && outbox_.frames() == 0) {
-      state_ = state::idle;
-      return;
-    }
+    if (!pairing_.unreserve(outbox_.frames() > 0)) return;
   }
   begin_connecting();
 }
@@ -108,14 +96,10 @@ inline void link::cannot_connect(error why) {
   unsigned tries = 0;
   {
     const std::lock_guard lock(mutex_);
-    connecting_ = false;
-    if (state_ != state::connecting || reserved_) return;
+    if (!pairing_.failed()) return;
     if (!never) {
       reason_ = std::move(why);
-      if (outbox_.frames() == 0 && !wanted_) {
-        state_ = state::idle;
-        return;
-      }
+      if (!pairing_.tries_again(outbox_.frames() > 0)) return;
       tries = ++tries_;
     }
   }
@@ -145,18 +129,16 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     connection->close();
     {
       const std::lock_guard lock(mutex_);
-      connecting_ = reserved_ = false;
+      pairing_.dropped();
     }
     return begin_connecting();
   }
   {
     std::unique_lock lock(mutex_);
-    connecting_ = reserved_ = false;
-    if (state_ == state::up || state_ == state::down) {
+    if (!pairing_.install()) {
       connection->close();
       return;
     }
-    state_ = state::up;
     reason_ = {};
     io_ = home;
     connection_ = connection;
@@ -196,8 +178,7 @@ inline void link::mark_down(error reason) noexcept {
   asio::io_context* home = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == state::down) return;
-    state_ = state::down;
+    if (!pairing_.lose()) return;
     open_gates();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = with_if_possible(reason, [&](error_detail& d) {
@@ -267,11 +248,10 @@ inline void link::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     const error over = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
-    if (state_ == state::down) {
+    if (!pairing_.lose()) {
       if (me_.ended_well()) reason_ = over;  // whoever has gone, calls are too late for that
       return;
     }
-    state_ = state::down;
     open_gates();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = over;
@@ -293,7 +273,7 @@ inline void link::beat(bool reading) noexcept {
   if (retry_pending_.exchange(false)) begin_connecting();
   {
     std::unique_lock lock(mutex_);
-    if (state_ != state::up || !connection_->needs_life()) return;
+    if (pairing_.now() != state::up || !connection_->needs_life()) return;
     if (!life_.quiet(written_.load(std::memory_order_relaxed))) return;
     // What waits to be written is as good a sign, if the peer takes it.
     if (!outbox_.empty()) return write_locked(lock);
@@ -307,7 +287,7 @@ inline void link::judge(const asio::io_context& here, duration interval) noexcep
   verdict peer = verdict::alive;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != state::up || io_ != &here || !connection_->needs_life()) return;
+    if (pairing_.now() != state::up || io_ != &here || !connection_->needs_life()) return;
     peer = life_.judge({received_.load(std::memory_order_relaxed),
                         written_.load(std::memory_order_relaxed), writing_,
                         peer_busy_.load(std::memory_order_relaxed)},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/not_made.hpp>
 #include <weft/rref/detail/base_view.hpp>
@@ -187,6 +188,7 @@ class rref_core final : public reference_keeper {
   };
   struct effects {
     ranks flush;
+    std::optional<std::uint32_t> meet;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<intrusive_ptr<object_waiter>> tell;
     std::vector<unmet_failure> unmet;
@@ -213,51 +215,81 @@ class rref_core final : public reference_keeper {
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
   void leave(std::unique_lock<std::mutex>& lock, effects todo) {
-    if (!todo.flush.first && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
+    if (!todo.flush.first && !todo.meet && todo.tell.empty() && todo.unmet.empty()) {
+      return lock.unlock();
+    }
     const worker_use here(*this);
     lock.unlock();
     if (!here.who) return;
+    if (todo.meet) here.who->link_to(*todo.meet).open();
     if (todo.flush.first) here.who->link_to(*todo.flush.first).flush_late();
     for (const std::uint32_t rank : todo.flush.more) here.who->link_to(rank).flush_late();
     for (auto& w : todo.tell) object_waiter::tell(std::move(w));
     for (const auto& u : todo.unmet) u.tell(*here.who);
   }
 
-  /// Under the lock. What there is no memory for is done with the next step.
+  /// Under the lock. What there is no memory for is done later.
   effects settle(bool wait) noexcept {
     effects todo;
+    todo.meet = ledger.take_awaited();
     ledger.catch_up(out);
     if (!me) out.messages.clear();
     if (!wait && !out.messages.empty()) queue_messages(todo.flush);
     std::size_t done = 0;
     try {
-      if (!out.events.empty()) todo.drop.reserve(out.events.size());
       for (; done != out.events.size(); ++done) heed(out.events[done], todo);
     } catch (const std::bad_alloc&) {
     }
     out.events.erase(out.events.begin(), out.events.begin() + static_cast<std::ptrdiff_t>(done));
+    if (is_behind(wait) || ledger.awaits()) settle_again();
     return todo;
+  }
+  /// Under the lock: memory lacked for something.
+  [[nodiscard]] bool is_behind(bool messages_wait) const noexcept {
+    return ledger.behind() || !out.events.empty() || (!messages_wait && !out.messages.empty());
+  }
+  /// Under the lock: there may be no next step.
+  void settle_again() noexcept {
+    if (!me || std::exchange(again_is_coming_, true)) return;
+    again_(me->context(), [self = intrusive_ptr<rref_core>(this)] {
+      try {
+        insist([&] {
+          self->apply([](auto&, auto&) {}, sending::now);
+          const std::lock_guard lock(self->mutex);
+          if (self->is_behind(false)) throw std::bad_alloc();
+        });
+      } catch (const std::bad_alloc&) {
+      }
+      const std::lock_guard lock(self->mutex);
+      self->again_is_coming_ = false;
+      if (self->is_behind(false) || self->ledger.awaits()) self->settle_again();
+    });
   }
 
   /// Under the lock. If it throws, what is left of the event is done when it is heeded again.
   void heed(const rref_protocol::event& e, effects& todo) {
     using rref_protocol::event_kind;
     if (e.kind == event_kind::forgotten) never_made.erase(e.id);
-    const auto at = values.find(e.id);
-    if (at == values.end()) return;
-    value& v = at->second;
     if (e.kind == event_kind::failed) {
+      value& v = values[e.id];  // for who asks for it later, too
       if (!v.failure) v.failure = why_broken(e.why, e.id);
-    } else if (e.kind != event_kind::released) {
-      return;
+      return tell_waiting(v, todo);
     }
-    for (auto& left = v.waiting; !left.empty(); left.erase(left.begin())) {
-      todo.tell.push_back(std::move(left.begin()->second));
-    }
-    if (e.kind == event_kind::failed) return;
+    const auto at = values.find(e.id);
+    if (e.kind != event_kind::released || at == values.end()) return;
+    // What was only promised may have been named again while memory lacked for this.
+    if (ledger.value(e.id)) return;
+    value& v = at->second;
+    tell_waiting(v, todo);
+    rref_protocol::detail::make_room(todo.drop, 1);
     if (v.function != 0) todo.unmet.push_back({v.function, e.id.creator, v.failure});
     todo.drop.push_back(std::move(v.object));
     values.erase(at);
+  }
+  static void tell_waiting(value& v, effects& todo) {
+    for (auto& left = v.waiting; !left.empty(); left.erase(left.begin())) {
+      todo.tell.push_back(std::move(left.begin()->second));
+    }
   }
 
   /// Under the lock: all that goes to one peer, in its order, in as few frames as may be. What
@@ -308,6 +340,9 @@ class rref_core final : public reference_keeper {
     for (const auto& m : messages) grouped[place[m.to]++] = m;
     messages.swap(grouped);
   }
+
+  sure_post again_;
+  bool again_is_coming_ = false;
 };
 
 /// A value of this worker, as a request for `function` waits for it. The request holds a local

@@ -109,12 +109,13 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
                                               "'; local() is for the owner, use to_here()");
   }
   const auto at = core_->values.find(r.id());
-  if (at == core_->values.end()) {
+  const bool is_there = at != core_->values.end();
+  if (!is_there && !core_->ledger.value(r.id())) {
     throw rpc_error(errc::rref_lost, "reference " + to_string(r.id()) + " holds nothing");
   }
-  at->second.function = 0;
-  if (at->second.failure) throw rpc_error(at->second.failure);
-  if (!at->second.object) {
+  if (is_there) at->second.function = 0;
+  if (is_there && at->second.failure) throw rpc_error(at->second.failure);
+  if (!is_there || !at->second.object) {  // the request that makes it may not have come yet
     throw rpc_error(errc::invalid_argument,
                     "the object of reference " + to_string(r.id()) +
                         " is still being made; use to_here() or call(), which wait");

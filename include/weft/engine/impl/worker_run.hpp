@@ -434,8 +434,12 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
     const auto so = [&](ending::condition c) { return holds(c, running); };
     while (!end.step(so, env_.time.now())) co_await pass(*moment);
   }
-  // Whoever waited for a link is told, in front of this, that it is closed.
-  co_await next_turn();
+  // Whoever waited for a link is told, in front of this, that it is closed; where functions may
+  // still run, also those that wait through others.
+  try {
+    co_await (result ? hand_words_on(env_.time.now()) : next_turn());
+  } catch (const std::bad_alloc&) {  // they go with the run, whose result is known
+  }
   co_return result;
 }
 

@@ -21,28 +21,30 @@
 namespace weft {
 namespace detail {
 
-/// Blocks until `end` is set. Throws as `weft::wait` says; `me` is looked at every 50 ms.
+/// Blocks until `end` is set. Throws as `weft::wait` says; `me` is looked at every 50 ms. It counts
+/// what it has waited: the worker's clock may stand still where nobody runs its loop.
 inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
-  constexpr std::chrono::milliseconds look(50);
-  constexpr std::chrono::seconds patience(1);
-  clock& time = me.time();
-  const time_point by = later(time.now(), limit);
-  std::optional<time_point> idle_since;
-  std::uint64_t runs = 0;  // of the loop, when it was last found idle
-  for (;;) {
-    const time_point now = time.now();
-    if (end.wait_for(std::clamp<duration>(by - now, duration::zero(), look))) return;
+  constexpr duration look = std::chrono::milliseconds(50);
+  constexpr duration patience = std::chrono::seconds(1);
+  std::optional<duration> idle;  // for so long
+  std::uint64_t runs = 0;        // of the loop, when it was last found idle
+  for (duration left = std::max(limit, duration::zero());;) {
+    const duration waits = std::min(left, look);
+    if (end.wait_for(waits)) return;
+    left -= waits;
     switch (me.loop()) {
     case worker::loop_state::runs:
-      idle_since.reset();
+      idle.reset();
       break;
     case worker::loop_state::idle:
       // Who polls is inside for moments only.
-      if (const std::uint64_t times = me.times_run(); !idle_since || times != runs) {
+      if (const std::uint64_t times = me.times_run(); !idle || times != runs) {
         runs = times;
-        idle_since = now;
+        idle = duration::zero();
+      } else {
+        *idle += waits;
       }
-      if (now - *idle_since < patience) break;
+      if (*idle < patience) break;
       throw rpc_error(errc::invalid_argument,
                       "weft::wait: nobody runs the loop of worker '" + me.name() +
                           "', so what it waits for cannot go on",
@@ -53,7 +55,7 @@ inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
                       "weft::wait: the run of worker '" + me.name() + "' is over",
                       call_progress::maybe_executed);
     }
-    if (now < by) continue;
+    if (left > duration::zero()) continue;
     throw rpc_error(errc::timed_out, "weft::wait: what it waits for has not ended",
                     call_progress::maybe_executed);
   }

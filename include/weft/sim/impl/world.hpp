@@ -81,7 +81,8 @@ inline void world::start(const main_function& main_) {
 }
 
 inline bool world::over() const {
-  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& h) { return !h->alive(); });
+  return !hosts_.empty() &&
+         std::all_of(hosts_.begin(), hosts_.end(), [](const auto& h) { return !h->alive(); });
 }
 
 /// One handler of one thread of one host, whose turn the choices decide.
@@ -109,15 +110,20 @@ inline bool world::run_handlers() {
     const bool slow = how_.slow_handlers_per_1024 > 0 &&
                       choices_.pick(1024) >= 1024 - how_.slow_handlers_per_1024;
     time_.pass(slow ? 100 * how_.handler_time : how_.handler_time);
-    if (fates_[r].crashed) {
-      kill(r);  // it did so itself
-    } else if (h.ended()) {
+    if (!fates_[r].crashed && h.ended()) {
       tell(r, *h.ended() ? "its run has failed: " + h.ended()->message() : "its run has ended");
       kill(r);
     }
+    bury();
     return true;
   }
   return false;
+}
+/// Those who crashed in a handler, of whomever.
+inline void world::bury() {
+  for (host_id r = 0; r < hosts_.size(); ++r) {
+    if (fates_[r].crashed && hosts_[r]->alive()) kill(r);
+  }
 }
 
 /// Whether an allocation of the handler that runs next is to fail.
@@ -134,6 +140,8 @@ inline bool world::lacks_memory() {
 inline bool world::step() { return step_by(time_point::max()); }
 
 inline bool world::step_by(time_point latest) {
+  if (hosts_.empty()) return false;
+  bury();
   if (over()) return false;
   while (!time_.empty() && time_.next() <= time_.now()) time_.step();
   if (run_handlers()) return true;
@@ -164,11 +172,12 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
   fates_[rank].crashed_at = time_.now();
   faulty_ = true;
   net_.lose(rank, in_silence);
-  if (rank != runs_now_) kill(rank);  // else behind the handler that runs
+  if (runs_now_ == how_.workers) kill(rank);  // else behind the handler that runs
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
   const memory::spared watching;
+  if (!hosts_[rank]->alive()) return;
   faulty_ = was_cut_ = true;
   fate& f = fates_[rank];
   const time_point until = std::max(f.paused_until, time_.now() + how_long);
@@ -276,7 +285,7 @@ inline std::string world::waits() const {
   return "these have not ended: " + who + "; " +
          (time_.empty() ? "nothing is left to happen in virtual time, so they wait"
                         : "if their time should have been enough, they wait") +
-         " for a thread, a timer or a descriptor of the machine";
+         " for a thread, a timer or a descriptor of the machine, or for what never happens";
 }
 
 }  // namespace weft::sim
