@@ -20,6 +20,22 @@ using weft::testing::shortage;
 
 constexpr pass_id first_pass{1, 0, 1};
 
+/// One node, which left with message 1 to worker 1.
+struct one_send {
+  template <class F>
+  void next(node_index, F&&) {}
+  std::optional<peer_message> receive(node_index) { return std::nullopt; }
+  std::optional<send_point> send(message_id m) {
+    return m == 1 ? std::optional(send_point{0, 1}) : std::nullopt;
+  }
+  std::size_t messages(worker_rank) { return 1; }
+  template <class F>
+  void each_send(F&& meet) {
+    meet(send_point{0, 1});
+  }
+  void freeze() {}
+};
+
 /// One node, which came with message 1 of worker 1.
 struct one_receive {
   template <class F>
@@ -86,6 +102,37 @@ TEST_CASE("shortage: a pass whose success could not be told has not ended") {
                    CHECK(count<commit>(out) == 1);
                    CHECK(count<finished>(out) == 1);
                  });
+}
+
+TEST_CASE("shortage: whoever could not say done has not promised, and can give the pass up") {
+  const pass_id of_another{1, 1, 1};
+  bool struck = true;
+  int failed = 0;
+  for (long n = 1; struck && n < 50; ++n) {
+    CAPTURE(n);
+    one_send g;
+    wave w(of_another, 0, 2);
+    const need_message need{0, graph_retention::release, {1}, need_reply::own};
+    REQUIRE(count<launch>(w.step(arrived{1, need}, g)) == 1);
+    outputs said;
+    try {
+      const shortage now(n, 0);
+      said = w.step(drained{}, g);
+      struck = shortage::struck();
+    } catch (const std::bad_alloc&) {
+      ++failed;
+      CHECK_FALSE(w.promised());
+      const outputs out = w.step(weft::autograd::failed{abort_reason::failed, "no memory"}, g);
+      CHECK(count<transmit>(out) == 1);
+      CHECK(count<aborted>(out) == 1);
+      CHECK(w.over());
+      continue;
+    }
+    CHECK(count<transmit>(said) == 1);
+    CHECK(w.promised());
+  }
+  CHECK_FALSE(struck);
+  CHECK(failed > 0);
 }
 
 }  // namespace poor_waves

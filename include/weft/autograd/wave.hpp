@@ -175,6 +175,11 @@ class wave {
   bool is_initiator() const { return pass_.initiator == self_; }
   /// The pass needs no further input and can be forgotten (see `ended_passes`).
   bool over() const { return phase_ == wave_phase::ended || phase_ == wave_phase::aborted; }
+  /// It has told the initiator all that it was asked for, which may have been the last that was
+  /// missing: only that one decides now.
+  bool promised() const {
+    return phase_ == wave_phase::settled && !is_initiator() && deficit_ == 0 && !parent_;
+  }
   /// Per node that the walk met: edges into it from needed nodes. Every such node is needed.
   std::span<const std::uint32_t> dependencies() const { return dependencies_; }
   /// How many nodes the walk met: so many run here before `drained`.
@@ -230,11 +235,6 @@ class wave {
   template <graph G>
   void on(worker_rank from, const end_message&, G&, outputs& out);
 
-  /// It has told the initiator all that it was asked for, which may have been the last that was
-  /// missing: only that one decides now.
-  bool promised() const {
-    return phase_ == wave_phase::settled && !is_initiator() && deficit_ == 0 && !parent_;
-  }
   /// Marks everything reachable from `stack` and asks the peers it leads to.
   template <graph G>
   void walk(G& g, std::vector<node_index> stack, outputs& out);

@@ -40,9 +40,9 @@ void wave::take(const arrived& in, G& g, outputs& out) {
 template <graph G>
 void wave::take(const drained&, G&, outputs& out) {
   if (phase_ != wave_phase::run) return;
+  if (!is_initiator()) send(pass_.initiator, done_message{}, out);  // if it throws, nothing is said
   phase_ = wave_phase::settled;
-  if (is_initiator()) return maybe_finish(out);
-  send(pass_.initiator, done_message{}, out);
+  if (is_initiator()) maybe_finish(out);
 }
 
 template <graph G>

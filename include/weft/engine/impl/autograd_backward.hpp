@@ -186,10 +186,11 @@ void autograd_service::step(context_state& c, const std::shared_ptr<autograd::lo
 }
 
 /// There is no memory for what is left of this pass: who waits here is told at least, and what it
-/// did not add up is missed. Others hear nothing, until their deadline.
+/// did not add up, or may have to, is missed. Others hear nothing, until their deadline.
 inline void autograd_service::forsake(context_state& c, const unfinished& rest) noexcept {
   const autograd::pass_id id = rest.pass->plan().pass();
   const std::lock_guard lock(c.mutex);
+  if (rest.pass->plan().promised()) c.spoiled = no_sums();
   for (std::size_t i = rest.next; i < rest.out.size(); ++i) {
     if (!std::holds_alternative<autograd::commit>(rest.out[i])) continue;
     c.spoiled = no_sums();
