@@ -274,7 +274,7 @@ struct for_handshake : slow_to_answer, live_scene<> {
  private:
   /// Some cells last until nobody waits for an answer to the greeting any more.
   static options hasty(options o) {
-    o.handshake_deadline = 1s;
+    o.handshake_deadline = 2s;
     return o;
   }
 };
