@@ -27,6 +27,7 @@
 #include <optional>
 #include <rpc/cluster_bodies.hpp>
 #include <rref/gate.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -210,7 +211,7 @@ asio::awaitable<bool> all_is_well(poor_cluster& all, worker& me) {
 using optimizer = weft::optim::distributed<torch::optim::SGD>;
 
 /// What is worked on while memory lacks.
-enum class work { call, backward, step, step_of_own, release };
+enum class work { call, backward, broken_backward, step, step_of_own, release };
 /// Where it lacks.
 enum class place { caller, pool_here, pool_there, links_here, links_there };
 
@@ -224,8 +225,8 @@ class scene {
     pools_[1] = reinterpret_cast<thread_memory*>(co_await me_.peer(1).call<&pool_thread>());
     parameter_ = me_.peer(1).remote<&parameter>();
     optimizer_ = co_await optimizer::create(me_, {parameter_}, torch::optim::SGDOptions(0.5));
-    for (const work what :
-         {work::call, work::backward, work::step, work::step_of_own, work::release}) {
+    for (const work what : {work::call, work::backward, work::broken_backward, work::step,
+                            work::step_of_own, work::release}) {
       for (const place where : {place::caller, place::pool_here, place::pool_there,
                                 place::links_here, place::links_there}) {
         if (what == work::release && where != place::caller) continue;
@@ -245,7 +246,8 @@ class scene {
     const std::pair<work, place> needed[] = {
         {work::call, place::caller},          {work::call, place::pool_there},
         {work::backward, place::pool_here},   {work::backward, place::links_here},
-        {work::backward, place::links_there}, {work::step, place::pool_there}};
+        {work::backward, place::links_there}, {work::broken_backward, place::links_there},
+        {work::step, place::pool_there}};
     for (const auto& [what, where] : needed) {
       CAPTURE(static_cast<int>(what));
       CAPTURE(static_cast<int>(where));
@@ -307,6 +309,23 @@ class scene {
           CHECK((co_await ctx.gradients()).empty());
           CHECK_FALSE(co_await call(false));  // what it went through may be released
         }
+      }
+      if (what == work::broken_backward) {
+        // The other worker has said done when the hook throws.
+        const at::Tensor through = x * 1;
+        through.register_hook(
+            [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("the hook throws"); });
+        y = co_await me_.peer(1).call<&twice>(through);
+        const at::Tensor loss = y.sum();
+        const auto failed = co_await lacking(
+            true, where, which, n, further, now, [&] { return me_.spawn(ctx.backward(loss)); },
+            [](weft::future<void> f) { return std::move(f).get(); });
+        const std::string why = not_told(failed);
+        INFO(why);
+        CHECK((why.empty() || why.find("the hook throws") != std::string::npos));
+        CHECK(co_await eventually([&] { return passes() == 0; }));
+        CHECK((co_await ctx.gradients()).empty());
+        CHECK_FALSE(co_await call(false));
       }
       if (what != work::backward || thrown) {
         const auto failed = co_await pass(false);

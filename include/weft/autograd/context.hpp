@@ -89,7 +89,8 @@ class context {
   /// a later pass may add to the same tensors in place. Waits for passes of other workers
   /// that ran here until they succeeded or not. Cancelling ends the wait only. Throws
   /// autograd_context_gone, timed_out, cancelled, peer_died (the run failed), autograd_pass_aborted
-  /// (a pass succeeded and could not be added up here, for lack of memory).
+  /// (a pass succeeded and could not be added up here, for lack of memory, or may have: the worker
+  /// that began it was lost before it said so).
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return me_->use<autograd_service>().gradients(state_);
   }

@@ -145,6 +145,13 @@ class autograd_service final : public weft::autograd_service {
                       "the gradients of a pass could not be added up: std::bad_alloc",
                       call_progress::executed);
   }
+  /// Of a pass that may have succeeded: what it came to here is neither added nor forgotten.
+  [[nodiscard]] static error outcome_unknown(const weft::link& initiator) {
+    return {errc::autograd_pass_aborted,
+            "worker '" + initiator.name() +
+                "' was lost before it said whether a backward pass that it began has succeeded",
+            call_progress::maybe_executed};
+  }
   [[nodiscard]] bool computes(const intrusive_ptr<context_state>& c,
                               const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
                               const autograd::control_body& body);

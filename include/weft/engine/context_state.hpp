@@ -51,7 +51,8 @@ struct context_state final : open_context {
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
   error gone;       ///< autograd_context_gone and why, once it is released
-  error spoiled;    ///< why a pass that succeeded could not be added, or that its creator is lost
+  error spoiled;    ///< why a pass that succeeded, or may have, is not added, or that its creator
+                    ///< is lost
   error run_ended;  ///< why nobody waits here any more, once the run has failed
   message_id last_message = 0;
   std::uint32_t last_pass = 0;

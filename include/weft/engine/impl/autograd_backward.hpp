@@ -126,11 +126,11 @@ inline void autograd_service::carry_out(context_state& c,
                                         std::size_t which, effects& todo) {
   autograd::outputs& all = todo.rest.out;
   const autograd::pass_id id = pass->plan().pass();
-  const auto wake = [&](std::optional<autograd::aborted> failure) {
+  const auto wake = [&](autograd::aborted* failure) {
     const auto w = c.waiters.find(id);
     if (w == c.waiters.end()) return;
-    todo.wake.push_back(w->second->over);
-    w->second->failure = std::move(failure);
+    todo.wake.push_back(w->second->over);  // if it throws, the words are still there
+    if (failure) w->second->failure = std::move(*failure);
     c.waiters.erase(w);
   };
   if (const auto* t = std::get_if<autograd::transmit>(&all[which])) {
@@ -155,9 +155,9 @@ inline void autograd_service::carry_out(context_state& c,
                         call_progress::executed);
     }
   } else if (auto* a = std::get_if<autograd::aborted>(&all[which])) {
-    wake(std::move(*a));
+    wake(a);
   } else if (std::holds_alternative<autograd::finished>(all[which])) {
-    wake(std::nullopt);
+    wake(nullptr);
   } else if (auto* v = std::get_if<autograd::violation>(&all[which])) {
     if (v->on == autograd::blame::somebody) {
       todo.refusals.push_back({v->from, id, v->text, false});

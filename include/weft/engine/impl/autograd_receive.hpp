@@ -129,13 +129,15 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
   return {};
 }
 
-/// That the pass has succeeded can be heard again if memory lacks, and only then it throws. Under
-/// the context's lock.
+/// The end of a pass is said once, and where memory lacks can be heard again: only then it throws.
+/// Under the context's lock.
 inline void autograd_service::hear(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
                                    std::uint32_t from, const autograd::control_body& body,
                                    std::vector<at::Tensor> tensors, effects& todo) {
-  if (!std::holds_alternative<autograd::end_message>(body)) {
+  const bool last = std::holds_alternative<autograd::end_message>(body) ||
+                    std::holds_alternative<autograd::abort_message>(body);
+  if (!last) {
     return step(c, pass, todo, [&] { return pass->arrive(from, body, std::move(tensors)); });
   }
   autograd::outputs out = pass->arrive(from, body, std::move(tensors));
@@ -191,9 +193,13 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
     if (autograd::blame_for(what, from, me_.rank()) == autograd::blame::somebody) return nullptr;
     return autograd::detail::broken_protocol(std::string("an autograd frame: ") + why);
   };
-  if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
-  // Of those that this worker began, whatever is not under way is over.
   const bool mine = what.pass.initiator == me_.rank();
+  if (const auto at = c.passes.find(what.pass); at != c.passes.end()) {
+    // Who says done to one that was given up and stays for want of memory has not been told so.
+    const bool given_up = at->second->plan().phase() == autograd::wave_phase::aborted;
+    if (!mine || !given_up) return at->second;
+  }
+  // Of those that this worker began, whatever is not under way is over.
   const bool begun = what.pass.number != 0 && what.pass.number <= c.last_pass;
   if (mine && !begun) return unknown("the pass was not begun");
   switch (mine ? autograd::admission::stale : c.ended.admit(what, me_.rank())) {
@@ -276,10 +282,14 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     if (!joined.empty()) insist([&] { send_joined(id, joined); });
     for (const auto& [which, pass] : passes) {
       effects todo;
-      {
+      insist([&] {  // a loss is told once
         const std::lock_guard lock(context->mutex);
-        step(*context, pass, todo, [&] { return pass->lost(peer.rank()); });
-      }
+        if (which.initiator == peer.rank() && pass->plan().promised() && !context->spoiled) {
+          context->spoiled = outcome_unknown(peer);
+        }
+        autograd::outputs out = pass->lost(peer.rank());
+        step(*context, pass, todo, [&] { return std::move(out); });
+      });
       finish(context, std::move(todo));
     }
     if (ends) insist([&] { forget(context, why()); });
