@@ -107,10 +107,12 @@ class worker {
   /// Asks the run to end as if this worker's main had failed with `why`. The worker's thread.
   virtual void shutdown(const error& why) = 0;
 
-  /// The service with S's id. Requires that the worker has it.
+  /// The service with S's id. Throws rpc_error: invalid_argument if the worker has none.
   template <class S>
-  [[nodiscard]] S& use() const noexcept {
-    return static_cast<S&>(*services_[static_cast<std::size_t>(S::id)]);
+  [[nodiscard]] S& use() const {
+    const auto& s = services_[static_cast<std::size_t>(S::id)];
+    if (!s) throw rpc_error(without_service(S::id));
+    return static_cast<S&>(*s);
   }
 
   // ── for calls and services ──
@@ -142,6 +144,13 @@ class worker {
         random_(one_at_a_time(std::move(random))),
         members_(std::move(all)),
         options_(std::move(settings)) {}
+
+  [[nodiscard]] error without_service(service_id which) const {
+    return {errc::invalid_argument,
+            "worker '" + members_.self().name + "' was made without the service of " +
+                (which == service_id::rref ? "references" : "autograd contexts") +
+                "; sim::services() has both for a sim::world"};
+  }
 
   asio::io_context& context_;
   weft::clock& time_;

@@ -6,6 +6,7 @@
 //              │ in flight │ arrived, not yet read
 #pragma once
 
+#include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/sim/choices.hpp>
 #include <weft/sim/memory.hpp>
@@ -14,9 +15,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,11 +67,9 @@ class network {
 
   /// Nothing gets from `from` to `to` until it is healed as often as it was cut; it waits, as TCP
   /// sends it again.
-  void cut(host_id from, host_id to) noexcept { ++cut_[from * hosts_ + to]; }
+  void cut(host_id from, host_id to) { ++cut_[way(from, to)]; }
   void heal(host_id from, host_id to);
-  [[nodiscard]] bool is_cut(host_id from, host_id to) const noexcept {
-    return cut_[from * hosts_ + to] > 0;
-  }
+  [[nodiscard]] bool is_cut(host_id from, host_id to) const { return cut_[way(from, to)] > 0; }
   /// The process on `h` is no more. `in_silence`: its machine went with it, and nobody is told;
   /// else its system closes its connections, and what was on its way from it is lost or not.
   void lose(host_id h, bool in_silence);
@@ -88,6 +89,8 @@ class network {
   friend class channel;
   friend class connect_attempt;
 
+  /// Throws rpc_error: unknown_peer if one of them is not there.
+  [[nodiscard]] std::size_t way(host_id from, host_id to) const;
   /// It comes once a way is healed.
   void hold(moment& m);
   /// It does not come, neither in time nor by a heal.
@@ -104,6 +107,12 @@ class network {
   std::vector<moment*> held_;       // until a way is healed
 };
 
+inline std::size_t network::way(host_id from, host_id to) const {
+  if (from < hosts_ && to < hosts_) return std::size_t{from} * hosts_ + to;
+  throw rpc_error(errc::unknown_peer, "no way leads from worker " + std::to_string(from) +
+                                          " to worker " + std::to_string(to) + ": there are " +
+                                          std::to_string(hosts_));
+}
 inline void network::hold(moment& m) {
   if (std::find(held_.begin(), held_.end(), &m) == held_.end()) held_.push_back(&m);
 }
@@ -244,7 +253,7 @@ class channel : public ref_counted, private moment {
 };
 
 inline void network::heal(host_id from, host_id to) {
-  std::uint32_t& cuts = cut_[from * hosts_ + to];
+  std::uint32_t& cuts = cut_[way(from, to)];
   if (cuts == 0 || --cuts > 0) return;
   for (moment* m : std::exchange(held_, {})) time_.add(*m, time_.now() + wires_.delay);
 }

@@ -38,19 +38,24 @@ class world {
   world& operator=(const world&) = delete;
   ~world();
 
-  /// Every worker begins with that main. Once.
+  /// Every worker begins with that main. Throws rpc_error: invalid_argument if there is no worker,
+  /// or it was started before.
   void start(const main_function& main_);
   /// The next thing happens. False: nothing is left to happen, or every run has ended.
   bool step();
   /// Until every run has ended or `done` says so, and no longer than that, in virtual time, but for
   /// the handler that runs then. Returns whether it came to such an end; false also if nothing is
-  /// left to happen, or has been started.
+  /// left to happen, or has been started. In how many steps one lets it run makes no difference to
+  /// what happens, but where memory lacks. Throws rpc_error: invalid_argument on another thread
+  /// than that of `start`.
   bool run(duration most = std::chrono::hours(1), const std::function<bool()>& done = {});
 
   [[nodiscard]] bool over() const;
   [[nodiscard]] std::uint32_t size() const noexcept { return how_.workers; }
-  [[nodiscard]] host& at(std::uint32_t rank) { return *hosts_[rank]; }
-  [[nodiscard]] worker& worker_at(std::uint32_t rank) { return hosts_[rank]->worker(); }
+  /// Whatever takes a rank throws rpc_error: unknown_peer if there is none such, or not yet.
+  [[nodiscard]] host& at(std::uint32_t rank) const { return *hosts_[known(rank)]; }
+  /// Throws rpc_error also if it is no more: peer_died.
+  [[nodiscard]] worker& worker_at(std::uint32_t rank) const;
   [[nodiscard]] network& wires() noexcept { return net_; }
   [[nodiscard]] time_point now() const noexcept { return time_.now(); }
   [[nodiscard]] choices& decide() noexcept { return choices_; }
@@ -62,18 +67,18 @@ class world {
   void crash(std::uint32_t rank, bool in_silence = false);
   /// It runs nothing until then; what it is sent waits.
   void pause(std::uint32_t rank, duration how_long);
-  [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[rank].crashed; }
+  [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[known(rank)].crashed; }
   /// Requires that it has.
-  [[nodiscard]] time_point crashed_at(std::uint32_t rank) const { return fates_[rank].crashed_at; }
+  [[nodiscard]] time_point crashed_at(std::uint32_t rank) const {
+    return fates_[known(rank)].crashed_at;
+  }
   /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
   /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
   [[nodiscard]] bool faulty() const noexcept { return faulty_ || memory::failed(); }
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
   /// How its run ended; success also while it goes on.
-  [[nodiscard]] error ended(std::uint32_t rank) const {
-    return hosts_[rank]->ended().value_or(error());
-  }
+  [[nodiscard]] error ended(std::uint32_t rank) const { return at(rank).ended().value_or(error()); }
   [[nodiscard]] bool failed(std::uint32_t rank) const { return static_cast<bool>(ended(rank)); }
   /// How long it has been paused in all.
   [[nodiscard]] duration paused(std::uint32_t rank) const;
@@ -104,6 +109,8 @@ class world {
   };
 
   world(choices by, std::uint64_t seed, settings how, engine::service_makers services);
+  /// That rank, if it is one.
+  [[nodiscard]] std::uint32_t known(std::uint32_t rank) const;
   void after(duration d, std::function<void()> what);
   [[nodiscard]] bool step_by(time_point latest);
   [[nodiscard]] duration draw_part(duration of, std::int64_t divisor);
@@ -128,6 +135,9 @@ class world {
   std::uint64_t hash_ = 0xcbf29ce484222325u;
   std::uint64_t steps_ = 0;
   std::uint32_t runs_now_ = 0;
+  std::optional<std::uint32_t> first_;  // whose turn it was when nothing was left to do just now
+  const char* thread_ = nullptr;        // that of `start`, by an address in it
+  static inline thread_local char here_ = 0;
   bool faulty_ = false, was_cut_ = false;
   std::string story_;
 };

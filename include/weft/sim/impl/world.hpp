@@ -34,7 +34,23 @@ inline void world::kill(std::uint32_t rank) {
   runs_now_ = before;
 }
 
+inline std::uint32_t world::known(std::uint32_t rank) const {
+  if (rank < hosts_.size()) return rank;
+  throw rpc_error(errc::unknown_peer,
+                  "there is no rank " + std::to_string(rank) + "; the world " +
+                      (hosts_.empty() ? "has not been started"
+                                      : "has " + std::to_string(hosts_.size()) + " workers"));
+}
+inline worker& world::worker_at(std::uint32_t rank) const {
+  host& h = at(rank);
+  if (h.alive()) return h.worker();
+  throw rpc_error(errc::peer_died, "worker " + std::to_string(rank) + " of the world is no more");
+}
+
 inline void world::start(const main_function& main_) {
+  if (how_.workers == 0) throw rpc_error(errc::invalid_argument, "a world needs a worker");
+  if (!hosts_.empty()) throw rpc_error(errc::invalid_argument, "the world was started before");
+  thread_ = &here_;
   net_.tells = [this](host_id from, host_id to, const char* what, std::uint64_t units) {
     const memory::spared watching;
     note(from * 7919u + to);
@@ -89,7 +105,9 @@ inline bool world::over() const {
 inline bool world::run_handlers() {
   std::uint32_t threads = 0;
   for (const auto& h : hosts_) threads += h->threads();
-  const std::uint32_t first = choices_.pick(threads);
+  // What was drawn in vain holds while no time passes.
+  const std::uint32_t first = first_ ? *first_ : choices_.pick(threads);
+  first_.reset();
   for (std::uint32_t n = 0; n < threads; ++n) {
     std::uint32_t i = (first + n) % threads;
     host_id r = 0;
@@ -117,6 +135,7 @@ inline bool world::run_handlers() {
     bury();
     return true;
   }
+  first_ = first;
   return false;
 }
 /// Those who crashed in a handler, of whomever.
@@ -141,6 +160,9 @@ inline bool world::step() { return step_by(time_point::max()); }
 
 inline bool world::step_by(time_point latest) {
   if (hosts_.empty()) return false;
+  if (thread_ != &here_) {
+    throw rpc_error(errc::invalid_argument, "a world runs on the thread that started it");
+  }
   bury();
   if (over()) return false;
   while (!time_.empty() && time_.next() <= time_.now()) time_.step();
@@ -150,6 +172,7 @@ inline bool world::step_by(time_point latest) {
     time_.pass(latest - time_.now());
     return true;
   }
+  first_.reset();
   time_.step();
   note(static_cast<std::uint64_t>(time_.now().time_since_epoch().count()));
   return true;
@@ -166,7 +189,7 @@ inline bool world::run(duration most, const std::function<bool()>& done) {
 
 inline void world::crash(std::uint32_t rank, bool in_silence) {
   const memory::spared watching;
-  if (!hosts_[rank]->alive() || fates_[rank].crashed) return;
+  if (!at(rank).alive() || fates_[rank].crashed) return;
   tell(rank, in_silence ? "its machine is gone" : "it crashes");
   fates_[rank].crashed = true;
   fates_[rank].crashed_at = time_.now();
@@ -177,7 +200,7 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
   const memory::spared watching;
-  if (!hosts_[rank]->alive()) return;
+  if (!at(rank).alive()) return;
   faulty_ = was_cut_ = true;
   fate& f = fates_[rank];
   const time_point until = std::max(f.paused_until, time_.now() + how_long);
@@ -188,7 +211,7 @@ inline void world::pause(std::uint32_t rank, duration how_long) {
   after(until - time_.now(), [] {});
 }
 
-inline duration world::paused(std::uint32_t rank) const { return fates_[rank].paused; }
+inline duration world::paused(std::uint32_t rank) const { return fates_[known(rank)].paused; }
 
 inline void world::after(duration d, std::function<void()> what) {
   const memory::spared watching;
@@ -276,10 +299,12 @@ inline void world::write(std::uint32_t rank, std::string_view what,
 
 inline std::string world::waits() const {
   std::string who;
-  for (host_id r = 0; r < hosts_.size(); ++r) {
-    if (!hosts_[r]->alive()) continue;
-    who += (who.empty() ? "" : ", ") + hosts_[r]->worker().name() +
-           (fates_[r].in_main ? ", whose main has not returned" : ", whose main has returned");
+  for (const bool in_main : {true, false}) {  // those who serve until the others have ended last
+    for (host_id r = 0; r < hosts_.size(); ++r) {
+      if (!hosts_[r]->alive() || fates_[r].in_main != in_main) continue;
+      who += (who.empty() ? "" : ", ") + hosts_[r]->worker().name() +
+             (in_main ? ", whose main has not returned" : ", whose main has returned");
+    }
   }
   if (who.empty()) return who;
   return "these have not ended: " + who + "; " +
