@@ -104,11 +104,12 @@ struct plan {
   unsigned repeats = 0;   // a message arrives again
   unsigned fails = 0;     // a node fails, or the caller gives up
   unsigned kills = 0;     // a worker is lost
+  unsigned cuts = 0;      // a link is lost
   bool in_order = false;  // on each link; else anything may pass anything
 };
 
 struct world {
-  enum class act : std::uint8_t { deliver, run, notice, repeat, fail, kill };
+  enum class act : std::uint8_t { deliver, run, notice, repeat, fail, kill, cut };
   struct move {
     act what;
     worker_rank a = 0;
@@ -156,6 +157,9 @@ struct world {
       for (const node_index n : at[a]->ready) out.push_back({act::run, a, n, 0});
       if (rules.fails > 0 && at[a]->plan) out.push_back({act::fail, a, 0, 0});
       if (rules.kills > 0) out.push_back({act::kill, a, 0, 0});
+      for (worker_rank b = a + 1; rules.cuts > 0 && b < world_size; ++b) {
+        if (at[b]->alive && !severed(a, b)) out.push_back({act::cut, a, b, 0});
+      }
     }
     for (const auto& [who, gone] : notices) {
       if (at[who]->alive) out.push_back({act::notice, who, gone, 0});
@@ -163,8 +167,9 @@ struct world {
     return out;
   }
   std::string name(const move& m) const {
-    static constexpr std::array<const char*, 6> words{
-        "arrives", "runs", "hears of the loss", "arrives, and stays", "fails", "is lost"};
+    static constexpr std::array<const char*, 7> words{
+        "arrives", "runs",    "hears of the loss", "arrives, and stays",
+        "fails",   "is lost", "link is lost"};
     std::string out = std::to_string(m.a) + "," + std::to_string(m.b) + ": " +
                       words[static_cast<std::size_t>(m.what)];
     if (m.what != act::deliver && m.what != act::repeat) return out;
@@ -192,17 +197,20 @@ struct world {
       return feed(m.a, failed{abort_reason::failed, "no"});
     case act::kill:
       --rules.kills;
+      return kill(m.a);
+    case act::cut:
+      --rules.cuts;
       faults = true;
-      at[m.a].change().alive = false;
-      at[m.a].change().plan.reset();
-      for (worker_rank other = 0; other < world_size; ++other) {
-        clear(other, m.a);
-        if (other == m.a) continue;
-        if (m.a == 0 || other == 0 || linked(other, m.a)) notices.emplace(other, m.a);
+      severed_ |= 1u << (m.a + m.b);
+      if (m.a == 0 || linked(m.a, m.b)) {
+        notices.emplace(m.a, m.b);
+        notices.emplace(m.b, m.a);
       }
       return;
     case act::notice: {
       notices.erase({m.a, m.b});
+      // Whoever loses rank 0 ends, and those who have met it lose it.
+      if (m.b == 0 && at[0]->alive) return kill(m.a);
       const bool news = at[m.a].change().told.insert(m.b).second;
       clear(m.b, m.a);
       feed(m.a, lost{m.b});
@@ -237,13 +245,17 @@ struct world {
     if (faults) {
       if (first.alive) hold(first.commits + first.aborts == 1, "the caller hears of its end");
       if (!first.alive) return;
+      const auto cut_off = [&](worker_rank w) {
+        return w != graph->first && severed(w, graph->first);
+      };
       if (!result) {
         for (const auto& w : at) hold(w->commits == 0, "what failed is nobody's");
         return;
       }
       for (const history::place p : graph->needed) {
         const worker& with_part = *at[p.first];
-        if (with_part.alive) hold(with_part.commits == 1, "a success is everybody's", p.first);
+        if (with_part.alive && !cut_off(p.first))
+          hold(with_part.commits == 1, "a success is everybody's", p.first);
       }
       return;
     }
@@ -259,7 +271,8 @@ struct world {
   }
 
   void encode(encoder& e) const {
-    e << rules.repeats << rules.fails << rules.kills << (faults ? 1 : 0) << (result ? 1 : 0);
+    e << rules.repeats << rules.fails << rules.kills << rules.cuts << severed_ << (faults ? 1 : 0)
+      << (result ? 1 : 0);
     for (const auto& w : at) {
       e << (w->plan ? 1 : 0) << (w->ended.contains(pass) ? 1 : 0) << (w->alive ? 1 : 0) << w->to_run
         << w->ran << (w->all_known ? 1 : 0) << static_cast<std::uint64_t>(w->commits)
@@ -344,11 +357,25 @@ struct world {
   [[nodiscard]] bool linked(worker_rank a, worker_rank b) const {
     return graph->linked(a, b) || spoke.contains({a, b}) || spoke.contains({b, a});
   }
+  [[nodiscard]] bool severed(worker_rank a, worker_rank b) const {
+    return (severed_ >> (a + b) & 1u) != 0;
+  }
+  void kill(worker_rank who) {
+    faults = true;
+    at[who].change().alive = false;
+    at[who].change().plan.reset();
+    for (worker_rank other = 0; other < world_size; ++other) {
+      clear(other, who);
+      if (other == who) continue;
+      if (who == 0 || other == 0 || linked(other, who)) notices.emplace(other, who);
+    }
+  }
   void send(worker_rank from, worker_rank to, const control& c) {
     hold(to != from && to < world_size, "messages go to others", from);
     spoke.insert({from, to});
-    if (!at[to]->alive) {
+    if (!at[to]->alive || severed(from, to)) {
       notices.emplace(from, to);
+      if (at[to]->alive) notices.emplace(to, from);
     } else if (!at[from]->told.contains(to)) {
       wires[from * world_size + to].change().push_back(c);
     }
@@ -476,6 +503,7 @@ struct world {
   std::set<history::place> ran;
   std::optional<std::vector<worker_rank>> result;
   bool faults = false;
+  unsigned severed_ = 0;  // a link, by the sum of its ranks
 };
 
 /// 0 sends to 1, that to 2, which answers 0; 1 has a value of its own, and something that it said is
@@ -531,6 +559,13 @@ TEST_CASE("wave explored: a worker is lost at any moment") {
   exploring::explore("a round trip", world(trip, {.kills = 1}), 200'000);
   exploring::explore("two branches", world(both, {.kills = 1, .in_order = true}), 200'000);
   exploring::explore("a crossing", world(cross, {.kills = 1}), 200'000);
+}
+
+TEST_CASE("wave explored: a link is lost at any moment") {
+  const history trip = round_trip(), both = fan(), cross = crossing();
+  exploring::explore("a round trip", world(trip, {.cuts = 1}), 300'000);
+  exploring::explore("two branches", world(both, {.cuts = 1, .in_order = true}), 300'000);
+  exploring::explore("a crossing", world(cross, {.cuts = 1}), 300'000);
 }
 
 TEST_CASE("wave explored: more of everything" * doctest::skip(!exploring::widely())) {

@@ -321,6 +321,7 @@ template <class World>
 outcome explore(std::string_view what, World first, std::size_t most) {
   outcome out = exploration<World>(std::move(first), widely() ? 1000 * most : most).run();
   CHECK_MESSAGE(out.failure.empty(), std::string(what) << ": " << out.failure);
+  CHECK(out.moves > 0);
   CHECK(out.ends > 0);
   MESSAGE(std::string(what) << ": " << out.states << " states, " << out.moves << " moves, "
                             << out.ends << " ends");

@@ -4,8 +4,9 @@
 #
 #   run.sh [--seconds N] [decoders|link ...]      N seconds for each, 60 unless said
 #
-# What it learns is kept in build/fuzz. An input that breaks something stays there, too, and is run
-# again by giving its path to the program there.
+# It begins with what it learned in half an hour each (TARGET.corpus.tar.xz: few inputs that go
+# wherever all did), and keeps what it learns in build/fuzz. An input that breaks something stays
+# there, too, and is run again by giving its path to the program there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -13,7 +14,9 @@ seconds=60 targets=()
 while (($#)); do
   case $1 in
   --seconds) seconds=$2; shift ;;
-  *) targets+=("$1") ;;
+  -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' tests/fuzz/run.sh; exit ;;
+  decoders | link) targets+=("$1") ;;
+  *) echo "fuzz: there are decoders and link, no '$1'" >&2; exit 2 ;;
   esac
   shift
 done
@@ -25,7 +28,10 @@ for target in "${targets[@]}"; do
     -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I include -I tests -I . \
     "tests/fuzz/$target.cpp" -o "build/fuzz/$target" -lcrypto -lpthread
   corpus=build/fuzz/corpus-$target
-  mkdir -p "$corpus"
+  if [[ ! -d $corpus ]]; then
+    mkdir -p "$corpus"
+    tar -xJf "tests/fuzz/$target.corpus.tar.xz" -C "$corpus"
+  fi
   "build/fuzz/$target" -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048 \
     -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/$target-" \
     "$corpus"

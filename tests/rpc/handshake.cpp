@@ -514,4 +514,58 @@ TEST_CASE("handshake: ... but by passing on fresh answers of a member it does, a
   CHECK(accepts.now() == state::proven);
 }
 
+TEST_CASE(
+    "handshake: a JSON object has the members at its top, each as it came last, and no others") {
+  using weft::engine::json_object;
+  const auto of = [](const std::string& text) {
+    return json_object(with_text(frame_kind::hello, text));
+  };
+  const auto number_in = [&](const std::string& text) -> std::int64_t {
+    const json_object read = of(text);
+    try {
+      return read.number("k");
+    } catch (const rpc_error& e) {
+      CHECK(e.error() == errc::protocol_error);
+      return -1;
+    }
+  };
+  CHECK(number_in(R"({"k":3})") == 3);
+  CHECK(number_in(R"({"k":"a","x":2,"k":1})") == 1);
+  CHECK(number_in(R"({"k":2147483647})") == 2147483647);
+  CHECK(number_in(R"({"x":)" + std::string(500, '[') + std::string(500, ']') + R"(,"k":1})") == 1);
+  for (const char* none :
+       {R"({})", R"({"k":1,"k":"a"})", R"({"k":1,"k":{"k":2}})", R"({"x":{"k":7}})",
+        R"({"x":[{"k":7}]})", R"({"k":[7]})", R"({"k":-0})", R"({"k":-1})", R"({"k":1.0})",
+        R"({"k":true})", R"({"k":null})", R"({"k":2147483648})", R"({"k":18446744073709551616})",
+        R"({"k\u0000":3})", R"({"K":3})", R"({"":3})"}) {
+    CAPTURE(none);
+    CHECK(number_in(none) == -1);
+  }
+  CHECK(of(R"({"k":1,"k":"a"})").text("k") == "a");
+  CHECK_THROWS_AS(static_cast<void>(of(R"({"k":["a"]})").text("k")), rpc_error);
+
+  using texts = std::vector<std::string>;
+  CHECK(of(R"({"k":[]})").texts("k").empty());
+  CHECK(of(R"({"k":["a","b"]})").texts("k") == texts{"a", "b"});
+  CHECK(of(R"({"k":["a",1],"k":["b"]})").texts("k") == texts{"b"});
+  CHECK(of(R"({"x":["a",{"k":["c"]}],"k":["b"]})").texts("k") == texts{"b"});
+  for (const char* mixed : {R"({"k":["a",1]})", R"({"k":[["a"]]})", R"({"k":[{"k":"a"}]})",
+                            R"({"k":["a",null]})", R"({"k":["b"],"k":[1]})"}) {
+    CAPTURE(mixed);
+    CHECK_THROWS_WITH_AS(static_cast<void>(of(mixed).texts("k")),
+                         doctest::Contains("no list of texts"), rpc_error);
+  }
+  CHECK_THROWS_WITH_AS(static_cast<void>(of(R"({"k":"a"})").texts("k")),
+                       doctest::Contains("without a list"), rpc_error);
+
+  for (const std::string& no_object :
+       {std::string(), std::string("3"), std::string(R"("k")"), std::string("null"),
+        std::string(R"([{"k":1}])"), std::string(R"({"k":1}x)"), std::string(R"({"k":1)"),
+        std::string(R"({"k":1e400})"), std::string(R"({"k")") + '\0' + ":1}",
+        std::string(2000, '[')}) {
+    CAPTURE(no_object);
+    CHECK_THROWS_WITH_AS(of(no_object), doctest::Contains("not a JSON object"), rpc_error);
+  }
+}
+
 }  // namespace handshakes

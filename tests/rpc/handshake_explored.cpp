@@ -60,10 +60,12 @@ struct plan {
   bool both_open = false;  // else only rank 2 wants a link
   unsigned breaks = 0;     // a connection is lost
   unsigned given_up = 0;   // who opened it waits no longer
+  unsigned sends = 0;      // rank 1 has something to send, and else wants no link
+  unsigned withdraws = 0;  // ... and takes it back
 };
 
 struct world {
-  enum class act : std::uint8_t { want, deliver, notice_end, retry, lose, give_up };
+  enum class act : std::uint8_t { want, deliver, notice_end, retry, lose, give_up, send, withdraw };
   struct move {
     act what;
     std::uint32_t a = 0;  // a side, or a connection
@@ -91,6 +93,7 @@ struct world {
 
     pairing meets;
     bool retries = false;
+    bool waits = false;  // something, to be sent
     std::uint32_t installed = none;
 
    private:
@@ -112,6 +115,11 @@ struct world {
     for (side s = 0; s < 2; ++s) {
       if (!links[s].wanted() && (rules.both_open || s == 1)) out.push_back({act::want, s, s});
       if (links[s].retries) out.push_back({act::retry, s, s});
+      const state now = links[s].now();
+      if (rules.sends > 0 && s == 0 && (now == state::idle || now == state::connecting)) {
+        out.push_back({act::send, s, s});
+      }
+      if (rules.withdraws > 0 && links[s].waits) out.push_back({act::withdraw, s, s});
     }
     for (std::uint32_t c = 0; c < slots.size(); ++c) {
       if (!slots[c]) continue;
@@ -133,9 +141,9 @@ struct world {
     return out;
   }
   std::string name(const move& m) const {
-    static constexpr std::array<const char*, 6> words{
-        "wants a link", "a frame arrives",    "the end arrives",
-        "tries again",  "connection is lost", "connection is given up"};
+    static constexpr std::array<const char*, 8> words{
+        "wants a link",       "a frame arrives",        "the end arrives",       "tries again",
+        "connection is lost", "connection is given up", "has something to send", "takes it back"};
     std::string out = std::to_string(m.a) + " at " + std::to_string(m.to) + ": " +
                       words[static_cast<std::size_t>(m.what)];
     if (m.what == act::deliver) {
@@ -149,6 +157,15 @@ struct world {
     case act::want:
       links[m.a].meets.keep_up();
       if (links[m.a].meets.want()) begin_connecting(m.a);
+      break;
+    case act::send:
+      --rules.sends;
+      links[m.a].waits = true;
+      if (links[m.a].meets.want()) begin_connecting(m.a);
+      break;
+    case act::withdraw:
+      --rules.withdraws;
+      links[m.a].waits = false;
       break;
     case act::retry:
       links[m.a].retries = false;
@@ -202,15 +219,16 @@ struct world {
       if (mine.now() == state::down) hold(lost_one_in_use, "nothing in use was lost", s);
       // Who was not told that it is in use may not have met the other at all.
       hold(mine.now() != state::connecting, "nobody waits for ever", s);
-      hold(mine.now() != state::idle || !mine.wanted(), "who wants a link has one, or has lost it",
-           s);
+      hold(mine.now() != state::idle || (!mine.wanted() && !mine.waits),
+           "who wants a link has one, or has lost it", s);
     }
   }
   void encode(encoder& e) const {
-    e << rules.breaks << rules.given_up << (lost_one_in_use ? 1 : 0);
+    e << rules.breaks << rules.given_up << rules.sends << rules.withdraws
+      << (lost_one_in_use ? 1 : 0);
     for (const link& l : links) {
       e << static_cast<std::uint64_t>(l.now()) << (l.opening() ? 1 : 0) << (l.reserved() ? 1 : 0)
-        << (l.wanted() ? 1 : 0) << (l.retries ? 1 : 0) << l.installed;
+        << (l.wanted() ? 1 : 0) << (l.retries ? 1 : 0) << (l.waits ? 1 : 0) << l.installed;
     }
     for (const auto& slot : slots) {
       e << (slot ? 1 : 0);
@@ -295,6 +313,7 @@ struct world {
     link& l = links[s];
     if (l.meets.install()) {
       l.installed = c;
+      l.waits = false;  // it is written
     } else {
       change(c).open[s] = false;
     }
@@ -306,13 +325,14 @@ struct world {
     change(c).wires[s].clear();
     if (l.installed == c) {
       l.installed = none;
+      l.waits = false;
       l.meets.lose();
       return;
     }
     const bool opened = change(c).opener == s;
     if (opened) {
       cannot_connect(s, why);
-    } else if (change(c).welcomed && l.meets.unreserve(false)) {
+    } else if (change(c).welcomed && l.meets.unreserve(l.waits)) {
       begin_connecting(s);
     }
   }
@@ -323,10 +343,11 @@ struct world {
     const bool matters = l.meets.failed();
     if (why == errc::peer_died && why.detail().text == "lost") {  // link::mark_down
       if (l.installed != none) change(std::exchange(l.installed, none)).open[s] = false;
+      l.waits = false;
       l.meets.lose();
       return;
     }
-    if (matters) l.retries = l.meets.tries_again(false);
+    if (matters) l.retries = l.meets.tries_again(l.waits);
   }
 
   plan rules;
@@ -345,6 +366,14 @@ TEST_CASE("handshake, explored: connections that are lost or given up are opened
   exploring::explore("one opens, and gives up", world({.breaks = 1, .given_up = 1}), 100'000);
   exploring::explore("both open, two breaks", world({.both_open = true, .breaks = 2}), 200'000);
   exploring::explore("both open, one gives up", world({.both_open = true, .given_up = 1}), 200'000);
+}
+
+TEST_CASE("handshake, explored: who only has something to send connects for that, and no longer") {
+  exploring::explore("it may be lost", world({.breaks = 2, .sends = 1, .withdraws = 1}), 200'000);
+  exploring::explore("it may be given up", world({.given_up = 2, .sends = 2, .withdraws = 1}),
+                     200'000);
+  exploring::explore("both", world({.breaks = 1, .given_up = 1, .sends = 1, .withdraws = 1}),
+                     200'000);
 }
 
 TEST_CASE("handshake, explored: more of everything" * doctest::skip(!exploring::widely())) {

@@ -98,6 +98,7 @@ struct world {
     main_state main = main_state::runs;
     bool alive = true;
     bool silent = false;
+    bool said_done = false;  // its main returned
     bool ended = false;
     bool left = false;  // its links are closed
     ranks down;         // the links that are closed for it
@@ -210,6 +211,7 @@ struct world {
     case act::answer_main: {
       worker& w = at[m.a].change();
       w.main = main_state::returned;
+      w.said_done = true;
       return act_on(m.a, w.protocol.main_returned());
     }
     case act::ask_again:
@@ -306,8 +308,9 @@ struct world {
     const auto counts = [&](rank r) { return at[r]->alive && !at[0]->protocol.gone(r); };
     for (rank a = 0; a < size; ++a) {
       hold(!at[0]->protocol.gone(a) || rules.may_go.contains(a), "nobody else may go", a);
+      hold(at[0]->protocol.gone(a) || at[a]->said_done,
+           "no good end before every main has returned", a);
       if (!counts(a)) continue;
-      hold(at[a]->main != main_state::runs, "no good end before every main has returned", a);
       for (const rank from : at[a]->running) {
         hold(!counts(from) || broken(from, a), "no good end while a function runs", a, from);
       }
@@ -328,8 +331,8 @@ struct world {
     std::uint64_t round = 0;
     for (const auto& w : at) {
       e << static_cast<std::uint64_t>(w->main) << (w->alive ? 1 : 0) << (w->silent ? 1 : 0)
-        << (w->ended ? 1 : 0) << (w->left ? 1 : 0) << w->down.bits() << w->deaf.bits()
-        << w->lost.bits();
+        << (w->said_done ? 1 : 0) << (w->ended ? 1 : 0) << (w->left ? 1 : 0) << w->down.bits()
+        << w->deaf.bits() << w->lost.bits();
       e.list(w->sent);
       e.list(w->finished);
       e.list(w->running);

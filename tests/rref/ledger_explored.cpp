@@ -204,7 +204,10 @@ struct world {
             out.push_back({act::repeat, a, b, i});
           }
         }
-        if (a != b && (!at[a].alive || severed(a, b))) out.push_back({act::notice_loss, a, b});
+        // Who has never met the other does not hear of its loss.
+        if (a != b && met(a, b) && (!at[a].alive || severed(a, b))) {
+          out.push_back({act::notice_loss, a, b});
+        }
       }
       if (!at[a].alive) continue;
       if (at[a].handles > at[a].calls) out.push_back({act::drop, a});
@@ -313,6 +316,11 @@ struct world {
       severed_ |= 1u << (m.a + m.b);
       break;
     }
+    for (rank r = 0; r < size; ++r) {
+      if (!at[r].alive) continue;
+      // bounded: each is told once
+      while (const auto whom = books[r].change().is.take_awaited()) meet(r, *whom);
+    }
     for (auto& [key, h] : hand_overs) h.done = resolved(key.first, h);
   }
 
@@ -381,7 +389,7 @@ struct world {
 
   void encode(encoder& e) const {
     e << rules.gives << rules.uses << rules.repeats << rules.crashes << rules.cuts << rules.unsent
-      << rules.unpaid << severed_ << static_cast<std::uint64_t>(value) << (born ? 1 : 0)
+      << rules.unpaid << severed_ << met_ << static_cast<std::uint64_t>(value) << (born ? 1 : 0)
       << (released ? 1 : 0) << (voided ? 1 : 0);
     for (rank r = 0; r < size; ++r) {
       e << (at[r].alive ? 1 : 0) << at[r].handles << at[r].calls << at[r].told;
@@ -418,7 +426,13 @@ struct world {
   /// Two ranks are told from others by their sum.
   [[nodiscard]] bool severed(rank a, rank b) const { return (severed_ >> (a + b) & 1u) != 0; }
 
+  [[nodiscard]] bool met(rank a, rank b) const { return (met_ >> (a + b) & 1u) != 0; }
+  void meet(rank a, rank b) {
+    if (a != b) met_ |= 1u << (a + b);
+  }
+
   void send(rank from, rank to, const flying& f) {
+    meet(from, to);
     if (!at[to].alive || tells(from, to)) return;  // or the sender has not heard of it yet
     wires[from * size + to].change().push_back(f);
   }
@@ -569,6 +583,7 @@ struct world {
   rref_id id{};
   making value = making::unsent;
   unsigned severed_ = 0;
+  unsigned met_ = 0;  // the links that somebody has opened
   bool born = false;
   bool released = false;
   bool voided = false;

@@ -108,7 +108,7 @@ class witness {
     seen_call& c = calls[id];
     ++c.outcomes;
     if (!result) c.failure = result.error();
-    if (!result && c.must_succeed && !may_be_missed(result.error()) && !world.faulty()) {
+    if (!result && c.must_succeed && !may_be_missed(c, result.error()) && !world.faulty()) {
       complain(describe(id) + " failed, though nothing was wrong");
     }
     world.tell(me.rank(),
@@ -249,6 +249,10 @@ class witness {
         complain("the main of worker" + std::to_string(r) + " was cancelled");
     }
     if (inside != 0) complain(std::to_string(inside) + " coroutines of functions are left");
+  }
+  /// As below, of that call: once its own link was up, only what it calls can be missed.
+  [[nodiscard]] bool may_be_missed(const seen_call& c, const error& e) const {
+    return may_be_missed(e) && (!c.linked || std::string_view(c.style) == "calls on");
   }
   /// Nothing needs to be wrong for that: each of their connections was refused.
   [[nodiscard]] bool may_be_missed(const error& e) const {

@@ -118,12 +118,14 @@ namespace {
 
 /// A call, awaited to its end. Whether it succeeded.
 template <auto F, class... Args>
-asio::awaitable<bool> ask(worker& me, std::uint32_t to, const char* style, Args... more) {
+asio::awaitable<bool> ask(worker& me, std::uint32_t to, const char* style, bool sure,
+                          Args... more) {
   witness& w = *witness::current;
   const bool limited = draw(2) == 1;
   const duration limit = limited ? draw_duration() : duration::zero();
   const std::uint64_t id = w.begin(me, to, style, limit, true);
   w.calls[id].of_main = limited;
+  w.calls[id].must_succeed = sure && !limited && w.wires_have_room;
   const waits_for its_end(id);
   expected<std::uint64_t> result;
   try {
@@ -180,7 +182,7 @@ asio::awaitable<void> crowd(worker& me, std::uint32_t to) {
 asio::awaitable<void> start_behind_a_reply(worker& me, std::uint32_t to) {
   witness& w = *witness::current;
   co_await sleep_for(me, 1ms);
-  if (!co_await ask<&at_once>(me, to, "in front of a start")) co_return;
+  if (!co_await ask<&at_once>(me, to, "in front of a start", true)) co_return;
   const engine::link& way = w.world.at(me.rank()).worker().link_to(to);
   const bool free = w.wires_have_room && to != me.rank() && way.waiting() == 0 &&
                     w.world.at(me.rank()).worker().link_to(to).count().calls == 0;
@@ -206,7 +208,7 @@ asio::awaitable<void> stand_in_line(worker& me, std::uint32_t to) {
   witness& w = *witness::current;
   const engine::link& way = w.world.at(me.rank()).worker().link_to(to);
   const auto one = [](worker& here, std::uint32_t there) -> asio::awaitable<void> {
-    static_cast<void>(co_await ask<&at_once>(here, there, "in line"));
+    static_cast<void>(co_await ask<&at_once>(here, there, "in line", true));
   };
   co_await with_task_group([&](task_group& group) -> asio::awaitable<void> {
     for (int i = 0; i < 8; ++i) group.spawn(one(me, to));
@@ -327,10 +329,10 @@ asio::awaitable<void> some_habits(worker& me, std::uint32_t steps, bool crowded)
       }
       switch (draw(12)) {
       case 0:
-        co_await ask<&leaves_behind>(me, to, "leaves behind");
+        co_await ask<&leaves_behind>(me, to, "leaves behind", true);
         break;
       case 1:
-        co_await ask<&switches_off>(me, to, "switches off");
+        co_await ask<&switches_off>(me, to, "switches off", true);
         break;
       case 2:
         co_await abandon_endless(me, to);
@@ -355,14 +357,21 @@ asio::awaitable<void> some_habits(worker& me, std::uint32_t steps, bool crowded)
         co_await stand_in_line(me, to);
         break;
       case 10:
-        static_cast<void>(co_await ask<&throws_later>(me, to, "throws later"));
+        static_cast<void>(co_await ask<&throws_later>(me, to, "throws later", false));
         break;
       default:
-        co_await ask<&takes_time>(me, to, "takes time");
+        co_await ask<&takes_time>(me, to, "takes time", true);
       }
     }
     if (witness::current->world.faulty() && draw(4) == 3) co_await end_badly(me);
-    witness::current->mains_done.push_back(me.rank());
+    witness& w = *witness::current;
+    w.mains_done.push_back(me.rank());
+    if (w.is_quiet_at_the_end) {
+      co_await silence(me);
+      co_await sleep_for(me,
+                         me.settings().call_deadline + 6s);  // what is long in making, or detached
+      if (!w.world.faulty()) w.check_quiet(me);
+    }
   } catch (const std::exception&) {
     witness::current->mains_threw.push_back(me.rank());
     throw;

@@ -264,13 +264,15 @@ asio::awaitable<expected<T>> outcome_of(asio::awaitable<T> work) {
     co_return unexpected(error(errc::cancelled, e.what(), call_progress::maybe_executed));
   }
 }
-/// As above, of what is weft's alone: it throws rpc_error and nothing else.
+/// As above, of what is weft's alone: it throws rpc_error, or finds no memory, and nothing else.
 asio::awaitable<expected<void>> outcome_of_step(asio::awaitable<void> step) {
   try {
     co_await std::move(step);
     co_return expected<void>();
   } catch (const rpc_error& e) {
     co_return unexpected(e.error());
+  } catch (const std::bad_alloc& e) {
+    co_return unexpected(error(errc::resource_exhausted, e.what(), call_progress::maybe_executed));
   } catch (const std::exception& e) {
     seen().calls.complain(std::string("a step throws what is no rpc_error: ") + e.what());
     throw;
@@ -307,6 +309,10 @@ tensors values_here(worker&, const std::vector<std::uint64_t>& layers) {
   tensors out;
   for (const std::uint64_t n : layers) out.push_back(seen().layers[n].weight.detach().clone());
   return out;
+}
+asio::awaitable<void> steps_for_another(worker& me, sgd optimizer) {
+  const inside_now lives;
+  co_await optimizer.step(autograd::this_context(me));
 }
 asio::awaitable<void> begins_a_pass(worker& me, std::uint64_t which, tensors roots) {
   const inside_now lives;
@@ -361,6 +367,8 @@ bool judge(worker& me, const char* what, const error& e, bool allowed) {
                                     errc::peer_died,
                                     errc::remote_exception,
                                     errc::shutting_down,
+                                    errc::resource_exhausted,
+                                    errc::worker_failed,
                                     errc::rref_owner_died,
                                     errc::rref_lost,
                                     errc::autograd_context_gone,
@@ -545,7 +553,10 @@ class lesson {
       }
       return true;
     };
-    if (got.size() != places.size()) return;
+    if (got.size() != places.size()) {
+      lost_ = true;
+      return complain("gradients are missing");
+    }
     if (std::none_of(totals_.begin(), totals_.end(), fits)) {
       complain("gradients on worker " + std::to_string(where) + " are not those of one process");
       lost_ = true;
@@ -588,9 +599,13 @@ class lesson {
   asio::awaitable<void> step() {
     if (!of_.optimizer) co_return;
     const tensors& total = totals_.front();
-    const std::uint32_t how = draw(6);
+    const std::uint32_t how = draw(8);
     expected<void> done;
-    if (how == 4) {
+    if (how >= 6) {
+      // It may come to an owner before the outcome of the pass does.
+      const std::uint32_t to = draw(me_.world_size());
+      done = co_await outcome_of(me_.peer(to).call<&steps_for_another>(*of_.optimizer));
+    } else if (how == 4) {
       done = co_await outcome_of_step(of_.optimizer->step(context_, within(draw_duration() / 16)));
     } else if (how == 5) {
       auto stopped = me_.spawn(outcome_of_step(of_.optimizer->step(context_)));
@@ -604,10 +619,12 @@ class lesson {
     if (done) {
       ++seen().stepped;
     } else {
-      const bool lost = judge(me_, "a step", done.error(), how >= 4 || may_be_cancelled_);
+      const bool lost =
+          judge(me_, "a step", done.error(), how == 4 || how == 5 || may_be_cancelled_);
       nowhere = done.error().ran() == call_progress::not_sent ||
                 done.error().ran() == call_progress::not_executed;
       if (lost) of_.sure = false;
+      if (how >= 6) co_return;      // it may go on there
       co_await sleep_for(me_, 1s);  // until what has begun has ended
     }
     for (std::uint32_t r = 0; r < me_.world_size(); ++r) {

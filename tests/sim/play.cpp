@@ -74,6 +74,7 @@ played play(const to_play& p) {
   played out;
   out.hash = w->hash();
   out.steps = w->steps();
+  out.faulty = w->faulty();
   out.virtual_seconds = std::chrono::duration<double>(w->now() - sim::timeline::beginning).count();
   out.record = w->decide().made();
   out.story = w->story();

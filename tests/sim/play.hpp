@@ -56,6 +56,7 @@ struct to_play {
 struct played {
   std::vector<std::string> broken;
   std::uint64_t hash = 0, steps = 0;
+  bool faulty = false;  // something went wrong in it
   counts counted;
   double virtual_seconds = 0;
   sim::record record;

@@ -60,6 +60,9 @@ void object_witness::died(std::uint64_t number) {
       who += ", where is\n" + w.worker_at(r).use<rref_service>().describe();
     }
     if (!w.faulty()) calls.complain(name + " died though these have it:" + who);
+    if (w.faulty() && has_good_holder(number)) {
+      calls.complain(name + " died, and who has it knows of nothing wrong:" + who);
+    }
     return;
   }
   const duration lived = w.now() - o.free_since;
@@ -76,6 +79,20 @@ void object_witness::has(std::uint64_t number, std::uint32_t where, int more) {
   if (more < 0 && o.holders[where] == 0) o.free_since = calls.world.now();
 }
 
+bool object_witness::has_good_holder(std::uint64_t number) const {
+  const seen_object& o = objects[number];
+  sim::world& w = calls.world;
+  if (o.id.serial == 0) return false;
+  for (std::uint32_t r = 0; r < o.holders.size(); ++r) {
+    if (o.holders[r] == 0 || !w.at(r).alive() || w.crashed(r)) continue;
+    if (r != o.owner && w.worker_at(o.owner).link_to(r).now() != weft::link::state::up) continue;
+    const std::string says = w.worker_at(r).use<rref_service>().describe();
+    const std::string mine = r == o.owner ? "owned " + to_string(o.id) + ": ready"
+                                          : "imported " + to_string(o.id) + ": ok";
+    if (says.find(mine) != std::string::npos) return true;
+  }
+  return false;
+}
 bool object_witness::is_held(std::uint64_t number) const {
   const std::vector<int>& by = objects[number].holders;
   for (std::uint32_t r = 0; r < by.size(); ++r) {
@@ -106,7 +123,9 @@ std::uint64_t object_witness::unmet(std::uint32_t owner) const {
 duration object_witness::longest_life() const {
   const sim::world& w = calls.world;
   const options& o = calls.world.worker_at(calls.world.runs_now()).settings();
-  const duration most = o.lost_after + std::chrono::seconds(1);
+  duration most = o.lost_after + std::chrono::seconds(1);
+  // Whom it was handed on to may first have to reach the owner, which refused.
+  if (calls.may_miss_each_other) most += o.rendezvous_deadline;
   return w.faulty() ? most + o.call_deadline + std::chrono::seconds(1) : most;
 }
 

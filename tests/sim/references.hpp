@@ -29,6 +29,7 @@ struct seen_object {
   bool met = false;    // somebody has asked for it, and may have heard that
   int made = 0, dead = 0;
   std::vector<int> holders{};  // by rank: how many `holds`
+  rref_id id{};                // of a reference to it
   time_point free_since{};     // of a moment without holders, the last one
 };
 
@@ -55,10 +56,15 @@ class object_witness {
   void made(std::uint64_t number);
   void died(std::uint64_t number);
   void has(std::uint64_t number, std::uint32_t where, int more);
+  void named(std::uint64_t number, const rref_id& id) {
+    if (id.serial != 0) objects.at(number).id = id;
+  }
 
   /// Whether a worker that lives has it.
   [[nodiscard]] bool is_held(std::uint64_t number) const;
   [[nodiscard]] bool all_let_go() const;
+  /// Whether somebody who has it, and whose link to the owner is up there, is registered for it.
+  [[nodiscard]] bool has_good_holder(std::uint64_t number) const;
   /// Objects of that worker that live though nobody has them.
   [[nodiscard]] int forgotten(std::uint32_t owner) const;
   /// Objects that could not be made there, which nobody has asked for.
@@ -108,7 +114,9 @@ struct held {
   holds here{};
 
   held() = default;
-  held(std::uint64_t n, rref<T> to) : number(n), it(std::move(to)), here(n) {}
+  held(std::uint64_t n, rref<T> to) : number(n), it(std::move(to)), here(n) {
+    object_witness::current->named(n, it.id());
+  }
 
   static constexpr std::string_view weft_structure = "weft::testing::held 1";
   friend void weft_encode(writer& w, const held& h) {

@@ -88,7 +88,9 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
   std::vector<std::string> names;
   for (const program& each : all) names.emplace_back(each.name);
   std::string what = p.what.name;
-  app.add_option("--program", what, "what the workers do")->check(CLI::IsMember(names));
+  app.add_option("--program", what,
+                 "what the workers do; ./dev sim has `gradients`, too, in a program with libtorch")
+      ->check(CLI::IsMember(names));
   CLI11_PARSE(app, argc, argv);
   for (const program& each : all) {
     if (what == each.name) p.what = each;
