@@ -86,8 +86,10 @@ asio::awaitable<answer> vote(weft::worker& me, std::uint64_t term, std::uint32_t
   if (granted) {
     self.voted_for = candidate;
     ++self.signs;
-    running->world.tell(me.rank(), "votes for worker" + std::to_string(candidate) + " in term",
-                        term);
+    if (running->broken.empty()) {  // else it is over
+      running->world.tell(me.rank(), "votes for worker" + std::to_string(candidate) + " in term",
+                          term);
+    }
   }
   co_return answer{self.term, granted};
 }
