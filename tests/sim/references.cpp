@@ -83,6 +83,11 @@ bool object_witness::has_good_holder(std::uint64_t number) const {
   const seen_object& o = objects[number];
   sim::world& w = calls.world;
   if (o.id.serial == 0) return false;
+  // What dies before its owner has it in place was not made; news of that may be on its way.
+  const std::string owned = w.worker_at(o.owner).use<rref_service>().describe();
+  for (const char* value : {"pending", "failed"}) {
+    if (owned.find("owned " + to_string(o.id) + ": " + value) != std::string::npos) return false;
+  }
   for (std::uint32_t r = 0; r < o.holders.size(); ++r) {
     if (o.holders[r] == 0 || !w.at(r).alive() || w.crashed(r)) continue;
     if (r != o.owner && w.worker_at(o.owner).link_to(r).now() != weft::link::state::up) continue;
