@@ -226,11 +226,12 @@ asio::awaitable<void> must_not_travel(worker& me, const held<thing>& it) {
   } catch (const rpc_error&) {
     co_return;
   }
-  // A run that ends because another one is lost takes leave of all, and looks at nobody any more.
+  // A run that ends because another one is lost takes leave of all, and looks at nobody any more:
+  // only the owner itself may be who was lost.
   const sim::world& w = objects().calls.world;
   std::uint32_t crashed = 0;
   for (std::uint32_t r = 0; r < w.size(); ++r) crashed += w.crashed(r) ? 1 : 0;
-  if (w.was_cut() || crashed != 1) co_return;
+  if (w.was_cut() || crashed != 1 || !w.crashed(objects().objects[it.number].owner)) co_return;
   objects().calls.complain("object " + std::to_string(it.number) +
                            " of a lost owner was handed on");
 }
