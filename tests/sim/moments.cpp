@@ -33,6 +33,15 @@ weft::sim::settings that_goes_on() {
   how.worker.waiting = 0s;
   return how;
 }
+/// In so many handlers of 1024 an allocation fails.
+weft::sim::settings that_lacks_memory(std::uint32_t workers, std::uint32_t per_1024) {
+  weft::sim::settings how;
+  how.workers = workers;
+  how.worker.waiting = 0s;
+  how.worker.rendezvous_deadline = 3s;
+  how.lacks_memory_per_1024 = per_1024;
+  return how;
+}
 weft::engine::service_makers with_references() {
   return weft::engine::services<weft::engine::rref_service>();
 }
@@ -175,11 +184,7 @@ TEST_CASE(
   int used = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
-    weft::sim::settings how;
-    how.workers = 2;
-    how.worker.waiting = 0s;
-    how.worker.rendezvous_deadline = 3s;
-    how.lacks_memory_per_1024 = 300;
+    weft::sim::settings how = that_lacks_memory(2, 300);
     how.faults_end = 200ms;
     weft::sim::world w(seed, how, with_references());
     w.start([&](weft::worker& me) -> asio::awaitable<void> {
@@ -251,10 +256,7 @@ TEST_CASE("moments: an object dies with its last reference, also where memory la
   int seen = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
-    weft::sim::settings how;
-    how.workers = 1;
-    how.worker.waiting = 0s;
-    how.lacks_memory_per_1024 = 512;
+    weft::sim::settings how = that_lacks_memory(1, 512);
     how.faults_end = 50ms;
     weft::sim::world w(seed, how, with_references());
     const auto alive = std::make_shared<int>(0);
@@ -281,11 +283,8 @@ TEST_CASE("moments: what a handler throws ends the run, also while memory lacks 
   int of_memory = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
-    weft::sim::settings how;
-    how.workers = 2;
-    how.worker.waiting = 0s;
+    weft::sim::settings how = that_lacks_memory(2, seed % 2 == 0 ? 1024 : 200);
     how.worker.rendezvous_deadline = 5s;
-    how.lacks_memory_per_1024 = seed % 2 == 0 ? 1024 : 200;
     weft::sim::world w(seed, how);
     w.start([](weft::worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
@@ -416,16 +415,16 @@ TEST_CASE("moments: a loss that rank 0 has noticed is known to who never met the
 }
 
 int begun, heard;
-asio::awaitable<int> waits_through(weft::worker& me, int others) {
+asio::awaitable<void> waits_through(weft::worker& me, int others) {
   ++begun;
   if (others > 0) {
     co_await me.spawn(waits_through(me, others - 1));
   } else {
     CHECK_FALSE(co_await me.peer(2).call<&never>(weft::as_expected));
+    CHECK_FALSE(co_await me.peer(me.rank()).call<&never>(weft::as_expected));  // until calls fail
     CHECK_FALSE(co_await me.peer(me.rank()).call<&never>(weft::as_expected));  // until links close
   }
   ++heard;
-  co_return 0;
 }
 
 TEST_CASE(
@@ -450,16 +449,75 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("moments: who was refused for the other's connection tries again when that one fails") {
+  int met = 0;
+  for (int seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    weft::sim::world w(static_cast<std::uint64_t>(seed), that_goes_on());
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      co_await weft::testing::sleep_for(me, 10ms);
+      if (me.rank() == 0) {
+        co_await weft::testing::sleep_for(me, seed / 20 * 25us);
+        w.wires().reset(1, 2);
+      }
+      if (me.rank() == 1) {  // its own connection would stay, and nobody waits for it any more
+        co_await weft::testing::sleep_for(me, seed % 20 * 25us);
+        static_cast<void>(
+            co_await me.peer(2).call<&quick_echo>(1, weft::within(50us), weft::as_expected));
+      }
+      if (me.rank() == 2) {
+        const auto got =
+            co_await me.peer(1).call<&quick_echo>(2, weft::within(3s), weft::as_expected);
+        CHECK((got || got.error() == weft::errc::peer_died));  // it was lost if it was up
+        if (got) ++met;
+      }
+      co_await weft::testing::sleep_for(me, 1s);
+    });
+    CHECK(w.run(1min));
+  }
+  CHECK(met > 100);
+}
+
+struct homebody {
+  weft::worker* home = nullptr;
+  homebody() = default;
+  homebody(const homebody& o) : home(o.home) {
+    if (home) CHECK(home->on_thread());
+  }
+  homebody(homebody&&) = default;
+  asio::awaitable<void> stay(weft::worker& me) {
+    home = &me;
+    co_return;
+  }
+  static constexpr std::string_view weft_structure = "sim_moments::homebody 1";
+  friend void weft_encode(weft::writer&, const homebody&) {}
+  friend homebody weft_decode(weft::reader&, std::type_identity<homebody>) { return {}; }
+};
+
+TEST_CASE("moments: to_here copies where the object's coroutine functions run") {
+  bool went = false;
+  weft::sim::settings how = that_goes_on();
+  how.worker.io_threads = 1;
+  weft::sim::world w(1, how, with_references());
+  w.start([&](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const weft::rref<homebody> there = me.peer(1).make<homebody>();
+    co_await there.call<&homebody::stay>();
+    static_cast<void>(co_await there.to_here());
+    went = true;
+  });
+  CHECK(w.run(1min));
+  CHECK(went);
+}
+
 TEST_CASE("moments: a run ends though rank 0 lacked memory for what it had decided") {
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     CAPTURE(seed);
-    weft::sim::settings how;
-    how.worker.waiting = 0s;
-    how.worker.rendezvous_deadline = 3s;
+    const auto lacks = 10 + static_cast<std::uint32_t>(seed % 4) * 30;
+    weft::sim::settings how = that_lacks_memory(3, lacks);
     how.worker.shutdown_deadline = 5min;  // which would hide it
     how.worker.lost_after = 1s;
     how.wires.jitter = 1ms;
-    how.lacks_memory_per_1024 = 10 + static_cast<std::uint32_t>(seed % 4) * 30;
     weft::sim::world w(seed, how);
     w.start([&](weft::worker& me) { return weft::testing::sleep_for(me, 100ms); });
     CHECK(w.run(20s));
