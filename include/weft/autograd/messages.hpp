@@ -115,6 +115,11 @@ struct end_message {
 using control_body = std::variant<need_message, ack_message, go_message, grad_message, done_message,
                                   abort_message, end_message>;
 
+/// Nothing of that pass follows it, from whoever sends it.
+[[nodiscard]] inline bool is_last(const control_body& body) noexcept {
+  return std::holds_alternative<end_message>(body) || std::holds_alternative<abort_message>(body);
+}
+
 struct control {
   pass_id pass;
   control_body body;

@@ -157,9 +157,7 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
     if (!tensors.empty()) return {violation{from, "tensors with a control message"}};
     const auto step = [&] { return absorb(wave_.step(arrived{from, body}, graph_)); };
     // The last of a pass changes nothing if memory lacks, and can be heard again.
-    const bool last =
-        std::holds_alternative<end_message>(body) || std::holds_alternative<abort_message>(body);
-    return last ? step() : whole(step);
+    return is_last(body) ? step() : whole(step);
   }
   const auto point = graph_.send(grad->message);
   if (!point || graph_.node(point->node).num_inputs() != grad->slots) {

@@ -135,9 +135,7 @@ inline void autograd_service::hear(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
                                    std::uint32_t from, const autograd::control_body& body,
                                    std::vector<at::Tensor> tensors, effects& todo) {
-  const bool last = std::holds_alternative<autograd::end_message>(body) ||
-                    std::holds_alternative<autograd::abort_message>(body);
-  if (!last) {
+  if (!autograd::is_last(body)) {
     return step(c, pass, todo, [&] { return pass->arrive(from, body, std::move(tensors)); });
   }
   autograd::outputs out = pass->arrive(from, body, std::move(tensors));
