@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdint>
 #include <iostream>
 #include <string>
 #include <type_traits>
@@ -16,6 +17,7 @@ using namespace std::literals;
 
 // What the parts call.
 int slow_square(int x) { return x * x; }
+int half_of(int x) { return x / 2; }
 at::Tensor big(int n) { return at::ones({n}); }
 double sum_of(at::Tensor& t) { return t.sum().item<double>(); }
 void note(std::string text) { std::clog << text << '\n'; }
@@ -23,6 +25,16 @@ asio::awaitable<int> never(weft::worker& me) {
   co_await weft::event::async_wait(weft::make_intrusive<weft::event>(), asio::use_awaitable);
   co_return static_cast<int>(me.rank());
 }
+
+asio::awaitable<void> count(weft::channel<int> to) {
+  for (int i = 1; i <= 4; ++i) co_await to.send(i);
+  to.close();
+}
+struct shard {
+  std::int64_t rows = 0;
+  void add(std::int64_t n) { rows += n; }
+  std::int64_t size() const { return rows; }
+};
 
 // [start, post]
 asio::awaitable<int> start_and_post(weft::peer p) {
@@ -40,12 +52,34 @@ asio::awaitable<double> leave_it_there(weft::peer p) {
 }
 // [end]
 
+// [publish, lookup]
+struct counter {
+  asio::awaitable<int> add(int n) { co_return value += n; }
+  int value = 0;
+};
+void serve_it(weft::worker& me) { me.publish("counter", me.share(counter{})); }
+asio::awaitable<int> find_it(weft::peer server) {  // also before it is published: then it waits
+  auto there = co_await server.lookup<counter>("counter", weft::within(5s));
+  co_return co_await there.call<&counter::add>(2);
+}
+// [end]
+
 // [within, as_expected]
 asio::awaitable<std::string> give_up(weft::peer p) {
   weft::expected<int> r = co_await p.call<&never>(weft::within(50ms), weft::as_expected);
   if (r) co_return "it ended";
-  bool again = r.error().ran() <= weft::call_progress::not_executed;  // then it is safe to repeat
-  co_return r.error().code().message() + (again ? ", try again" : ", it may have run");
+  co_return r.error().code().message() +
+      (r.error().safe_to_repeat() ? ", try again" : ", it may have run");
+}
+// [end]
+
+// [retry, idempotent]
+int look_up(std::string key) { return static_cast<int>(key.size()); }
+template <>
+inline constexpr bool weft::idempotent<&look_up> = true;  // running it twice does no harm
+
+asio::awaitable<int> insist(weft::peer p) {  // 5 attempts of up to 200 ms, all within 2 s
+  co_return co_await p.call<&look_up>("retry", weft::retry{.each = 200ms}, weft::within(2s));
 }
 // [end]
 
@@ -55,6 +89,59 @@ asio::awaitable<void> tell_all(weft::worker& me) {
     for (weft::peer p : me.peers("")) group.spawn(p.call<&note>("hello from " + me.name()));
     co_return;
   });  // waits for all of them; if one fails, the others are cancelled
+}
+// [end]
+
+// [gather, first]
+asio::awaitable<int> ask_everybody(weft::worker& me) {
+  auto [four, five] = co_await weft::gather(me.peer(0).call<&slow_square>(2),  // side by side
+                                            me.peer(1).call<&half_of>(10));
+  std::vector<weft::future<int>> answers;
+  for (weft::peer p : me.peers("")) answers.push_back(p.start<&slow_square>(3));
+  auto fastest = co_await weft::first(1, std::move(answers));  // the others are cancelled
+  co_return four + five + *fastest[0].result;
+}
+// [end]
+
+// [on_pool, sleep_for, with_deadline]
+asio::awaitable<double> in_time(at::Tensor x) {
+  at::Tensor y = co_await weft::on_pool([](at::Tensor t) { return t.matmul(t); }, x);
+  co_await weft::sleep_for(1ms);  // the worker's thread does something else meanwhile
+  co_return co_await weft::with_deadline(5s, weft::on_pool([y] { return y.sum().item<double>(); }));
+}
+// [end]
+
+// [channel]
+asio::awaitable<int> pass_along(weft::worker& me) {
+  weft::channel<int> numbers(2);                           // who sends a third one waits
+  weft::future<void> producer = me.spawn(count(numbers));  // sends 1 to 4, then numbers.close()
+  int sum = 0;
+  while (auto n = co_await numbers.receive()) sum += *n;  // until it is closed, and empty
+  co_await std::move(producer);
+  co_return sum;
+}
+// [end]
+
+// [callback]
+asio::awaitable<void> count_to(int n, weft::callback<void(int)> told) {
+  for (int i = 1; i <= n; ++i) co_await told(i);  // runs where it was made
+}
+asio::awaitable<int> hear_of_it(weft::worker& me, weft::peer p) {
+  int last = 0;
+  weft::callback<void(int)> told(me, [&](int i) { last = i; });
+  co_await p.call<&count_to>(3, told);
+  co_return last;
+}
+// [end]
+
+// [sharded]
+asio::awaitable<std::int64_t> split(weft::worker& me) {
+  auto table = co_await weft::make_sharded<shard>(me.peers(""));  // one on each
+  co_await table.on(1).call<&shard::add>(7);
+  table.local()->add(5);  // this worker's own; as an argument, the receiver's own
+  std::int64_t sum = 0;
+  for (std::int64_t n : co_await table.call_all<&shard::size>()) sum += n;
+  co_return sum;
 }
 // [end]
 
@@ -121,9 +208,18 @@ asio::awaitable<void> main_(weft::worker& me) {
   weft::peer p = me.peer(1);
   std::cout << "start, post: " << co_await start_and_post(p) << '\n';
   std::cout << "remote: " << co_await leave_it_there(p) << '\n';
+  auto found = me.spawn(find_it(p));
+  co_await p.call<&serve_it>();
+  std::cout << "publish, lookup: " << co_await std::move(found) << '\n';
   std::cout << "within, as_expected: " << co_await give_up(p) << '\n';
+  std::cout << "retry: " << co_await insist(p) << '\n';
   co_await tell_all(me);
   std::cout << "with_task_group: all were told\n";
+  std::cout << "gather, first: " << co_await ask_everybody(me) << '\n';
+  std::cout << "on_pool, sleep_for, with_deadline: " << co_await in_time(at::ones({2, 2})) << '\n';
+  std::cout << "channel: " << co_await pass_along(me) << '\n';
+  std::cout << "callback: " << co_await hear_of_it(me, p) << '\n';
+  std::cout << "sharded: " << co_await split(me) << '\n';
   auto there = p.make<gate>();
   auto waiting = there.start<&gate::wait>();
   co_await there.call<&gate::open>();

@@ -78,8 +78,11 @@ TEST_CASE("examples: the README shows each part of the tour as it is, in ten lin
     CHECK(std::count(p.code.begin(), p.code.end(), '\n') <= 10);
     CHECK(readme.find("```cpp\n" + p.code + "```") != std::string::npos);
   }
-  for (const char* shown : {"start", "post", "remote", "within", "as_expected", "with_task_group",
-                            "event", "immediate", "named", "expose", "optim"}) {
+  for (const char* shown :
+       {"start",       "post",          "remote",          "publish",  "lookup",  "within",
+        "as_expected", "retry",         "with_task_group", "gather",   "first",   "on_pool",
+        "sleep_for",   "with_deadline", "channel",         "callback", "sharded", "event",
+        "immediate",   "named",         "expose",          "optim"}) {
     CAPTURE(shown);
     CHECK(titles.find(shown) != std::string::npos);
   }

@@ -275,6 +275,14 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         CHECK(e == errc::timed_out);
         CHECK(e.ran() == call_progress::not_sent);
         CHECK(e.message().find("no room") != std::string::npos);
+        weft::error late;
+        try {
+          co_await p.room(within(30ms));
+        } catch (const weft::rpc_error& thrown) {
+          late = thrown.error();
+        }
+        CHECK(late == errc::timed_out);
+        CHECK(late.ran() == call_progress::not_sent);
       } else {
         auto waits = [](weft::peer to) -> asio::awaitable<weft::error> {
           co_return co_await failure_of(to.call<&add>(1, 2, within(60s), as_expected));

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <core/manual_clock.hpp>
 #include <cstdlib>
+#include <optional>
 #include <rpc/bare_worker.hpp>
 #include <thread>
 
@@ -60,6 +61,7 @@ class counted_link final : public weft::link {
   }
   void post(weft::outgoing_call&, const weft::request_body&) override {}
   void require_room() override {}
+  asio::awaitable<void> wait_for_room(std::optional<weft::duration>) override { co_return; }
   weft::reply_line& replies() noexcept override { std::abort(); }
   weft::error describe(const weft::error& e, const weft::outgoing_call&) const noexcept override {
     return e;

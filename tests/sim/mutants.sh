@@ -47,6 +47,7 @@ cat >"$work/all.cpp" <<'E2'
 #include <sim/play.cpp>
 #include <sim/programs.cpp>
 #include <sim/references.cpp>
+#include <sim/verbs.cpp>
 #include <sim/tool/weft_sim.cpp>
 E2
 cat >"$work/all_torch.cpp" <<'E2'
@@ -158,7 +159,7 @@ try() {
   # Most are found at once, so all kinds get a few worlds before one gets many.
   local done_=0 from=0 part kind how= after
   local kinds=("calm calls" "brutal calls" "calm references" "brutal references" "calm habits"
-    "brutal habits")
+    "brutal habits" "calm verbs" "brutal verbs")
   if [[ $needs == *.cpp ]]; then
     prove "$here"
     rm -rf "$here"

@@ -6,6 +6,7 @@
 #include <sim/habits.hpp>
 #include <sim/play.hpp>
 #include <sim/references.hpp>
+#include <sim/verbs.hpp>
 
 namespace weft::testing {
 
@@ -70,6 +71,16 @@ class script_of_habits final : public script {
   object_witness objects_;
 };
 
+class script_of_verbs final : public script {
+ public:
+  explicit script_of_verbs(witness& sees) : sees_(sees) {}
+  asio::awaitable<void> main(worker& me) override { return some_verbs(me, draw_steps(12)); }
+  counts count() const override { return {{"calls", sees_.calls.size()}}; }
+
+ private:
+  witness& sees_;
+};
+
 }  // namespace
 
 const program program::calls{"calls", [] { return engine::services<rref_service>(); },
@@ -85,5 +96,9 @@ const program program::habits{"habits", [] { return engine::services<rref_servic
                                 return std::make_unique<script_of_habits>(sees);
                               },
                               &script_of_habits::adjust};
+const program program::verbs{"verbs", [] { return engine::services<rref_service>(); },
+                             [](witness& sees) -> std::unique_ptr<script> {
+                               return std::make_unique<script_of_verbs>(sees);
+                             }};
 
 }  // namespace weft::testing

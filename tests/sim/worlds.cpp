@@ -51,6 +51,8 @@ TEST_CASE("worlds: objects live as long as their references, on every schedule")
 TEST_CASE("worlds: what users leave behind, give up or cannot write harms no other call") {
   check_seeds(0, 200, profile::calm, program::habits);
   check_seeds(0, 200, profile::brutal, program::habits);
+  check_seeds(0, 200, profile::calm, program::verbs);
+  check_seeds(0, 200, profile::brutal, program::verbs);
 }
 
 TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record is the same one") {

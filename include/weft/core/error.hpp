@@ -32,7 +32,7 @@ enum class errc : int {
   version_mismatch,       ///< the peers speak different versions or features
   unauthenticated,        ///< wrong job token
   wrong_peer,             ///< another process answered at that address
-  duplicate_name,         ///< two workers chose one name
+  duplicate_name,         ///< two workers, or two published objects of one, have one name
   rendezvous_failed,      ///< the store failed, or workers are missing at the deadline
   shutting_down,          ///< this worker is stopping
   resource_exhausted,     ///< a memory limit was reached
@@ -55,8 +55,6 @@ enum class call_progress : std::uint8_t { not_sent, not_executed, maybe_executed
 
 /// Who noticed the failure.
 enum class origin : std::uint8_t { local, transport, remote_runtime, remote_user };
-
-class error;
 
 /// The story behind an error; constant once made, shared by copies.
 struct error_detail : ref_counted {
@@ -96,6 +94,8 @@ class error {
   }
   [[nodiscard]] bool operator==(errc code) const noexcept { return code_ == make_error_code(code); }
   [[nodiscard]] call_progress ran() const noexcept { return detail().ran; }
+  /// It did not run, and may be made again, whatever it does.
+  [[nodiscard]] bool safe_to_repeat() const noexcept;
   [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
   /// A sentence with function, peer, cause and how far the call got.
   [[nodiscard]] std::string message() const;

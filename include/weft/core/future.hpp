@@ -25,6 +25,7 @@ template <class T>
 using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 template <class>
 inline constexpr bool is_moved_from = false;
+struct future_access;
 }  // namespace detail
 
 /// Movable handle of work that already runs. Dropping an unfinished one cancels the work;
@@ -101,6 +102,7 @@ class [[nodiscard]] future {
   static std::exception_ptr why_not(asio::error_code ec);
   void cancel() noexcept;
   static void stop(intrusive_ptr<detail::future_state<T>> state);
+  friend struct detail::future_access;
 
   intrusive_ptr<detail::future_state<T>> state_;
 };

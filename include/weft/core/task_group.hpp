@@ -82,11 +82,12 @@ class task_group {
   std::vector<std::size_t> free_;
 };
 
-/// Runs `body(group)` on the awaiting coroutine's executor, then waits for its children. When the
+/// Runs `body(group)` on the awaiting coroutine's executor, then waits for its children, which run
+/// on `children`, one of the same thread, or if that is empty on the same one. When the
 /// body throws, they are cancelled first, and its error is the one that is thrown; else errors are
 /// those of `join`. Cancelling cancels the body and the children, and waits for both.
 template <class Body>
-[[nodiscard]] asio::awaitable<void> with_task_group(Body body);
+[[nodiscard]] asio::awaitable<void> with_task_group(Body body, asio::any_io_executor children = {});
 
 }  // namespace weft
 

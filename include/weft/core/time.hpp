@@ -20,6 +20,9 @@ namespace weft {
 using time_point = std::chrono::steady_clock::time_point;
 using duration = std::chrono::steady_clock::duration;
 
+/// Longer than anything lasts: `within(no_limit)` of a call, `with_deadline(no_limit, work)`.
+inline constexpr duration no_limit = duration::max();
+
 /// Any duration as weft's, which reaches 292 years: what is longer becomes the longest.
 template <class Rep, class Period>
 [[nodiscard]] constexpr duration bounded(std::chrono::duration<Rep, Period> d) noexcept {

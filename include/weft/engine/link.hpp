@@ -108,6 +108,7 @@ class link final : public weft::link, public frame_sink {
   asio::awaitable<call_result> send_later(outgoing_call& c, const request_body& body) override;
   void post(outgoing_call& c, const request_body& body) override;
   void require_room() override;
+  asio::awaitable<void> wait_for_room(std::optional<duration> limit) override;
   [[nodiscard]] reply_line& replies() noexcept override { return pending_; }
   [[nodiscard]] error describe(const error& e, const outgoing_call& c) const noexcept override;
   [[nodiscard]] error caught(const outgoing_call& c, call_progress ran) const noexcept override;
@@ -142,6 +143,9 @@ class link final : public weft::link, public frame_sink {
   /// Waits in line until there is room. Errors, all not_sent: timed_out, cancelled, or the reason
   /// why the link is down. Worker's thread.
   asio::awaitable<expected<void>> room(time_point deadline);
+  asio::awaitable<void> room_or_error(time_point deadline);
+  [[nodiscard]] time_point deadline_from(time_point now,
+                                         std::optional<duration> limit) const noexcept;
   void mark_down(error reason) noexcept override;
 
   // ── connections, any thread ──

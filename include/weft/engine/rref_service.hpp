@@ -38,6 +38,7 @@ class rref_service final : public weft::rref_service {
   void never_sent(const rref_id& id, std::string_view function, const error& why) noexcept override;
   [[nodiscard]] error state_of(const reference& r) const override;
   [[nodiscard]] std::shared_ptr<void> local(const reference& r, const void* type) const override;
+  [[nodiscard]] published_names& published() noexcept override { return names_; }
   [[nodiscard]] rref_protocol::ledger_counters counters() const override;
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool idle() const override;
@@ -53,6 +54,8 @@ class rref_service final : public weft::rref_service {
   expected<void> frame(weft::link& from, incoming_message& m) override;
   void batch_ends() noexcept override;
   void down(weft::link& peer, const error& reason) override;
+  void fail_waits(const error& why) override;
+  asio::awaitable<void> stop(time_point deadline) override;
   void detach() noexcept override;
 
  private:
@@ -65,6 +68,7 @@ class rref_service final : public weft::rref_service {
 
   using core = rref_core;
   intrusive_ptr<core> core_;
+  published_names names_;  // their references go before the core
 };
 
 }  // namespace weft::engine

@@ -161,6 +161,10 @@ class runtime {
     parts_->pool->drop_work();
     for (auto& c : parts_->io) c->drop_work();
   }
+  /// Nobody runs what waits for the pool once the threads have ended. On a loop of the user's.
+  void drop_pool_work() {
+    if (!left_behind_) parts_->pool->drop_work();
+  }
   /// Whether nothing on a loop of the user's refers to the worker any more. After that, on it.
   [[nodiscard]] bool left_alone() { return !left_behind_ && parts_->me->left_alone(); }
   /// What ended the run; rethrows what no run ends by. Once it is over, and the threads ended.

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a worker tells its user, on standard error.
+// What a worker tells its user.
 #pragma once
 
+#include <weft/core/log.hpp>
 #include <weft/engine/fwd.hpp>
 
 #include <cstdint>
-#include <iostream>
 #include <mutex>
 #include <set>
-#include <string>
 
 namespace weft::engine {
 
-/// One sentence on standard error, in one piece.
-inline void say(const std::string& who, const std::string& what) {
-  std::cerr << "weft: " + who + ": " + what + "\n" << std::flush;
-}
+using weft::detail::say;
 
 /// What is said once for each function of this process's worker. Any thread.
 class once_each {

@@ -4,6 +4,7 @@
 // worker_end.hpp (its end).
 #pragma once
 
+#include <weft/core/detail/home.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/cork.hpp>
 #include <weft/engine/ending.hpp>
@@ -64,7 +65,7 @@ struct worker_counts {
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};
 };
 
-class worker final : public weft::worker {
+class worker final : public weft::worker, private weft::detail::home {
  public:
   worker(worker_parts env, membership all, options settings);
   ~worker() override;
@@ -124,6 +125,7 @@ class worker final : public weft::worker {
   /// After the run, on a loop that goes on: what is still served is cancelled, and nothing waits
   /// for requests any more. Worker's thread.
   void stop_serving() noexcept {
+    homes_.leave(*this);
     for (const intrusive_ptr<link>& l : links_) l->cancel_all_served();
     requests_.keep_idle(0);
   }
@@ -202,6 +204,8 @@ class worker final : public weft::worker {
   worker_counts counts;
 
  private:
+  [[nodiscard]] clock& time_here() const noexcept override { return time_; }
+  void submit(intrusive_ptr<weft::detail::pool_job> job) override;
   void end_turn() noexcept;
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> welcome_in(connection_ptr connection, asio::io_context& io);
@@ -237,6 +241,7 @@ class worker final : public weft::worker {
   asio::awaitable<void> pass(timer& moment);
 
   worker_parts env_;
+  weft::detail::homes& homes_;  // of `context`; it is there as long as that
   loop_thread loop_;
   timer_list deadlines_;
   running_functions running_;

@@ -3,6 +3,8 @@
 //
 //   co_await p.call<&f>(x, weft::within(2s));                            // throws if it fails
 //   weft::expected<int> n = co_await p.call<&f>(x, weft::as_expected);   // holds the error then
+//
+// Another one, `retry`, has a header of its own.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -13,8 +15,9 @@
 namespace weft {
 
 /// `within(2s)`: the call's own deadline instead of the default, never later than the one it
-/// inherits. `within(std::chrono::hours::max())`: none but that. When it has passed, the call ends
-/// with timed_out, and is cancelled at the callee.
+/// inherits. When it has passed, the call ends with timed_out, and is cancelled at the callee.
+/// `within(no_limit)`: none but the inherited one, for functions that serve for as long as the run
+/// lasts; what these call has the default deadline again.
 struct within {
   template <class Rep, class Period>
   explicit constexpr within(std::chrono::duration<Rep, Period> d) noexcept : limit(bounded(d)) {}

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <weft/rpc/detail/invocation.hpp>
+#include <weft/rpc/detail/looking.hpp>
+#include <weft/rpc/detail/object_parameters.hpp>
 
 namespace weft {
 
@@ -13,7 +15,13 @@ namespace weft {
 ///   weft::expose<&scale>();  // anywhere in the program that has `scale`
 template <auto F>
 inline void expose() noexcept {
-  static_cast<void>(&detail::registered<detail::exposed<F>>);
+  if constexpr (detail::object_parameters<F>::looks) {
+    static_cast<void>(&detail::registered<detail::looking<F>>);
+  }
+  if constexpr (!detail::object_parameters<F>::looks ||
+                detail::all_encodable<typename function<F>::arguments>) {
+    static_cast<void>(&detail::registered<detail::exposed<F>>);
+  }
 }
 
 }  // namespace weft

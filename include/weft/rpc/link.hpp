@@ -11,6 +11,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
+#include <weft/core/time.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/outgoing_call.hpp>
 #include <weft/rpc/reply.hpp>
@@ -22,6 +23,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace weft {
@@ -57,6 +59,8 @@ class link : public ref_counted {
   virtual void post(outgoing_call& c, const request_body& body) = 0;
   /// Throws rpc_error too_many_calls if there is no room for a request now, or others wait for it.
   virtual void require_room() = 0;
+  /// Waits in line for room. `limit` and scope as a call's. On any executor. Throws rpc_error.
+  [[nodiscard]] virtual asio::awaitable<void> wait_for_room(std::optional<duration> limit) = 0;
   /// Where callers wait for replies. Worker's thread.
   [[nodiscard]] virtual reply_line& replies() noexcept = 0;
   /// Adds to an error what the caller knows of its call.

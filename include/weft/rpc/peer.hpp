@@ -33,16 +33,15 @@ class peer {
   /// Runs F there and waits for its result. One of several overloads is chosen by a cast,
   /// `call<static_cast<int (*)(int)>(&f)>(1)`. Each argument is converted to F's parameter type and
   /// held before `call` returns; tensors are sent from where they are, so do not write to them
-  /// in place before the call completes. Options (`within`, `as_expected`) come last.
+  /// in place before the call completes. Options (`within`, `as_expected`, `retry`) are last.
   ///
   /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
   /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
   /// waits in line until its deadline. If that has passed already, nothing is sent.
   ///
-  /// Errors: every errc; which of them are safe to repeat says `error::ran()`. Cancelling the
-  /// awaiting coroutine cancels the call, here and there. What a codec throws is not_encodable,
-  /// with its words, and so is what libtorch throws (also for lack of memory); any other lack of
-  /// memory is resource_exhausted.
+  /// Errors: every errc (see `error::safe_to_repeat`). Cancelling the awaiting
+  /// coroutine cancels the call, here and there. What a codec or libtorch throws (also for lack of
+  /// memory) is not_encodable, with its words; any other lack of memory is resource_exhausted.
   template <auto F, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;
@@ -51,9 +50,8 @@ class peer {
   /// or were sent in this turn of the worker's loop, it leaves when the turn ends, or has lasted
   /// for 50 to 150 µs (behind many short turns up to 1.7 ms, and a time slice of its core if no
   /// other is free). Any thread: in a function that weft runs it inherits as `call` does, on a
-  /// thread of the user's nothing, and there it leaves when the worker's thread gets to it. Throws
-  /// rpc_error too_many_calls while the peer's window or the outbox is full; all other errors are
-  /// the future's.
+  /// user's own nothing, and there it leaves when the worker's thread gets to it. Throws rpc_error
+  /// too_many_calls while the peer's window or the outbox is full; other errors are the future's.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
@@ -64,32 +62,34 @@ class peer {
   template <auto F, class... Args>
   void post(Args&&... args) const;
 
+  /// Waits in line for room for a request, as calls do: after too_many_calls of `start` or `post`.
+  /// Takes `within`; else the deadline is that of a call. On any executor. Throws as calls do.
+  template <class... Options>
+  [[nodiscard]] asio::awaitable<void> room(const Options&... options) const;
+
   /// Slips, for which there is a sentence: peer.call(&f, 1).
   template <class F, class... Args>
-  auto call(F&&, Args&&...) const {
-    return detail::refuse_function_as_argument<F, asio::awaitable<void>>();
-  }
+  auto call(F&&, Args&&...) const;
   template <class F, class... Args>
-  auto start(F&&, Args&&...) const {
-    return detail::refuse_function_as_argument<F, future<void>>();
-  }
+  auto start(F&&, Args&&...) const;
   template <class F, class... Args>
-  void post(F&&, Args&&...) const {
-    detail::refuse_function_as_argument<F, void>();
-  }
+  void post(F&&, Args&&...) const;
 
   /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
-  /// error of F or of the way to it is met by whoever uses the reference. One of F that nobody
-  /// meets is counted there (`worker_stats::creations_failed`), and the first of each function is
-  /// said on standard error. Defined in weft/rref/peer.hpp.
+  /// error of F or of the way to it is met by whoever uses the reference. One that nobody meets is
+  /// counted and said there as a post's (`creations_failed`). Defined in weft/rref/peer.hpp.
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
 
   /// Builds a T from arguments there, on the compute pool; in place if T says that its constructors
   /// are immediate (`immediate_constructor`). Any thread, inherits and errors as with `remote`.
-  /// Defined in weft/rref/peer.hpp.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
+
+  /// The T that is published there under that name, once it is: see weft/rref/published.hpp.
+  template <class T, class... Options>
+  [[nodiscard]] auto lookup(std::string name, Options&&... options) const
+      -> asio::awaitable<detail::call_return<rref<T>, Options...>>;
 
   [[nodiscard]] const std::string& name() const noexcept { return link().name(); }
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
@@ -97,7 +97,6 @@ class peer {
   /// "tcp", "unix", "self", ...; empty before the first call.
   [[nodiscard]] std::string transport() const { return link().transport(); }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
-
   friend bool operator==(const peer& a, const peer& b) noexcept = default;
 
  private:

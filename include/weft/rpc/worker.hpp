@@ -4,6 +4,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
+#include <weft/core/detail/say_failed.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -68,12 +69,35 @@ class worker {
   /// Hands an object to weft's reference counting; this worker owns it. Throws std::bad_alloc.
   template <class T>
   [[nodiscard]] rref<T> share(T value);
+  /// One that exists already, and that others here may go on using. Throws rpc_error
+  /// invalid_argument if there is none.
+  template <class T>
+  [[nodiscard]] rref<T> share(std::shared_ptr<T> object);
+  /// Builds a T here, as `peer::make` does there.
+  template <class T, class... Args>
+  [[nodiscard]] rref<T> make(Args&&... args);
+
+  /// Gives an object a name at this worker, by which others find it (`peer::lookup`), until it is
+  /// taken back or the run ends. Throws rpc_error: duplicate_name if another object has it.
+  /// Defined, and told in full, in weft/rref/published.hpp.
+  template <class T>
+  void publish(std::string name, const rref<T>& r);
+  bool unpublish(std::string_view name);
 
   /// Starts a coroutine on the worker's thread, in the caller's scope: it inherits deadline,
-  /// autograd context and trace. At once if this is that thread. Dropping the future cancels it.
+  /// autograd context and trace, so what serves others for long is no child of the call that
+  /// happens to start it: see `spawn_detached`. At once if this is that thread. Dropping the future
+  /// cancels it.
   template <class T>
   [[nodiscard]] future<T> spawn(asio::awaitable<T> work) {
     return start_on(get_executor(), std::move(work));
+  }
+  /// The same for work in the background: it inherits nothing, and nobody waits for it. What it
+  /// throws is said on standard error, unless it was cancelled. It keeps no run from ending; where
+  /// it waits then it goes with the io_context: with the run, or with a loop of the user's.
+  template <class T>
+  void spawn_detached(asio::awaitable<T> work) {
+    start_on(executor_in(nullptr), watched(name(), std::move(work))).detach();
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return members_.self().name; }
@@ -134,6 +158,16 @@ class worker {
   }
 
  protected:
+  /// It may outlive the worker.
+  template <class T>
+  static asio::awaitable<void> watched(std::string of, asio::awaitable<T> work) {
+    try {
+      static_cast<void>(co_await std::move(work));
+    } catch (...) {
+      detail::say_failed(of, "detached work", std::current_exception());
+    }
+  }
+
   friend asio::io_context& detail::context_of(const worker& me) noexcept;
   [[nodiscard]] asio::io_context& context() const noexcept { return context_; }
 

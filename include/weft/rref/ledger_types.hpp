@@ -33,6 +33,15 @@ struct rref_id {
 
 }  // namespace weft
 
+template <>
+struct std::hash<weft::rref_id> {
+  std::size_t operator()(const weft::rref_id& id) const noexcept {
+    const std::uint64_t workers = (std::uint64_t{id.owner} << 32) | id.creator;
+    return static_cast<std::size_t>((workers ^ (id.serial * 0x9e3779b97f4a7c15u)) *
+                                    0xff51afd7ed558ccdu);
+  }
+};
+
 namespace weft::rref_protocol {
 
 /// A worker, as long as it lives. A lost worker never returns under its rank in this version; the

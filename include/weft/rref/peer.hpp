@@ -19,9 +19,17 @@ auto peer::remote(Args&&... args) const -> rref<typename function<F>::result> {
   static_assert(detail::check_call<F, Args...>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: remote takes no as_expected; whoever uses the reference meets the error");
+  static_assert(!detail::wants_retry<Args...>,
+                "weft: remote takes no retry, for whoever uses the reference meets the error; use "
+                "call, or retry where the reference is used");
   using R = typename function<F>::result;
   return rref<R>(*me_, detail::remote_call<detail::exposed<F>>(*me_, rank_, nullptr,
                                                                std::forward<Args>(args)...));
+}
+
+template <class T, class... Args>
+rref<T> worker::make(Args&&... args) {
+  return peer(rank()).template make<T>(std::forward<Args>(args)...);
 }
 
 template <class T, class... Args>

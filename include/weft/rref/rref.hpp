@@ -10,16 +10,14 @@
 
 #include <asio/awaitable.hpp>
 
+#include <compare>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 namespace weft {
-
-namespace detail {
-template <class>
-inline constexpr bool rref_is_a_pointer = false;
-}  // namespace detail
 
 /// Copying shares; the object lives until the last reference anywhere is gone, and is destroyed on
 /// its owner's thread. References may be arguments and results, anywhere inside a value. A default-
@@ -43,6 +41,10 @@ class rref {
 
   rref() = default;
 
+  /// The same object as one of its bases; its owner's program must convert so somewhere, too.
+  template <detail::derived_class<T> Derived>
+  rref(rref<Derived> derived) noexcept;
+
   /// The worker that holds the object. Requires a non-empty reference.
   [[nodiscard]] peer owner() const { return peer(*me_, held_->id().owner); }
   [[nodiscard]] bool is_owner() const { return held_ && held_->id().owner == me_->rank(); }
@@ -57,12 +59,10 @@ class rref {
 
   /// The object itself, for its owner only. Throws rpc_error: rref_not_owner; invalid_argument if
   /// it is still being made.
-  [[nodiscard]] std::shared_ptr<T> local() const {
-    return std::static_pointer_cast<T>(service().local(*held_, type_key<T>));
-  }
+  [[nodiscard]] std::shared_ptr<T> local() const;
 
   /// Calls a member function of T, or a function whose first parameter (after an injected one) is
-  /// `T&`, where the object is; waits until the object is made. See peer::call.
+  /// `T&` or `const T&`, where the object is; waits until that is made. See peer::call.
   template <auto M, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>>;
@@ -72,25 +72,22 @@ class rref {
   /// As call, but it is on its way when `start` returns. See peer::start.
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
+  /// As call, but one way. See peer::post.
+  template <auto M, class... Args>
+  void post(Args&&... args) const;
 
   /// Slips, for which there is a sentence.
   template <class U = T>
-  U* operator->() const {
-    static_assert(detail::rref_is_a_pointer<U>,
-                  "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), or "
-                  "r.local() on the worker that owns the object");
-  }
+  U* operator->() const;
   template <class U = T>
-  U& operator*() const {
-    static_assert(detail::rref_is_a_pointer<U>,
-                  "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), "
-                  "co_await r.to_here() for a copy, or *r.local() on the worker that owns it");
-  }
+  U& operator*() const;
 
   /// Of one object. One that never got a name, since its owner was lost, equals its copies only.
   friend bool operator==(const rref& a, const rref& b) {
     return a.held_ == b.held_ || (a.id() == b.id() && a.id().serial != 0);
   }
+  /// For ordered containers, by `id()`; those without a name are equivalent. Also std::hash.
+  friend std::weak_ordering operator<=>(const rref& a, const rref& b) { return a.id() <=> b.id(); }
 
  private:
   friend class worker;
@@ -98,6 +95,7 @@ class rref {
   template <class>
   friend class rref;
   friend struct codec<rref<T>>;
+  friend struct detail::rref_access;
 
   rref(worker& me, intrusive_ptr<detail::reference> held) : me_(&me), held_(std::move(held)) {}
   [[nodiscard]] rref_service& service() const;
@@ -107,5 +105,12 @@ class rref {
 };
 
 }  // namespace weft
+
+template <class T>
+struct std::hash<weft::rref<T>> {
+  std::size_t operator()(const weft::rref<T>& r) const noexcept {
+    return std::hash<weft::rref_id>()(r.id());
+  }
+};
 
 #include <weft/rref/impl/rref.hpp>

@@ -10,6 +10,7 @@
 
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/detail/handle.hpp>
+#include <weft/rref/detail/published_names.hpp>
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstddef>
@@ -77,6 +78,8 @@ class rref_service : public service {
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
   [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r,
                                                     const void* type) const = 0;
+  /// What this worker publishes, until the end of its run.
+  [[nodiscard]] virtual detail::published_names& published() noexcept = 0;
   /// For leak reports and tests.
   [[nodiscard]] virtual rref_protocol::ledger_counters counters() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;

@@ -19,6 +19,7 @@
 #include <weft/wire/codec.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
+#include <weft/wire/tensor_values.hpp>
 
 #include <ATen/core/Tensor.h>
 

@@ -114,6 +114,10 @@ inline const error_detail& error::detail() const noexcept {
   return detail_ ? *detail_ : none;
 }
 
+inline bool error::safe_to_repeat() const noexcept {
+  return ran() == call_progress::not_sent || ran() == call_progress::not_executed;
+}
+
 inline std::string error::message() const {
   if (!code_) return "success";
   const error_detail& d = detail();

@@ -187,8 +187,9 @@ inline void task_group::forget(std::size_t place) noexcept {
 }
 
 template <class Body>
-asio::awaitable<void> with_task_group(Body body) {
-  task_group group(co_await asio::this_coro::executor);
+asio::awaitable<void> with_task_group(Body body, asio::any_io_executor children) {
+  if (!children) children = co_await asio::this_coro::executor;
+  task_group group(std::move(children));
   asio::awaitable<void> joined = group.join();  // has its memory before there are children
   std::exception_ptr failure;
   try {

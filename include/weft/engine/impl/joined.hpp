@@ -175,6 +175,7 @@ inline void joined::end_on_loop() noexcept {
     const auto guard = waiter_registry::guard_context(loop_lives_);
     if (!guard) return;
     end_post_(*loop_, [self = shared_from_this()] {
+      self->life_->drop_pool_work();
       self->conclude();
       self->keeps_loop_.reset();
       if (self->abandoned_.load()) self->free_when_alone(50);
@@ -229,6 +230,7 @@ inline joined_here::joined_here(asio::execution_context& loop)
   auto& io = static_cast<asio::io_context&>(loop);
   const asio::steady_timer touch(io);
   static_cast<void>(waiter_registry::of(io));
+  static_cast<void>(asio::use_service<weft::detail::homes>(io));
 }
 
 /// Before the loop destroys what waits in it: none of the workers' threads comes in its way, and

@@ -121,7 +121,7 @@ class steady_streams {
       if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
       const int got = ::open("/dev/null", O_RDWR);  // the lowest free number, so this one
       if (got == STDOUT_FILENO) {
-        std::cerr << "weft: standard output is closed; what the workers print is lost" << std::endl;
+        engine::say("", "standard output is closed; what the workers print is lost");
       }
     }
     struct ::sigaction ignore{};
@@ -337,7 +337,7 @@ inline void supervisor::print_line(const child& c, std::string_view line) {
   text += '\n';
   if (std::cout << text << std::flush) return;
   output_lost_ = true;
-  std::cerr << "weft: standard output was closed; the run ends" << std::endl;
+  engine::say("", "standard output was closed; the run ends");
   stop(SIGTERM);
   force_within(std::chrono::seconds(1));
 }
@@ -435,13 +435,13 @@ inline void supervisor::tell_gone() {
   const std::vector<std::string> gone = finder_.take_gone();
   if (interrupted_ || output_lost_ || stage_ == stage::said || finder_.failed()) return;
   for (const std::string& how : gone) {
-    std::cerr << "weft: " + how + "; the run goes on without it\n" << std::flush;
+    engine::say("", how + "; the run goes on without it");
   }
 }
 
 inline void supervisor::say(const std::string& sentence) {
   stage_ = stage::said;
-  std::cerr << "weft: " + sentence + "\n" << std::flush;
+  engine::say("", sentence);
 }
 
 /// Their time is over.
@@ -454,7 +454,7 @@ inline void supervisor::force() {
         if (c->ended) continue;
         const std::string how = finder_.who(c->rank) + "did not end with the run; it is killed";
         if (finder_.may_go(c->rank)) {
-          std::cerr << "weft: " + how + "\n" << std::flush;
+          engine::say("", how);
         } else {
           say(how);
         }

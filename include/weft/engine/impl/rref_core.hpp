@@ -6,7 +6,6 @@
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/not_made.hpp>
-#include <weft/rref/detail/base_view.hpp>
 #include <weft/rref/ledger.hpp>
 #include <weft/rref/service.hpp>
 
@@ -88,15 +87,14 @@ class rref_core final : public reference_keeper {
             }};
   }
 
-  /// What there is of the value, as `function` sees it.
-  void look(const rref_id& id, std::uint64_t function, call_target& target) {
+  /// What there is of the value.
+  void look(const rref_id& id, call_target& target) {
     const std::lock_guard lock(mutex);
     value& v = values[id];
     target.object = v.object;
     target.type = v.type;
     target.failure = v.failure;
     v.function = 0;
-    view_for(function, target);
   }
 
   void drop(const rref_id& id) noexcept override {
@@ -345,12 +343,12 @@ class rref_core final : public reference_keeper {
   bool again_is_coming_ = false;
 };
 
-/// A value of this worker, as a request for `function` waits for it. The request holds a local
-/// reference, so that it is not released meanwhile.
+/// A value of this worker, as a request waits for it. The request holds a local reference, so that
+/// it is not released meanwhile.
 class unmade_value final : public unmade_object {
  public:
-  unmade_value(intrusive_ptr<rref_core> core, const rref_id& id, std::uint64_t function)
-      : core_(std::move(core)), id_(id), function_(function) {}
+  unmade_value(intrusive_ptr<rref_core> core, const rref_id& id)
+      : core_(std::move(core)), id_(id) {}
 
   bool enter(const intrusive_ptr<object_waiter>& who) override {
     const std::lock_guard lock(core_->mutex);
@@ -369,12 +367,11 @@ class unmade_value final : public unmade_object {
     left = std::move(there->second);
     at->second.waiting.erase(there);
   }
-  void look(call_target& out) override { core_->look(id_, function_, out); }
+  void look(call_target& out) override { core_->look(id_, out); }
 
  private:
   const intrusive_ptr<rref_core> core_;
   const rref_id id_;
-  const std::uint64_t function_;
 };
 
 /// What becomes of a result that stays here. A request that ends without an outcome (its link was

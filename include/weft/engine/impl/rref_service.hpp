@@ -2,14 +2,24 @@
 // Bodies of weft/rref/service.hpp.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/engine/impl/rref_core.hpp>
+#include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/section.hpp>
 #include <weft/rref/service.hpp>
 
 namespace weft::engine {
 
-inline rref_service::rref_service(engine::worker& me) : core_(make_intrusive<core>(me)) {}
+inline rref_service::rref_service(engine::worker& me) : core_(make_intrusive<core>(me)) {
+  static_cast<void>(&registered<lookup_function>);  // also where nobody looks anything up
+}
+
+inline void rref_service::fail_waits(const error& why) { names_.close(why); }
+inline asio::awaitable<void> rref_service::stop(time_point) {
+  names_.close(sure_error(errc::shutting_down, "the run is over", call_progress::not_executed));
+  co_return;
+}
 
 inline void rref_service::detach() noexcept {
   std::map<rref_id, core::value> values;
@@ -20,6 +30,7 @@ inline void rref_service::detach() noexcept {
     values.swap(core_->values);
   }
   for (std::uint32_t n; (n = core_->users.load()) != 0;) core_->users.wait(n);
+  names_.close(bare_error(errc::shutting_down, call_progress::not_executed));  // says nothing now
   for (const auto& [id, v] : values) {
     if (me && v.function != 0) {
       core::unmet_failure{v.function, id.creator, v.failure}.tell(*me);
@@ -120,11 +131,12 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
                     "the object of reference " + to_string(r.id()) +
                         " is still being made; use to_here() or call(), which wait");
   }
-  if (at->second.type != type) {
+  void* const object = weft::detail::as_type(at->second.object.get(), at->second.type, type);
+  if (!object) {
     throw rpc_error(errc::bad_arguments,
                     "reference " + to_string(r.id()) + " holds an object of another type");
   }
-  return at->second.object;
+  return {at->second.object, object};
 }
 
 inline rref_protocol::ledger_counters rref_service::counters() const {
@@ -140,7 +152,7 @@ inline std::string rref_service::describe() const {
 }
 inline bool rref_service::idle() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->ledger.idle();
+  return core_->ledger.idle() && names_.idle();
 }
 
 // ── sending ──
@@ -286,9 +298,9 @@ inline bool rref_service::find_target(weft::link& from, incoming_message& m, con
     }
     handover.target = std::move(held);  // until the request is done, with the message's record
   }
-  core_->look(id, m.header().function, found);
+  core_->look(id, found);
   if (!found.object && !found.failure) {
-    found.unmade = make_intrusive<unmade_value>(core_, id, m.header().function);
+    found.unmade = make_intrusive<unmade_value>(core_, id);
   }
   return true;
 }

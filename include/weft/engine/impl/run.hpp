@@ -100,7 +100,7 @@ namespace weft::engine {
 /// Prints the one sentence of a failed run; returns the exit status.
 [[nodiscard]] inline int conclude(const std::string& name, const error& result) {
   if (!result) return 0;
-  std::cerr << "weft: " + name + ": " + result.message() + "\n" << std::flush;
+  say(name, result.message());
   return 1;
 }
 
@@ -338,7 +338,7 @@ WEFT_DECL int run(make_transports* transports, worker_main main_, options o) {
     try {
       return launch_local(o);
     } catch (const std::exception& e) {
-      std::cerr << std::string("weft: ") + e.what() + "\n" << std::flush;
+      say("", e.what());
       return 1;
     }
   }

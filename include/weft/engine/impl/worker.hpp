@@ -20,6 +20,7 @@ namespace weft::engine {
 inline worker::worker(worker_parts env, membership all, options settings)
     : weft::worker(env.context, env.time, env.random, std::move(all), std::move(settings)),
       env_(std::move(env)),
+      homes_(asio::use_service<weft::detail::homes>(env_.context)),
       deadlines_(env_.time, env_.context),
       buffers_(options_.buffer_cache_bytes),
       memory_(make_intrusive<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
@@ -35,16 +36,30 @@ inline worker::worker(worker_parts env, membership all, options settings)
         env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
     links_.push_back(make_intrusive<link>(*this, r, io));
   }
-  process_workers::add(*this);
+  homes_.enter(*this);
+  try {
+    process_workers::add(*this);
+  } catch (...) {
+    homes_.leave(*this);
+    throw;
+  }
 }
 
 inline worker::~worker() {
   process_workers::remove(*this);
+  homes_.leave(*this);
   detach();
   for (const intrusive_ptr<link>& l : links_) {
     l->drop_calls();
     l->drop_waiting();
   }
+}
+
+inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
+  asio::post(env_.compute, [this, job = std::move(job)] {
+    const running_functions::item here(running_, "weft::on_pool", name(), time_.now());
+    job->run();
+  });
 }
 
 inline bool worker::left_alone() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <weft/rpc/call_options.hpp>
+#include <weft/rpc/detail/object_parameters.hpp>
 #include <weft/rpc/detail/refusals.hpp>
 #include <weft/rpc/function.hpp>
 
@@ -32,7 +33,8 @@ consteval bool check_call() {
     if constexpr (called_on_a_peer<F>) {
       static_assert(check_declaration<F>());
       static_assert(
-          check_arguments<F, is_call_option<std::remove_cvref_t<Args>>...>(types<Args...>{}));
+          check_arguments<F, typename function<F>::arguments,
+                          is_call_option<std::remove_cvref_t<Args>>...>(types<Args...>{}));
     }
   }
   return true;
@@ -43,16 +45,19 @@ template <auto F, class T, class... Args>
 consteval bool check_object_call() {
   static_assert(check_name<F>());
   if constexpr (name_of<F>::allowed && name_of<F>::plain) {
-    WEFT_REQUIRE((called_on_an_object<F, T>),
-                 "weft: a function called through a weft::rref<T> is a member of T, or takes T& as "
-                 "its first parameter (after an injected one); a const T& is an argument.",
+    using on = object_parameters<F>;
+    using object = typename on::object;
+    WEFT_REQUIRE((called_on_an_object<F, T, object>),
+                 "weft: a function called through a weft::rref<T> is a member of T, or takes T& or "
+                 "const T& as its first parameter (after an injected one).",
                  "weft: ", name_of<F>::value(), " is neither a member of ", spelled<T>(),
                  ", nor does it take a ", spelled<T>(),
-                 "& as its first parameter (after an injected one); a const T& is an argument.");
-    if constexpr (called_on_an_object<F, T>) {
-      static_assert(check_declaration<F>());
+                 "& or const & as its first parameter (after an injected one).");
+    if constexpr (called_on_an_object<F, T, object>) {
+      static_assert(check_declaration<F, object, typename on::parameters>());
       static_assert(
-          check_arguments<F, is_call_option<std::remove_cvref_t<Args>>...>(types<Args...>{}));
+          check_arguments<F, typename on::arguments, is_call_option<std::remove_cvref_t<Args>>...>(
+              types<Args...>{}));
     }
   }
   return true;

@@ -5,6 +5,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/call_options.hpp>
+#include <weft/rpc/retry.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -18,6 +19,7 @@ struct call_settings {
   std::optional<duration> limit;
   void set(const within& w) noexcept { limit = w.limit; }
   void set(as_expected_t) noexcept {}
+  void set(const retry&) noexcept {}  // see retry_of
 };
 
 /// How many of `Args` at the end are options.
@@ -30,6 +32,8 @@ consteval std::size_t trailing_options() {
 }
 template <class... Args>
 inline constexpr bool wants_expected = (std::is_same_v<std::decay_t<Args>, as_expected_t> || ...);
+template <class... Args>
+inline constexpr bool wants_retry = (std::is_same_v<std::decay_t<Args>, retry> || ...);
 
 /// What awaiting a call with these arguments gives, whose function returns R: R, or expected<R>
 /// with `as_expected`.
@@ -41,6 +45,17 @@ call_settings settings_of(const Tuple& args, std::index_sequence<I...>) {
   call_settings out;
   constexpr std::size_t first = std::tuple_size_v<Tuple> - sizeof...(I);
   (out.set(std::get<first + I>(args)), ...);
+  return out;
+}
+/// The last one counts, as of the others.
+template <class Tuple, std::size_t... I>
+retry retry_of(const Tuple& args, std::index_sequence<I...>) {
+  retry out;
+  const auto take = [&out]<class Option>(const Option& option) {
+    if constexpr (std::is_same_v<Option, retry>) out = option;
+  };
+  constexpr std::size_t first = std::tuple_size_v<Tuple> - sizeof...(I);
+  (take(std::get<first + I>(args)), ...);
   return out;
 }
 

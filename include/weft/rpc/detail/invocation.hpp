@@ -8,6 +8,7 @@
 #include <weft/rpc/call_target.hpp>
 #include <weft/rpc/caller.hpp>
 #include <weft/rpc/detail/registration.hpp>
+#include <weft/rpc/detail/upcast.hpp>
 #include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/immediate.hpp>
@@ -100,12 +101,14 @@ T& object_of(invocation& call) {
                     call_progress::not_executed);
   }
   if (target->failure) throw rpc_error(target->failure);
-  if (!target->object || target->type != type_key<T>) {
+  void* const object =
+      target->object ? as_type(target->object.get(), target->type, type_key<T>) : nullptr;
+  if (!object) {
     throw rpc_error(errc::bad_arguments, "the reference holds an object of another type",
                     call_progress::not_executed);
   }
   call.now = invocation::stage::function;
-  return *static_cast<T*>(target->object.get());
+  return *static_cast<T*>(object);
 }
 
 template <class Tuple>
@@ -162,7 +165,7 @@ struct exposed : function<F> {
         std::move(arguments));
   }
 
- private:
+ protected:
   template <class... A>
   static decltype(auto) with_object(invocation& c, A&&... a) {
     using object = typename traits::object;

@@ -28,10 +28,11 @@ struct types {};
 template <auto F>
 inline constexpr bool called_on_a_peer = std::is_void_v<typename function<F>::object>;
 
-template <auto F, class T>
+/// Object: the class of F as a member, or T of its first parameter, T& or const T&.
+template <auto F, class T, class Object = typename function<F>::object>
 inline constexpr bool called_on_an_object =
-    std::same_as<std::remove_const_t<T>, typename function<F>::object> ||
-    (function<F>::is_member && std::derived_from<T, typename function<F>::object>);
+    std::same_as<std::remove_const_t<T>, Object> ||
+    (function<F>::is_member && std::derived_from<T, Object>);
 
 template <auto F>
 inline constexpr bool no_ellipsis = !function<F>::is_variadic;
@@ -55,13 +56,6 @@ consteval bool is_array_ref() {
   return name.starts_with("c10::") && name.substr(0, name.find('<')).ends_with("ArrayRef");
 }
 
-// Types of libtorch that look like values and have no codec, by name too.
-template <class T>
-consteval bool is_without_codec() {
-  const std::string_view name = spelled<T>();
-  return name == "c10::Scalar" || name == "c10::Device";
-}
-
 template <class T>
 inline constexpr bool is_injected_type = std::is_same_v<std::remove_cvref_t<T>, worker> ||
                                          std::is_same_v<std::remove_cvref_t<T>, caller>;
@@ -83,8 +77,6 @@ inline constexpr bool no_pointer = !std::is_pointer_v<std::remove_cvref_t<P>> &&
 template <auto F, std::size_t Position, class P>
 inline constexpr bool no_view =
     !is_view_type<std::remove_cvref_t<P>> && !is_array_ref<std::remove_cvref_t<P>>();
-template <auto F, std::size_t Position, class P>
-inline constexpr bool has_codec_of_its_own = !is_without_codec<std::remove_cvref_t<P>>();
 // Part is P, or what in P cannot be sent.
 template <auto F, std::size_t Position, class P, class Part = P>
 inline constexpr bool can_be_sent = describable<P>;
@@ -133,14 +125,6 @@ consteval bool check_parameter() {
                  spelled<P>(),
                  ", and nothing holds what it looks at; take std::string or "
                  "std::vector.");
-  } else if constexpr (!has_codec_of_its_own<F, Position, P>) {
-    WEFT_REQUIRE(
-        (has_codec_of_its_own<F, Position, P>),
-        "weft: a c10::Scalar or c10::Device has no codec; send a number (or a tensor), and "
-        "a device as its name, device.str().",
-        "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
-        ", has no codec; send a number (or a tensor), and a device as its name, "
-        "device.str().");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
     WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
@@ -156,12 +140,14 @@ consteval bool check_parameter() {
 }
 
 // The position, in the declaration, of the first parameter that travels.
-template <auto F>
+template <auto F, class Object = typename function<F>::object>
 inline constexpr std::size_t first_position =
     1 + (function<F>::injects != injection::none ? 1 : 0) +
-    (!function<F>::is_member && !called_on_a_peer<F> ? 1 : 0);
+    (!function<F>::is_member && !std::is_void_v<Object> ? 1 : 0);
 
-template <auto F>
+/// Parameters: those that travel.
+template <auto F, class Object = typename function<F>::object,
+          class Parameters = typename function<F>::parameters>
 consteval bool check_declaration() {
   WEFT_REQUIRE((no_ellipsis<F>),
                "weft: a function with C's ... cannot be called, for nothing says what it is given; "
@@ -176,9 +162,9 @@ consteval bool check_declaration() {
                "weft::worker&; take const weft::caller&, or be a coroutine.");
   return []<class... P>(std::type_identity<std::tuple<P...>>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {
-      return (check_parameter<F, first_position<F> + I, P>() && ... && true);
+      return (check_parameter<F, first_position<F, Object> + I, P>() && ... && true);
     }(std::index_sequence_for<P...>{});
-  }(std::type_identity<typename function<F>::parameters>{});
+  }(std::type_identity<Parameters>{});
 }
 
 // ---- the arguments
@@ -200,9 +186,9 @@ template <bool... IsOption>
 inline constexpr bool options_come_last =
     (std::size_t{0} + ... + (IsOption ? 0u : 1u)) == arguments_before_options<IsOption...>();
 
-template <auto F, std::size_t Argument, class Given>
+template <auto F, class Arguments, std::size_t Argument, class Given>
 consteval bool check_argument() {
-  using parameter = std::tuple_element_t<Argument - 1, typename function<F>::arguments>;
+  using parameter = std::tuple_element_t<Argument - 1, Arguments>;
   WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
                "weft: this argument does not convert to the function's parameter.",
                "weft: argument ", Argument, " of ", name_of<F>::value(), ", ", spelled<Given>(),
@@ -217,7 +203,7 @@ consteval void check_count() {
                "weft: ", name_of<F>::value(), " takes ", Takes, " arguments, ", Given, " given.");
 }
 
-template <auto F, bool... IsOption, class... Args>
+template <auto F, class Arguments, bool... IsOption, class... Args>
 consteval bool check_arguments(types<Args...>) {
   WEFT_REQUIRE(
       (options_come_last<IsOption...>),
@@ -226,13 +212,13 @@ consteval bool check_arguments(types<Args...>) {
       ", options (weft::within, weft::as_expected, ...) come after all arguments.");
   if constexpr (options_come_last<IsOption...>) {
     constexpr std::size_t given = arguments_before_options<IsOption...>();
-    constexpr std::size_t takes = std::tuple_size_v<typename function<F>::arguments>;
+    constexpr std::size_t takes = std::tuple_size_v<Arguments>;
     check_count<F, given, takes>();
     if constexpr (given == takes) {
       using all = std::tuple<types<Args>...>;
       return []<std::size_t... I>(std::index_sequence<I...>) {
         return ([]<class A>(types<A>) {
-          return check_argument<F, I + 1, A>();
+          return check_argument<F, Arguments, I + 1, A>();
         }(std::tuple_element_t<I, all>{}) &&
                 ... && true);
       }(std::make_index_sequence<given>{});

@@ -8,6 +8,7 @@
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/invocation.hpp>
+#include <weft/rpc/impl/retry.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/outgoing_call.hpp>
 #include <weft/rpc/peer.hpp>
@@ -77,6 +78,10 @@ struct split_call {
   template <class Given>
   static call_settings options(const Given& given) {
     return settings_of(given, std::make_index_sequence<sizeof...(Args) - count>());
+  }
+  template <class Given>
+  static retry how_often(const Given& given) {
+    return retry_of(given, std::make_index_sequence<sizeof...(Args) - count>());
   }
 };
 
@@ -202,16 +207,37 @@ asio::awaitable<Delivered> call_and_wait(outgoing_call c, typename Fn::arguments
   co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
 }
 
+/// The same with `retry`. The arguments are written for each attempt.
+template <class Fn, class Delivered, class Blame, class Prepare>
+asio::awaitable<Delivered> call_and_repeat(outgoing_call c, retry how,
+                                           typename Fn::arguments arguments, Prepare prepare) {
+  const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
+  call_result r;
+  try {
+    r = co_await repeat(c, body, how, repeats_of<Fn>);
+  } catch (...) {  // no memory to begin
+    r.failure = c.to().caught(c, call_progress::not_sent);
+  }
+  co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
+}
+
 /// The call of Fn as an awaitable that holds its converted arguments.
 template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
 auto make_call(link& to, Prepare prepare, Args&&... args)
     -> asio::awaitable<call_return<typename Fn::result, Args...>> {
   using split = split_call<typename Fn::arguments, Args...>;
+  using delivered = call_return<typename Fn::result, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
+  outgoing_call c(to, entry_of<Fn>(), split::options(given));
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
-  return call_and_wait<Fn, call_return<typename Fn::result, Args...>, Blame>(
-      outgoing_call(to, entry_of<Fn>(), split::options(given)), split::arguments(std::move(given)),
-      std::move(prepare));
+  if constexpr (wants_retry<Args...>) {
+    return call_and_repeat<Fn, delivered, Blame>(std::move(c), split::how_often(given),
+                                                 split::arguments(std::move(given)),
+                                                 std::move(prepare));
+  } else {
+    return call_and_wait<Fn, delivered, Blame>(std::move(c), split::arguments(std::move(given)),
+                                               std::move(prepare));
+  }
   // NOLINTEND(bugprone-use-after-move)
 }
 
@@ -289,6 +315,11 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
   typename Fn::arguments arguments = split::arguments(std::move(given));
   to.require_room();
   asio::any_io_executor executor = to.self().get_executor();
+  if constexpr (wants_retry<Args...>) {
+    return start_on(std::move(executor),
+                    call_and_repeat<Fn, R, Blame>(std::move(c), split::how_often(given),
+                                                  std::move(arguments), std::move(prepare)));
+  }
   if (to.self().on_thread()) {
     auto state = make_intrusive<future_state<R>>(executor);
     const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
@@ -312,6 +343,28 @@ void post_call(link& to, Prepare prepare, Args&&... args) {
 
 }  // namespace detail
 
+template <class F, class... Args>
+auto peer::call(F&&, Args&&...) const {
+  return detail::refuse_function_as_argument<F, asio::awaitable<void>>();
+}
+template <class F, class... Args>
+auto peer::start(F&&, Args&&...) const {
+  return detail::refuse_function_as_argument<F, future<void>>();
+}
+template <class F, class... Args>
+void peer::post(F&&, Args&&...) const {
+  detail::refuse_function_as_argument<F, void>();
+}
+
+template <class... Options>
+asio::awaitable<void> peer::room(const Options&... options) const {
+  static_assert((std::is_same_v<Options, within> && ...),
+                "weft: room takes no option but weft::within(...)");
+  detail::call_settings settings;
+  (settings.set(options), ...);
+  return link().wait_for_room(settings.limit);
+}
+
 template <auto F, class... Args>
 auto peer::call(Args&&... args) const
     -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>> {
@@ -334,6 +387,9 @@ auto peer::start(Args&&... args) const -> future<typename function<F>::result> {
 template <auto F, class... Args>
 void peer::post(Args&&... args) const {
   static_assert(detail::check_call<F, Args...>());
+  static_assert(!detail::wants_retry<Args...>,
+                "weft: post takes no retry, for no reply tells whether it failed; use call or "
+                "start");
   detail::post_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
                                         std::forward<Args>(args)...);
 }

@@ -6,9 +6,18 @@
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/rref/ledger_types.hpp>
 
+#include <type_traits>
 #include <utility>
 
 namespace weft::detail {
+
+/// Makes rrefs of handles.
+struct rref_access;
+
+/// Of another class, which has that base.
+template <class T, class Base>
+concept derived_class =
+    !std::is_same_v<T, Base> && std::is_base_of_v<Base, T> && std::is_convertible_v<T*, Base*>;
 
 /// The part of the service that handles need; it outlives the worker, so that a handle may.
 class reference_keeper : public ref_counted {

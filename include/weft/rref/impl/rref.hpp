@@ -6,7 +6,8 @@
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/invocation.hpp>
-#include <weft/rref/detail/base_view.hpp>
+#include <weft/rpc/detail/looking.hpp>
+#include <weft/rpc/detail/upcast.hpp>
 #include <weft/rref/detail/fetch.hpp>
 #include <weft/rref/detail/handle.hpp>
 #include <weft/rref/rref.hpp>
@@ -57,6 +58,12 @@ struct blame_owner {
 [[noreturn]] inline void refuse_empty() {
   throw rpc_error(errc::invalid_argument, "the reference is empty");
 }
+
+/// A copy may be made again.
+template <class T>
+inline constexpr repeats repeats_of<fetch_function<T>> = repeats::anything;
+template <auto F>
+inline constexpr repeats repeats_of<looking<F>> = repeats_of<exposed<F>>;
 
 /// Fn as its caller sees it when the result stays: the reply carries nothing.
 template <class Fn>
@@ -148,6 +155,37 @@ intrusive_ptr<reference> remote_call(worker& me, std::uint32_t owner,
 
 }  // namespace detail
 
+namespace detail {
+template <class>
+inline constexpr bool rref_is_a_pointer = false;
+}  // namespace detail
+
+template <class T>
+template <class U>
+U* rref<T>::operator->() const {
+  static_assert(detail::rref_is_a_pointer<U>,
+                "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), or "
+                "r.local() on the worker that owns the object");
+}
+template <class T>
+template <class U>
+U& rref<T>::operator*() const {
+  static_assert(detail::rref_is_a_pointer<U>,
+                "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), "
+                "co_await r.to_here() for a copy, or *r.local() on the worker that owns it");
+}
+
+template <class T>
+template <detail::derived_class<T> Derived>
+rref<T>::rref(rref<Derived> derived) noexcept : me_(derived.me_), held_(std::move(derived.held_)) {
+  detail::expose_base<Derived, T>();
+}
+
+template <class T>
+std::shared_ptr<T> rref<T>::local() const {
+  return std::static_pointer_cast<T>(service().local(*held_, type_key<T>));
+}
+
 template <class T>
 rref_service& rref<T>::service() const {
   if (!held_) detail::refuse_empty();
@@ -173,10 +211,10 @@ template <auto M, class... Args>
 auto rref<T>::call(Args&&... args) const
     -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>> {
   static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_on<M, T>();
+  detail::expose_base<T, typename detail::on_object<M>::object>();
   static_assert(detail::check_result<M>());
   if (!held_) detail::refuse_empty();
-  return detail::make_call<detail::exposed<M>, detail::blame_owner>(
+  return detail::make_call<detail::on_object<M>, detail::blame_owner>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Args>(args)...);
 }
@@ -185,27 +223,44 @@ template <class T>
 template <auto M, class... Args>
 auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result> {
   static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_on<M, T>();
+  detail::expose_base<T, typename detail::on_object<M>::object>();
   static_assert(detail::check_result<M>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
-  return detail::start_call<detail::exposed<M>, detail::blame_owner>(
+  return detail::start_call<detail::on_object<M>, detail::blame_owner>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Args>(args)...);
 }
 
 template <class T>
 template <auto M, class... Args>
+void rref<T>::post(Args&&... args) const {
+  static_assert(detail::check_object_call<M, T, Args...>());
+  detail::expose_base<T, typename detail::on_object<M>::object>();
+  static_assert(!detail::wants_retry<Args...>,
+                "weft: post takes no retry, for no reply tells whether it failed; use call or "
+                "start");
+  if (!held_) detail::refuse_empty();
+  detail::post_call<detail::on_object<M>>(owner().link(),
+                                          detail::prepare_reference{*me_, held_, std::nullopt},
+                                          std::forward<Args>(args)...);
+}
+
+template <class T>
+template <auto M, class... Args>
 auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result> {
   static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_on<M, T>();
+  detail::expose_base<T, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_expected<Args...>,
                 "weft: remote takes no as_expected; whoever uses the reference meets the error");
+  static_assert(!detail::wants_retry<Args...>,
+                "weft: remote takes no retry, for whoever uses the reference meets the error; use "
+                "call, or retry where the reference is used");
   if (!held_) detail::refuse_empty();
   using R = typename function<M>::result;
-  return rref<R>(*me_, detail::remote_call<detail::exposed<M>>(*me_, held_->id().owner, held_,
-                                                               std::forward<Args>(args)...));
+  return rref<R>(*me_, detail::remote_call<detail::on_object<M>>(*me_, held_->id().owner, held_,
+                                                                 std::forward<Args>(args)...));
 }
 
 template <class T>
@@ -215,6 +270,14 @@ rref<T> worker::share(T value) {
                 "me.peer(me.rank()).make<T>(...) builds it in place");
   return rref<T>(*this,
                  use<rref_service>().share(std::make_shared<T>(std::move(value)), type_key<T>));
+}
+
+template <class T>
+rref<T> worker::share(std::shared_ptr<T> object) {
+  static_assert(!std::is_const_v<T>,
+                "weft: an object that others call is no const one: share a std::shared_ptr<T>");
+  if (!object) throw rpc_error(errc::invalid_argument, "there is no object to share");
+  return rref<T>(*this, use<rref_service>().share(std::move(object), type_key<T>));
 }
 
 /// On the wire: the number of the reference in the message's rref section; 2^32 - 1 is empty. The

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSL-1.0
+// What nobody waits for has failed.
+#pragma once
+
+#include <weft/core/detail/as_error.hpp>
+#include <weft/core/log.hpp>
+
+#include <exception>
+#include <string>
+
+namespace weft::detail {
+
+/// Says so, unless it was cancelled.
+inline void say_failed(const std::string& who, const char* what,
+                       const std::exception_ptr& why) noexcept {
+  try {
+    const error e = as_error(why);
+    if (e == errc::cancelled) return;
+    say(who, std::string(what) + " failed: " + e.message());
+  } catch (...) {  // no memory to say it
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSL-1.0
+// A function on the compute pool, awaited by a coroutine, whose thread does not wait meanwhile.
+#pragma once
+
+#include <asio/awaitable.hpp>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+template <class>
+inline constexpr bool is_awaitable = false;
+template <class T, class Executor>
+inline constexpr bool is_awaitable<asio::awaitable<T, Executor>> = true;
+template <class F, class... Args>
+using pool_result = std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>;
+template <class F, class... Args>
+[[nodiscard]] auto run_on_pool(F f, std::tuple<Args...> args)
+    -> asio::awaitable<std::invoke_result_t<F, Args...>>;
+}  // namespace detail
+
+/// Runs `f(args...)` on the compute pool of the worker on whose executor this is awaited (of
+/// several on one io_context, the one that is there the longest), in the caller's scope (deadline,
+/// autograd context, grad mode), and resumes with its result, or throws what it threw. `f` and the
+/// arguments are copied or moved here, given to `f` as rvalues, and destroyed there before this
+/// resumes. Cancelled: throws system_error operation_aborted at once;
+/// `f` is not begun then, or goes on without anybody. Throws rpc_error invalid_argument where no
+/// worker lives, shutting_down when the pool ended first.
+///
+///   at::Tensor y = co_await weft::on_pool([](at::Tensor x) { return x.inverse(); }, x);
+template <class F, class... Args>
+[[nodiscard]] auto on_pool(F&& f, Args&&... args)
+    -> asio::awaitable<detail::pool_result<F, Args...>> {
+  static_assert(!std::is_reference_v<detail::pool_result<F, Args...>>,
+                "weft: on_pool destroys what it is given before it resumes: the function must "
+                "return a value, not a reference");
+  static_assert(!detail::is_awaitable<detail::pool_result<F, Args...>>,
+                "weft: a coroutine runs on its worker's thread, not on the pool: give on_pool a "
+                "plain function");
+  return detail::run_on_pool(std::decay_t<F>(std::forward<F>(f)),
+                             std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
+}
+
+}  // namespace weft
+
+#include <weft/core/impl/on_pool.hpp>

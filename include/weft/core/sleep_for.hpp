@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSL-1.0
+// Waiting for a while, and bounding what waits, on the clock of the worker that the coroutine runs
+// on. In a simulated world that is virtual time.
+#pragma once
+
+#include <weft/core/future.hpp>
+#include <weft/core/time.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+[[nodiscard]] asio::awaitable<void> sleep_on_clock(duration d);
+/// On that io_context.
+[[nodiscard]] asio::awaitable<void> wait_until(clock& time, asio::io_context& io, time_point when);
+template <class T>
+[[nodiscard]] asio::awaitable<T> end_within(duration d, asio::awaitable<T> work);
+}  // namespace detail
+
+/// Resumes after `d` at the earliest; zero or less: behind what is ready now. On a worker's
+/// executor by the worker's clock, on another io_context, which one thread runs, by the machine's.
+/// Cancelled: throws system_error operation_aborted. Throws rpc_error invalid_argument on other
+/// executors.
+///
+///   co_await weft::sleep_for(100ms);
+template <class Rep, class Period>
+[[nodiscard]] asio::awaitable<void> sleep_for(std::chrono::duration<Rep, Period> d) {
+  return detail::sleep_on_clock(bounded(d));
+}
+
+/// The result of `work`, which is cancelled after `d`, and then ends with rpc_error timed_out.
+/// Calls in it inherit the deadline. It is waited for until it has ended, also when this is
+/// cancelled.
+///
+///   std::optional<batch> b = co_await weft::with_deadline(2s, batches.receive());
+template <class Rep, class Period, class T>
+[[nodiscard]] asio::awaitable<T> with_deadline(std::chrono::duration<Rep, Period> d,
+                                               asio::awaitable<T> work) {
+  return detail::end_within(bounded(d), std::move(work));
+}
+/// Of work that is under way: it is asked to end, and not waited for.
+template <class Rep, class Period, class T>
+[[nodiscard]] asio::awaitable<T> with_deadline(std::chrono::duration<Rep, Period> d,
+                                               future<T> work) {
+  return detail::end_within(bounded(d), std::move(work).get());
+}
+
+}  // namespace weft
+
+#include <weft/core/impl/sleep_for.hpp>

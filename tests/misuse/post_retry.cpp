@@ -1,0 +1,7 @@
+// expect: weft: post takes no retry, for no reply tells whether it failed; use call or start
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/peer.hpp>
+
+void note(int);
+
+void use(weft::peer p) { p.post<&note>(1, weft::retry{}); }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSL-1.0
+// A program for simulated worlds of what stands around plain calls: several results at once,
+// channels, the compute pool, time limits, callbacks, one object per worker.
+#pragma once
+
+#include <weft/rref/callback.hpp>
+#include <weft/rref/sharded.hpp>
+
+#include <cstdint>
+#include <sim/calls.hpp>
+
+namespace weft::testing {
+
+/// Calls it so often, one after another, with 0, 1, ...
+asio::awaitable<std::uint64_t> calls_back(worker& me, std::uint64_t id, std::uint64_t times,
+                                          callback<std::uint64_t(std::uint64_t)> what);
+/// One of several, which counts how often it was asked.
+class counting {
+ public:
+  explicit counting(std::uint64_t first) : value_(first) {}
+  asio::awaitable<std::uint64_t> next(worker& me);
+  std::uint64_t look() const { return value_; }
+
+ private:
+  std::uint64_t value_;
+};
+
+/// What each worker's main does.
+asio::awaitable<void> some_verbs(worker& me, std::uint32_t steps);
+
+}  // namespace weft::testing
