@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/core/event.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/transport/any_transport.hpp>
@@ -11,8 +12,6 @@
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
-#include <asio/use_awaitable.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -86,7 +85,15 @@ class transport_set {
       } catch (const std::bad_alloc&) {
         // That one is closed; the next may find memory.
       }
-      co_await asio::post(asio::use_awaitable);
+      try {
+        // Others run meanwhile. What is posted without memory is destroyed, and this loop with it.
+        const auto others = make_intrusive<event>();
+        asio::awaitable<void> turn = event::wait(others);
+        others->set();
+        co_await std::move(turn);
+      } catch (const std::bad_alloc&) {
+        // Then without that.
+      }
     }
   }
 
