@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/home.hpp>
 #include <weft/core/on_pool.hpp>
 #include <weft/core/real_clock.hpp>
 
 #include <doctest/doctest.h>
 
+#include <core/home.hpp>
 #include <core/loop.hpp>
 #include <deque>
 #include <memory>
@@ -21,12 +21,9 @@ using weft::testing::settle;
 using weft::testing::task;
 
 /// A worker whose pool runs one job when the test says so.
-class pool_of_a_test final : public weft::detail::home {
+class pool_of_a_test final : public weft::testing::home_of_a_test {
  public:
-  explicit pool_of_a_test(asio::io_context& io) : io_(io) {
-    asio::use_service<weft::detail::homes>(io).enter(*this);
-  }
-  ~pool_of_a_test() { asio::use_service<weft::detail::homes>(io_).leave(*this); }
+  using home_of_a_test::home_of_a_test;
   [[nodiscard]] weft::clock& time_here() const noexcept override { return time_; }
   void submit(intrusive_ptr<weft::detail::pool_job> job) override {
     jobs.push_back(std::move(job));
@@ -39,7 +36,6 @@ class pool_of_a_test final : public weft::detail::home {
   std::deque<intrusive_ptr<weft::detail::pool_job>> jobs;
 
  private:
-  asio::io_context& io_;
   mutable weft::real_clock time_;
 };
 

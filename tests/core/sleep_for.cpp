@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/home.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/sleep_for.hpp>
 
@@ -9,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/home.hpp>
 #include <core/loop.hpp>
 #include <core/manual_clock.hpp>
 #include <memory>
@@ -27,18 +27,12 @@ using weft::testing::settle;
 using weft::testing::task;
 
 /// A worker whose time the test moves.
-class time_of_a_test final : public weft::detail::home {
+class time_of_a_test final : public weft::testing::home_of_a_test {
  public:
-  explicit time_of_a_test(asio::io_context& io) : io_(io) {
-    asio::use_service<weft::detail::homes>(io).enter(*this);
-  }
-  ~time_of_a_test() { asio::use_service<weft::detail::homes>(io_).leave(*this); }
+  using home_of_a_test::home_of_a_test;
   [[nodiscard]] weft::clock& time_here() const noexcept override { return clock; }
   void submit(weft::intrusive_ptr<weft::detail::pool_job>) override { FAIL("no pool"); }
   mutable weft::testing::manual_clock clock;
-
- private:
-  asio::io_context& io_;
 };
 
 asio::awaitable<int> number_after(weft::duration d, int value) {
