@@ -199,7 +199,7 @@ struct named {
   std::string get_name() { return name; }
 };
 struct valued {
-  int value = 3;
+  std::atomic<int> value = 3;  // set on the worker's thread, read in its pool
   int get_value() { return value; }
 };
 struct middle : valued, named {

@@ -318,6 +318,22 @@ asio::awaitable<void> silence(worker& me) {
   co_await sleep_for(me, std::chrono::seconds(1));
 }
 
+/// Once nothing goes wrong any more, and everybody has heard of whom has been lost.
+asio::awaitable<void> afterwards(worker& me) {
+  witness& w = *witness::current;
+  const duration until = w.faults_over + std::chrono::seconds(7);
+  co_await sleep_for(me, until - (w.world.now() - sim::timeline::beginning));
+  for (std::uint32_t to = 0; to < me.world_size(); ++to) {
+    const std::uint64_t id = w.calls.size();  // that it will have
+    co_await finish<&at_once>(me, to, "afterwards", duration::zero(), false);
+    const seen_call& c = w.calls[id];
+    const bool lives = w.world.at(to).alive();
+    if (lives && c.failure == errc::timed_out && !w.may_be_missed(c, c.failure)) {
+      w.complain(w.describe(id) + " found nobody, though faults have ended");
+    }
+  }
+}
+
 asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
   const inside_now lives;
   try {
@@ -326,12 +342,7 @@ asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
       co_await some_call(me, 2);
     }
     witness& w = *witness::current;
-    if (draw(4) == 3 && w.world.faulty()) {  // of whom has been lost everybody has heard
-      co_await sleep_for(me, std::chrono::seconds(7));
-      for (std::uint32_t to = 0; to < me.world_size(); ++to) {
-        co_await finish<&at_once>(me, to, "afterwards", duration::zero(), false);
-      }
-    }
+    if (draw(4) == 3 && w.world.faulty()) co_await afterwards(me);
     w.mains_done.push_back(me.rank());
     if (w.is_quiet_at_the_end) {
       co_await silence(me);

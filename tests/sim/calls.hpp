@@ -58,8 +58,10 @@ class witness {
   int inside = 0;                    // coroutines of functions and mains that live
   bool is_quiet_at_the_end = false;  // mains wait for each other, and then for silence
   bool wires_have_room = false;      // for all that a program sends
+  bool writes_at_once = false;       // what is sent with nothing before it has left at once
   bool may_miss_each_other = false;  // each of their connections may be refused
   duration longest_way{};            // from when something is written until it is handled
+  duration faults_over{};            // from when on nothing goes wrong any more
   std::vector<std::string> broken;
 
   /// Whether that is so of each worker that lives.
@@ -371,6 +373,8 @@ asio::awaitable<void> some_call(worker& me, std::uint32_t depth);
 asio::awaitable<void> finish_started(worker& me, std::uint64_t id, future<std::uint64_t> f);
 /// Until every main of a worker that lives has come here, and what they left behind has ended.
 asio::awaitable<void> silence(worker& me);
+/// Calls to everybody, which do not wait in vain.
+asio::awaitable<void> afterwards(worker& me);
 /// What each worker's main does.
 asio::awaitable<void> some_program(worker& me, std::uint32_t steps);
 

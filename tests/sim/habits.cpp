@@ -199,7 +199,9 @@ asio::awaitable<void> start_behind_a_reply(worker& me, std::uint32_t to) {
     w.ends(me, id, unexpected(why));
     co_return;
   }
-  if (free && !w.world.faulty() && way.waiting() != 0) w.complain(w.describe(id) + " has not left");
+  if (free && w.writes_at_once && !w.world.faulty() && way.waiting() != 0) {
+    w.complain(w.describe(id) + " has not left");
+  }
   co_await finish_started(me, id, std::move(f));
 }
 

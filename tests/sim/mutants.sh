@@ -10,8 +10,8 @@
 # `needs: gradients`, or changes a file of gradients or optimizers, meets the program that has some,
 # which needs the libtorch of WEFT_TORCH_DIR, or else the one in build/deps. `needs: FILE.cpp` names
 # a test of ours, which has to fail: one that goes through every schedule of a small run, for what one
-# thread cannot show, or sim/moments.cpp, whose worlds are led to one moment that random programs meet
-# too seldom. Those that begin with `review-` are defects that weft once had, put back.
+# thread cannot show, or one of sim/ whose worlds are led to one moment that random programs meet too
+# seldom. Those that begin with `review-` are defects that weft once had, put back.
 #
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
@@ -56,13 +56,6 @@ cat >"$work/all_torch.cpp" <<'E2'
 #include <sim/play.cpp>
 #include <sim/tool/weft_sim_torch.cpp>
 E2
-cat >"$work/moments.cpp" <<'E2'
-#include <main.cpp>
-#include <watchdog.cpp>
-#include <sim/calls.cpp>
-#include <sim/memory.cpp>
-#include <sim/moments.cpp>
-E2
 for torch in "${WEFT_TORCH_DIR:-}" build/deps/torch-*/lib/python3*/site-packages/torch; do
   if [[ -e $torch/lib/libtorch_cpu.so ]]; then break; fi
 done
@@ -80,17 +73,22 @@ needs_of() {
 # $1: a folder with include/; builds $1/sim, for what $2 needs.
 build() {
   local sources=("$work/all.cpp") more=()
+  local no_recycling=(-DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
   case $2 in
   asan) # what is recycled looks alive to a sanitizer when it is not
     more=(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-      -DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+      "${no_recycling[@]}")
     ;;
   gradients)
     sources=("$work/all_torch.cpp")
     more=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
       "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" "-Wl,-rpath,$torch/lib")
     ;;
-  sim/moments.cpp) sources=("$work/moments.cpp") ;;
+  sim/*.cpp)
+    printf '#include <%s>\n' main.cpp watchdog.cpp sim/calls.cpp sim/memory.cpp "$2" >"$1/all.cpp"
+    sources=("$1/all.cpp")
+    more=("${no_recycling[@]}")
+    ;;
   *.cpp) sources=(tests/main.cpp tests/watchdog.cpp "tests/$2") ;;
   esac
   "${CXX:-clang++}" -std=c++20 -O1 -w -DNDEBUG -DASIO_STANDALONE -DASIO_NO_DEPRECATED \
@@ -134,7 +132,7 @@ play() {
 # Whether each case of $1, a test of ours, is well; sets how to the first that is not.
 prove() {
   local rc=0 said
-  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*' 2>&1) || rc=$?
+  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*' 2>&1) || rc=$?
   ((rc != 124)) || { how="FAILED: it took too long"; return; }
   ((rc == 0)) || how=$(grep -m 1 "ERROR: " <<<"$said" | cut -c 1-90)
   ((rc == 0)) || how=${how:-"it ends with $rc"}

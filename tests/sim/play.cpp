@@ -34,6 +34,7 @@ sim::settings world_of(const to_play& p) {
   s.slow_handlers_per_1024 = one_of(3) == 0 ? 20 : 0;
   s.keeps_story = p.story;
   s.wires.buffer_bytes = one_of(2) == 0 ? 64u << 20 : 1u << (8 + one_of(8));
+  s.writes_at_once = one_of(4) != 0;
   if (p.what.adjust) p.what.adjust(p.seed, s);
   if (p.how == profile::calm) return s;
   s.mean_between_faults = std::chrono::milliseconds(5 + one_of(200));
@@ -63,7 +64,9 @@ played play(const to_play& p) {
   const std::unique_ptr<script> what = p.what.begin(sees);
   sees.is_quiet_at_the_end = p.seed % 4 < 2;
   sees.longest_way = how.wires.delay + how.wires.jitter + 10ms;
+  sees.faults_over = how.faults_end + std::max(how.longest_cut, how.longest_pause);
   sees.may_miss_each_other = how.wires.refused_percent > 0;
+  sees.writes_at_once = how.whole_frames || how.writes_at_once;
   sees.wires_have_room = how.wires.buffer_bytes >= 1u << 20;
   w->start([&what](worker& me) { return what->main(me); });
   if (w->run(300s)) {

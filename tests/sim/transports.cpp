@@ -137,7 +137,7 @@ struct rig {
 };
 
 TEST_CASE_TEMPLATE("sim transports: frames arrive whole, in order and once, in any pieces",
-                   Transport, sim::frames, sim::bytes) {
+                   Transport, sim::frames, sim::bytes, sim::late_bytes) {
   for (const std::uint64_t buffer : {300u, 64u << 10, 64u << 20}) {
     CAPTURE(buffer);
     rig<Transport> r({.delay = 50us, .jitter = 3ms, .buffer_bytes = buffer});
@@ -186,7 +186,7 @@ TEST_CASE_TEMPLATE("sim transports: what is cut off waits, what is reset is lost
 }
 
 TEST_CASE_TEMPLATE("sim transports: nobody listens, is refused, or answers", Transport, sim::frames,
-                   sim::bytes) {
+                   sim::bytes, sim::late_bytes) {
   SUBCASE("nobody listens") {
     rig<Transport> r;
     const std::string endpoint = r.server.listen(r.b);

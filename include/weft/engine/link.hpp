@@ -144,8 +144,6 @@ class link final : public weft::link, public frame_sink {
   /// why the link is down. Worker's thread.
   asio::awaitable<expected<void>> room(time_point deadline);
   asio::awaitable<void> room_or_error(time_point deadline);
-  [[nodiscard]] time_point deadline_from(time_point now,
-                                         std::optional<duration> limit) const noexcept;
   void mark_down(error reason) noexcept override;
 
   // ── connections, any thread ──

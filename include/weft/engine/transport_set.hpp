@@ -2,8 +2,8 @@
 // The transports of a worker, most preferred first, and which of them reaches whom.
 #pragma once
 
+#include <weft/core/detail/next_turn.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/event.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/transport/any_transport.hpp>
@@ -63,7 +63,7 @@ class transport_set {
   /// Accepts until `close`; each connection lives on `pick()`.
   void accept(const std::function<asio::io_context&()>& pick, const accepted& then) {
     for (const any_transport_ptr& t : transports_) {
-      asio::co_spawn(*listener_, accept_loop(*t, pick, then), asio::detached);
+      asio::co_spawn(*listener_, accept_loop(*t, *listener_, pick, then), asio::detached);
     }
   }
 
@@ -73,7 +73,7 @@ class transport_set {
   }
 
  private:
-  static asio::awaitable<void> accept_loop(any_transport& t,
+  static asio::awaitable<void> accept_loop(any_transport& t, asio::io_context& here,
                                            std::function<asio::io_context&()> pick, accepted then) {
     for (;;) {
       asio::io_context& io = pick();
@@ -86,11 +86,7 @@ class transport_set {
         // That one is closed; the next may find memory.
       }
       try {
-        // Others run meanwhile. What is posted without memory is destroyed, and this loop with it.
-        const auto others = make_intrusive<event>();
-        asio::awaitable<void> turn = event::wait(others);
-        others->set();
-        co_await std::move(turn);
+        co_await detail::next_turn(here);
       } catch (const std::bad_alloc&) {
         // Then without that.
       }

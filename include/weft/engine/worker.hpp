@@ -233,7 +233,6 @@ class worker final : public weft::worker, private weft::detail::home {
   asio::awaitable<error>
   serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> main_);
   asio::awaitable<void> hand_words_on(time_point deadline);
-  asio::awaitable<void> next_turn();
   void close_all() noexcept;
   void forget_timers() noexcept;
   asio::awaitable<void> carry_out(const ending& end, const error& result, future<void>& running);

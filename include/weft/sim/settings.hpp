@@ -15,8 +15,9 @@ namespace weft::sim {
 /// `faults_end`, so that one can see whether the world recovers.
 struct settings {
   std::uint32_t workers = 3;
-  options worker{};          ///< of each; name and role are functions of the rank
-  bool whole_frames = true;  ///< false: bytes, which arrive in pieces
+  options worker{};            ///< of each; name and role are functions of the rank
+  bool whole_frames = true;    ///< false: bytes, which arrive in pieces
+  bool writes_at_once = true;  ///< of bytes; false: on the I/O thread, as a cipher's are
   wire_settings wires{};
   std::int32_t clock_ppm = 0;                            ///< clocks are up to so much fast or slow
   duration handler_time = std::chrono::microseconds(1);  ///< what running a handler takes

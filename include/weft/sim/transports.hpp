@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The two transports of a simulated world: one moves whole frames, the other bytes under `framed`,
-// so that frames arrive in pieces.
+// The transports of a simulated world: one moves whole frames, the others bytes under `framed`, so
+// that frames arrive in pieces.
 //
 //   weft::sim::frames a(net, 0), b(net, 1);  // one per host
 #pragma once
@@ -84,8 +84,11 @@ class basic_transport {
 using frames = basic_transport<detail::whole_frames>;
 /// Moves bytes, which arrive in pieces of any size.
 using bytes = basic_transport<detail::pieces_of_bytes>;
+/// Moves bytes, too, through a stream that cannot write at once.
+using late_bytes = basic_transport<detail::late_pieces_of_bytes>;
 
 static_assert(assert_transport<frames>());
 static_assert(assert_transport<bytes>());
+static_assert(assert_transport<late_bytes>());
 
 }  // namespace weft::sim

@@ -111,6 +111,7 @@ class world {
   world(choices by, std::uint64_t seed, settings how, engine::service_makers services);
   /// That rank, if it is one.
   [[nodiscard]] std::uint32_t known(std::uint32_t rank) const;
+  [[nodiscard]] engine::transport_set transports_at(host_id r);
   void after(duration d, std::function<void()> what);
   [[nodiscard]] bool step_by(time_point latest);
   [[nodiscard]] duration draw_part(duration of, std::int64_t divisor);

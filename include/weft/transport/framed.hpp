@@ -18,7 +18,6 @@
 
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
-#include <asio/write.hpp>
 
 #include <array>
 #include <atomic>
@@ -151,8 +150,14 @@ asio::awaitable<void> framed<Stream>::writable() {
       s.buffers.emplace_back(f.head.data(), f.head.size());
       for (const blob& b : f.blobs) s.buffers.emplace_back(b.data(), b.size());
     }
-    co_await asio::async_write(s.stream, const_buffer_list(s.buffers),
-                               asio::redirect_error(asio::use_awaitable, ec));
+    // Not asio::async_write, whose buffers are a type of its own: a stream that takes this list as
+    // it is would keep it beyond a temporary.
+    for (auto left = s.buffers.begin(); left != s.buffers.end() && !ec;) {
+      std::size_t sent = co_await s.stream.async_write_some(
+          const_buffer_list(left, s.buffers.end()), asio::redirect_error(asio::use_awaitable, ec));
+      for (; left != s.buffers.end() && sent >= left->size(); ++left) sent -= left->size();
+      if (sent > 0) *left += sent;
+    }
     s.handed_over.clear();
     s.unsent.store(0, std::memory_order_release);
     s.busy.store(false, std::memory_order_release);

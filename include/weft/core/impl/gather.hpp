@@ -72,7 +72,7 @@ struct future_access {
     return f.state_;
   }
   template <class T>
-  static expected<T> take(future<T>& f) noexcept(false) {
+  static expected<T> take(future<T>& f) {
     const intrusive_ptr<future_state<T>> s = std::exchange(f.state_, nullptr);
     if (!s) return tl::unexpected(error(errc::invalid_argument, "this future is empty"));
     if (s->failure) return tl::unexpected(as_error(s->failure));

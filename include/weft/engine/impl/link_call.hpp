@@ -23,7 +23,8 @@ inline void link::require_room() {
 
 inline asio::awaitable<void> link::wait_for_room(std::optional<duration> limit) {
   const intrusive_ptr<link> self(this);
-  const time_point deadline = deadline_from(me_.time().now(), limit);
+  const time_point deadline =
+      detail::call_settings{limit}.deadline_from(me_.time().now(), me_.settings().call_deadline);
   if (me_.on_thread()) co_return co_await room_or_error(deadline);
   co_await start_on(me_.executor_in(nullptr), room_or_error(deadline)).get();
 }
@@ -35,19 +36,11 @@ inline asio::awaitable<void> link::room_or_error(time_point deadline) {
   throw rpc_error(with_if_possible(found.error(), [this](error_detail& d) { d.peer = name(); }));
 }
 
-/// Where it begins in a scope, it ends with that at the latest.
-inline time_point link::deadline_from(time_point now,
-                                      std::optional<duration> limit) const noexcept {
-  const time_point deadline = later(now, limit.value_or(me_.settings().call_deadline));
-  if (!current_scope || !current_scope->deadline) return deadline;
-  return std::min(deadline, *current_scope->deadline);
-}
-
 /// Its time counts from here.
 inline void link::begin(outgoing_call& c) const noexcept {
   if (c.has_begun()) return;
   const time_point now = me_.time().now();
-  c.begin(now, deadline_from(now, c.settings().limit));
+  c.begin(now, c.settings().deadline_from(now, me_.settings().call_deadline));
 }
 
 inline frame_header link::header_of(const outgoing_call& c) {

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/next_turn.hpp>
+#include <weft/core/event.hpp>
 #include <weft/engine/ending.hpp>
 #include <weft/engine/impl/worker.hpp>
 #include <weft/engine/worker.hpp>
-
-#include <asio/post.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -125,17 +125,8 @@ inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
   constexpr int most = 64;
   constexpr int always = 8;
   for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
-    co_await next_turn();
+    co_await detail::next_turn(env_.context);
   }
-}
-
-/// Behind all that is ready now. A post that is awaited would take the coroutine with it where
-/// memory lacks; this throws std::bad_alloc into it.
-inline asio::awaitable<void> worker::next_turn() {
-  const intrusive_ptr<event> turn = make_intrusive<event>();
-  auto comes = event::wait(turn);
-  asio::post(env_.context, [turn] { turn->set(); });
-  co_await std::move(comes);
 }
 
 inline void worker::close_all() noexcept {

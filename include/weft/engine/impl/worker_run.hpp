@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/next_turn.hpp>
 #include <weft/engine/impl/worker.hpp>
 #include <weft/engine/worker.hpp>
 
@@ -437,7 +438,7 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   // Whoever waited for a link is told, in front of this, that it is closed; where functions may
   // still run, also those that wait through others.
   try {
-    co_await (result ? hand_words_on(env_.time.now()) : next_turn());
+    co_await (result ? hand_words_on(env_.time.now()) : detail::next_turn(env_.context));
   } catch (const std::bad_alloc&) {  // they go with the run, whose result is known
   }
   co_return result;

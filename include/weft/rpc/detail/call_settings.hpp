@@ -2,11 +2,13 @@
 // The options of one call, taken from behind its arguments.
 #pragma once
 
+#include <weft/core/call_scope.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/call_options.hpp>
 #include <weft/rpc/retry.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <tuple>
@@ -20,6 +22,12 @@ struct call_settings {
   void set(const within& w) noexcept { limit = w.limit; }
   void set(as_expected_t) noexcept {}
   void set(const retry&) noexcept {}  // see retry_of
+  /// By when what begins now must end: in a scope, with that at the latest.
+  [[nodiscard]] time_point deadline_from(time_point now, duration otherwise) const noexcept {
+    const time_point own = later(now, limit.value_or(otherwise));
+    const bool bounded = current_scope && current_scope->deadline;
+    return bounded ? std::min(own, *current_scope->deadline) : own;
+  }
 };
 
 /// How many of `Args` at the end are options.

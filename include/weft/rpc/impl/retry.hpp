@@ -3,7 +3,6 @@
 // rpc/detail/retry_course.hpp.
 #pragma once
 
-#include <weft/core/call_scope.hpp>
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/sleep_for.hpp>
@@ -53,14 +52,6 @@ inline asio::awaitable<void> pause(worker& me, time_point until) {
   }
 }
 
-/// By when the call must end that begins now, in this scope.
-[[nodiscard]] inline time_point deadline_of(const outgoing_call& c, time_point now) noexcept {
-  const options& o = c.to().self().settings();
-  const time_point own = later(now, c.settings().limit.value_or(o.call_deadline));
-  const auto scope = this_scope();
-  return scope && scope->deadline ? std::min(own, *scope->deadline) : own;
-}
-
 /// Makes the call until there is a reply, or no other attempt. `c` is the whole of it, each attempt
 /// a copy. What is thrown on the way ends it.
 inline asio::awaitable<call_result> repeat(outgoing_call& c, const request_body& body, retry how,
@@ -69,7 +60,7 @@ inline asio::awaitable<call_result> repeat(outgoing_call& c, const request_body&
   worker& me = to.self();
   const outgoing_call unbegun = c;
   const time_point begun = me.time().now();
-  c.begin(begun, deadline_of(c, begun));
+  c.begin(begun, c.settings().deadline_from(begun, me.settings().call_deadline));
   retry_course course(how, what, c.deadline());
   for (;;) {
     outgoing_call attempt = unbegun;

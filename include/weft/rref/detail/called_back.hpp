@@ -17,10 +17,7 @@ class called_back<R(Args...)> {
  public:
   virtual ~called_back() = default;
   /// A coroutine, so that the arguments live as long as what the function awaits.
-  asio::awaitable<R> call(std::remove_cvref_t<Args>... args) { co_return co_await run(args...); }
-
- protected:
-  virtual asio::awaitable<R> run(std::remove_cvref_t<Args>&... args) = 0;
+  virtual asio::awaitable<R> call(std::remove_cvref_t<Args>... args) = 0;
 };
 
 /// The function, which returns R, or an awaitable of it.
@@ -37,8 +34,7 @@ class called_back_by<F, R(Args...)> final : public called_back<R(Args...)> {
  public:
   explicit called_back_by(F f) : function_(std::move(f)) {}
 
- private:
-  asio::awaitable<R> run(std::remove_cvref_t<Args>&... args) override {
+  asio::awaitable<R> call(std::remove_cvref_t<Args>... args) override {
     if constexpr (waits) {
       co_return co_await function_(std::forward<Args>(args)...);
     } else if constexpr (std::is_void_v<R>) {
@@ -49,6 +45,7 @@ class called_back_by<F, R(Args...)> final : public called_back<R(Args...)> {
     }
   }
 
+ private:
   F function_;
 };
 

@@ -8,7 +8,6 @@
 // the last moment.
 #pragma once
 
-#include <weft/core/call_scope.hpp>
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/invocation.hpp>
@@ -130,11 +129,8 @@ inline asio::awaitable<expected<rref<any_object>>> look_up(worker& me, std::uint
   try {
     if (error why = published_names::refuse(name)) co_return tl::unexpected(std::move(why));
     const time_point begun = me.time().now();
-    const duration own = settings.limit.value_or(me.settings().call_deadline);
-    time_point deadline = later(begun, std::max(own, duration::zero()));
-    if (const auto scope = this_scope(); scope && scope->deadline) {
-      deadline = std::min(deadline, *scope->deadline);
-    }
+    const time_point deadline =
+        std::max(begun, settings.deadline_from(begun, me.settings().call_deadline));
     const duration limit = deadline - begun;
     const auto ask = [&](lookup_mode how, time_point until) {
       return make_call<lookup_function>(me.link_to(rank), prepare_nothing{}, name, type, how,

@@ -207,4 +207,18 @@ struct byte_stream::completes<void> {
 
 static_assert(nonblocking_byte_stream<byte_stream>);
 
+/// The same bytes, which are written on the I/O thread only, as a cipher's are.
+class waiting_byte_stream : byte_stream {
+ public:
+  using byte_stream::async_read_some;
+  using byte_stream::async_write_some;
+  using byte_stream::byte_stream;
+  using byte_stream::close;
+  using byte_stream::executor_type;
+  using byte_stream::get_executor;
+};
+
+static_assert(weft::byte_stream<waiting_byte_stream>);
+static_assert(!nonblocking_byte_stream<waiting_byte_stream>);
+
 }  // namespace weft::sim::detail

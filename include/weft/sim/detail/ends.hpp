@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the connections of the two simulated transports are made of.
+// What the connections of the simulated transports are made of.
 #pragma once
 
 #include <weft/sim/detail/byte_stream.hpp>
@@ -23,14 +23,20 @@ struct whole_frames {
     return connection_type(io, std::move(in), std::move(out));
   }
 };
-struct pieces_of_bytes {
-  static constexpr std::string_view name = "simbytes";
+template <class Stream>
+struct bytes_under_framed {
   using channel_type = byte_channel;
-  using connection_type = framed<byte_stream>;
+  using connection_type = framed<Stream>;
   static connection_type connect(asio::io_context& io, intrusive_ptr<byte_channel> in,
                                  intrusive_ptr<byte_channel> out) {
-    return connection_type(byte_stream(io, std::move(in), std::move(out)));
+    return connection_type(Stream(io, std::move(in), std::move(out)));
   }
+};
+struct pieces_of_bytes : bytes_under_framed<byte_stream> {
+  static constexpr std::string_view name = "simbytes";
+};
+struct late_pieces_of_bytes : bytes_under_framed<waiting_byte_stream> {
+  static constexpr std::string_view name = "simlate";
 };
 
 }  // namespace weft::sim::detail

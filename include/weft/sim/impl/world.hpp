@@ -73,8 +73,7 @@ inline void world::start(const main_function& main_) {
     m.role = how_.worker.role(r, how_.workers, "");
     m.incarnation.high = random_();
     m.incarnation.low = random_();
-    m.addresses = hosts_.back()->listen(how_.whole_frames ? engine::transports_of(frames(net_, r))
-                                                          : engine::transports_of(bytes(net_, r)));
+    m.addresses = hosts_.back()->listen(transports_at(r));
     m.window = how_.worker.window_bytes;
     all.members.push_back(std::move(m));
   }
@@ -94,6 +93,12 @@ inline void world::start(const main_function& main_) {
     hosts_[r]->start(std::move(mine), splitmix(seed), services_, watched);
   }
   if (how_.mean_between_faults > duration::zero()) next_fault();
+}
+
+inline engine::transport_set world::transports_at(host_id r) {
+  if (how_.whole_frames) return engine::transports_of(frames(net_, r));
+  if (how_.writes_at_once) return engine::transports_of(bytes(net_, r));
+  return engine::transports_of(late_bytes(net_, r));
 }
 
 inline bool world::over() const {
