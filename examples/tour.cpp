@@ -52,6 +52,41 @@ asio::awaitable<double> leave_it_there(weft::peer p) {
 }
 // [end]
 
+struct stage {
+  explicit stage(double factor) : by(factor) {}
+  at::Tensor forward(const at::Tensor& x) { return x * by; }
+  double by;
+};
+// [a reference as an argument]
+asio::awaitable<double> through_two(weft::worker& me, weft::peer p) {
+  auto first = p.make<stage>(2.0), second = me.make<stage>(3.0);
+  weft::rref<at::Tensor> hidden = first.remote<&stage::forward>(at::ones({2, 2}));
+  weft::rref<at::Tensor> out = second.remote<&stage::forward>(hidden);  // comes straight from p
+  co_return (co_await out.to_here()).sum().item<double>();              // waits for both
+}
+// [end]
+
+struct account {
+  explicit account(int n) : balance(n) {}
+  asio::awaitable<int> withdraw(int n) {
+    if (balance < n) co_return 0;
+    co_await weft::sleep_for(1ms);  // others would come in between, and find as much
+    balance -= n;
+    co_return n;
+  }
+  int balance;
+};
+// [exclusive]
+asio::awaitable<int> never_overdrawn(weft::peer p) {
+  auto shared = p.make<weft::exclusive<account>>(100);
+  std::vector<asio::awaitable<int>> paid;
+  for (int i = 0; i < 4; ++i) paid.push_back(shared.call<&account::withdraw>(30));
+  int all = 0;
+  for (int n : co_await weft::gather(std::move(paid))) all += n;
+  co_return all;
+}
+// [end]
+
 // [publish, lookup]
 struct counter {
   asio::awaitable<int> add(int n) { co_return value += n; }
@@ -208,6 +243,8 @@ asio::awaitable<void> main_(weft::worker& me) {
   weft::peer p = me.peer(1);
   std::cout << "start, post: " << co_await start_and_post(p) << '\n';
   std::cout << "remote: " << co_await leave_it_there(p) << '\n';
+  std::cout << "a reference as an argument: " << co_await through_two(me, p) << '\n';
+  std::cout << "exclusive: " << co_await never_overdrawn(p) << '\n';
   auto found = me.spawn(find_it(p));
   co_await p.call<&serve_it>();
   std::cout << "publish, lookup: " << co_await std::move(found) << '\n';

@@ -32,6 +32,7 @@
 #include <weft/rpc/wait.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/callback.hpp>
+#include <weft/rref/exclusive.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>

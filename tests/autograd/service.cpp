@@ -110,6 +110,31 @@ TEST_CASE("autograd service: parameters of other workers get theirs there") {
   });
 }
 
+TEST_CASE("autograd service: references given as arguments bring gradients from worker to worker") {
+  workers_everywhere(4, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {3, 3}), b = leaf(2, {3, 3});
+    const at::Tensor la = twin(a), lb = twin(b), l1 = leaf(1, {3, 3});
+    const at::Tensor sum_here = la + lb;
+    ((sum_here * lb + sum_here) * 2).matmul(l1).sum().backward();
+    const auto layer = me.peer(3).make<pair_of_parameters>(1);
+    const auto weight = layer.remote<&pair_of_parameters::first>();
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const auto sum = me.peer(1).remote<&add>(a, b);
+      const auto product = me.peer(2).remote<&mul>(sum, b);
+      const auto both = me.peer(3).remote<&add_later>(product, sum);
+      const auto doubled = me.peer(0).remote<&twice>(both);
+      const at::Tensor y = co_await layer.call<&pair_of_parameters::use_first>(doubled);
+      co_await ctx.backward(y.sum());
+      const auto gradients = co_await ctx.gradients();
+      CHECK(gradients.size() == 2);
+      CHECK(same(gradients.find(a), la.grad()));
+      CHECK(same(gradients.find(b), lb.grad()));
+      CHECK(same(co_await weight.call<&gradient_of>(), l1.grad()));
+    });
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
 /// Where the operations of one computation run: at changing workers, or here.
 struct far {
   worker& me;

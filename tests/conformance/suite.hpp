@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What every transport must do, yours too: header-only, needs doctest and this folder.
 //
-//   #include <conformance/suite.hpp>                      // -I tests
+//   #include <conformance/suite.hpp>      // weft::conformance in CMake, or -I tests
 //   TEST_CASE("my_transport: conforms") { weft::conformance::check<my_transport>(); }
 //
 // A transport that is not default-constructible, or whose two sides share something, specialises

@@ -342,9 +342,9 @@ class scene {
           CHECK(done);
         };
         thrown = co_await lacking(
-            true, where, which, n, further, now, [&] { return me_.spawn(own.step_in_turn(me_)); },
-            stepped);
-        if (thrown) CHECK(co_await own.step_in_turn(me_));
+            true, where, which, n, further, now,
+            [&] { return me_.spawn(own.step_in_turn(me_, 1.0)); }, stepped);
+        if (thrown) CHECK(co_await own.step_in_turn(me_, 1.0));
         CHECK(same(x.detach(), before - before * 2));
       }
       if (what == work::release) {

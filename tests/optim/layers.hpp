@@ -5,6 +5,7 @@
 #include <weft/wire/tensor.hpp>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cstdint>
 #include <rref/workers.hpp>
@@ -37,6 +38,7 @@ class layer {
   std::int64_t version() { return static_cast<std::int64_t>(weight_._version()); }
   /// Other values in other memory, as torch::load and Module::to leave behind.
   void replace(double by) { weight_.set_data(weight_.detach().add(by)); }
+  void set_weight(const at::Tensor& t) { weight_.set_data(t.detach().clone()); }
   void replace_by_double() { weight_.set_data(weight_.detach().to(at::kDouble)); }
   void grow() { weight_.set_data(at::zeros({3, 4})); }
   void transpose_memory() { weight_.set_data(weight_.detach().t().contiguous().t()); }

@@ -79,18 +79,19 @@ build() {
     more=(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
       "${no_recycling[@]}")
     ;;
-  gradients)
-    sources=("$work/all_torch.cpp")
-    more=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
-      "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" "-Wl,-rpath,$torch/lib")
-    ;;
+  gradients) sources=("$work/all_torch.cpp") ;;
   sim/*.cpp)
     printf '#include <%s>\n' main.cpp watchdog.cpp sim/calls.cpp sim/memory.cpp "$2" >"$1/all.cpp"
     sources=("$1/all.cpp")
     more=("${no_recycling[@]}")
     ;;
+  faults/*.cpp) sources=(tests/main.cpp tests/watchdog.cpp tests/faults/shortage.cpp "tests/$2") ;;
   *.cpp) sources=(tests/main.cpp tests/watchdog.cpp "tests/$2") ;;
   esac
+  if [[ $2 == gradients || $2 == *_torch.cpp ]]; then
+    more+=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
+      "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" "-Wl,-rpath,$torch/lib")
+  fi
   "${CXX:-clang++}" -std=c++20 -O1 -w -DNDEBUG -DASIO_STANDALONE -DASIO_NO_DEPRECATED \
     -I "$1/include" -I tests -I . "${sources[@]}" -o "$1/sim" "${more[@]}" -lcrypto -lpthread \
     2>"$1/errors" || { grep -m 5 error: "$1/errors" >&2; return 1; }
@@ -132,7 +133,7 @@ play() {
 # Whether each case of $1, a test of ours, is well; sets how to the first that is not.
 prove() {
   local rc=0 said
-  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*' 2>&1) || rc=$?
+  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*,shortage:*' 2>&1) || rc=$?
   ((rc != 124)) || { how="FAILED: it took too long"; return; }
   ((rc == 0)) || how=$(grep -m 1 "ERROR: " <<<"$said" | cut -c 1-90)
   ((rc == 0)) || how=${how:-"it ends with $rc"}

@@ -3,6 +3,8 @@
 #include <weft/core/gather.hpp>
 #include <weft/core/on_pool.hpp>
 #include <weft/core/sleep_for.hpp>
+#include <weft/rpc/retry.hpp>
+#include <weft/rref/peer.hpp>
 
 #include <deque>
 #include <exception>
@@ -241,7 +243,157 @@ asio::awaitable<void> ask_all(worker& me) {
   }
 }
 
+/// The callee gets it from where it is, before the function runs.
+asio::awaitable<void> give_a_reference(worker& me) {
+  witness& w = *witness::current;
+  const std::uint64_t number = draw(1000);
+  const bool fails = draw(6) == 5;
+  const std::uint32_t at = draw(me.world_size());
+  const std::uint32_t to = draw(me.world_size());
+  rref<std::uint64_t> held = me.peer(at).remote<&number_there>(number, fails);
+  const bool from_here = draw(4) == 3;
+  const std::uint64_t id = w.begin(me, to, "given a reference", duration::zero(), true);
+  w.calls[id].carries = true;
+  w.calls[id].must_succeed = w.wires_have_room && !fails && !w.may_miss_each_other;
+  const waits_for its_end(id);
+  expected<std::uint64_t> result;
+  if (from_here) {
+    result = co_await me.peer(to).call<&takes_numbers>(id, std::exchange(held, {}),
+                                                       me.share(number), as_expected);
+  } else {
+    result =
+        co_await me.peer(to).call<&takes_number>(id, std::exchange(held, {}), number, as_expected);
+  }
+  w.ends(me, id, result);
+  if (fails && w.calls[id].ran != 0) w.complain("a function ran without its argument");
+}
+
+/// One after another, though each waits in between; some give up.
+asio::awaitable<void> take_turns(worker& me) {
+  witness& w = *witness::current;
+  const std::uint32_t to = draw(me.world_size());
+  const auto one = me.peer(to).make<exclusive<lonely>>();
+  struct started {
+    std::uint64_t id;
+    future<std::uint64_t> result;
+  };
+  std::vector<started> all;
+  const std::uint32_t count = 1 + draw(5);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const bool stays = draw(4) != 3;
+    const bool slowly = draw(2) == 1;
+    const std::uint64_t id = w.begin(me, to, "in turn", duration::zero(), false);
+    w.calls[id].carries = true;
+    try {
+      auto f = slowly ? one.start<&lonely::count_slowly>(id) : one.start<&lonely::count>(id);
+      if (stays) all.push_back({id, std::move(f)});
+    } catch (const rpc_error&) {
+    }
+    w.calls[id].given_up = stays ? time_point{} : w.world.now();
+  }
+  for (started& s : all) {
+    w.calls[s.id].awaited = true;
+    w.calls[s.id].must_succeed = w.wires_have_room;
+    const waits_for its_end(s.id);
+    co_await finish_started(me, s.id, std::move(s.result));
+  }
+}
+
+/// Its function runs once at most, as it is not idempotent.
+asio::awaitable<void> repeat_a_call(worker& me) {
+  witness& w = *witness::current;
+  const std::uint32_t to = draw(me.world_size());
+  const duration limit = draw_duration();
+  const duration first = draw_duration() / 64;
+  const duration each = draw_duration();
+  const retry how{.first = first, .each = each};
+  const std::uint64_t id = w.begin(me, to, "repeated", limit, true);
+  const waits_for its_end(id);
+  const auto result = co_await me.peer(to).call<&takes_time>(id, how, within(limit), as_expected);
+  w.ends(me, id, result);
+}
+
+/// Each worker publishes what it is asked for, for some time.
+asio::awaitable<void> find_by_name(worker& me) {
+  witness& w = *witness::current;
+  const std::string mine = "of worker " + std::to_string(draw(2));
+  try {
+    me.publish(mine, me.share(counting(std::uint64_t{me.rank()})));
+    if (draw(2) == 1) co_await sleep_for(me, draw_duration());
+    const std::uint32_t to = draw(me.world_size());
+    const auto found =
+        co_await me.peer(to).lookup<counting>(mine, within(draw_duration()), as_expected);
+    if (found) {
+      const auto value = co_await found->call<&counting::look>(as_expected);
+      if (value && *value != to) w.complain("a name led to another worker's object");
+      if (!value && found->id().owner != to) w.complain("a name led elsewhere");
+    } else if (to == me.rank() && found.error() != errc::timed_out) {
+      must_not_fail(me, "one's own name", rpc_error(found.error()));
+    }
+    if (!me.unpublish(mine) && !w.world.faulty()) w.complain("a name was lost");
+  } catch (const rpc_error& e) {
+    must_not_fail(me, "a name", e);
+    me.unpublish(mine);
+  } catch (...) {
+    me.unpublish(mine);
+    throw;
+  }
+}
+
+/// It ends on its own, at the end of the run at the latest.
+asio::awaitable<void> leave_work_behind(worker& me) {
+  const auto work = [](worker& here, duration time) -> asio::awaitable<void> {
+    const inside_now lives;
+    co_await weft::sleep_for(time);
+    try {
+      co_await here.peer(0).room(within(time));
+    } catch (const rpc_error&) {  // it has no promise to keep
+    }
+  };
+  me.spawn_detached(work(me, draw_duration()));
+  co_return;
+}
+
 }  // namespace
+
+asio::awaitable<std::uint64_t> number_there(worker& me, std::uint64_t number, bool fails) {
+  const inside_now lives;
+  if (draw(2) == 1) co_await sleep_for(me, draw_duration() / 8);
+  if (fails) throw std::runtime_error("a number that is never made");
+  co_return number;
+}
+asio::awaitable<std::uint64_t> takes_number(worker& me, std::uint64_t id, std::uint64_t number,
+                                            std::uint64_t expected) {
+  const inside_now lives;
+  witness::current->runs(id, me.rank());
+  if (number != expected) witness::current->complain("another number than was referred to");
+  co_return id * 3 + 1;
+}
+std::uint64_t takes_numbers(worker& me, std::uint64_t id, std::uint64_t a, std::uint64_t b) {
+  witness::current->runs(id, me.rank());
+  if (a != b) witness::current->complain("another number than was referred to");
+  return id * 3 + 1;
+}
+
+void lonely::enter(worker& me, std::uint64_t id) {
+  witness::current->runs(id, me.rank());
+  if (inside_) witness::current->complain("two calls at once in one that is exclusive");
+}
+asio::awaitable<std::uint64_t> lonely::count_slowly(worker& me, std::uint64_t id) {
+  const inside_now lives;
+  enter(me, id);
+  const struct stays {
+    explicit stays(bool& flag) : in(flag) { in = true; }
+    ~stays() { in = false; }
+    bool& in;
+  } here(inside_);
+  co_await sleep_for(me, draw_duration() / 8);
+  co_return id * 3 + 1;
+}
+std::uint64_t lonely::count(worker& me, std::uint64_t id) {
+  enter(me, id);
+  return id * 3 + 1;
+}
 
 asio::awaitable<std::uint64_t> calls_back(worker& me, std::uint64_t id, std::uint64_t times,
                                           callback<std::uint64_t(std::uint64_t)> what) {
@@ -264,7 +416,7 @@ asio::awaitable<void> some_verbs(worker& me, std::uint32_t steps) {
   try {
     for (std::uint32_t i = 0; i < steps; ++i) {
       if (draw(4) == 3) co_await sleep_for(me, draw_duration());
-      switch (draw(8)) {
+      switch (draw(14)) {
       case 0:
         co_await gather_some(me);
         break;
@@ -285,6 +437,22 @@ asio::awaitable<void> some_verbs(worker& me, std::uint32_t steps) {
         break;
       case 6:
         co_await wait_too_long(me);
+        break;
+      case 7:
+        co_await give_a_reference(me);
+        break;
+      case 8:
+      case 9:
+        co_await take_turns(me);
+        break;
+      case 10:
+        co_await repeat_a_call(me);
+        break;
+      case 11:
+        co_await find_by_name(me);
+        break;
+      case 12:
+        co_await leave_work_behind(me);
         break;
       default:
         co_await ask_all(me);

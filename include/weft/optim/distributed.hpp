@@ -8,6 +8,7 @@
 
 #include <weft/autograd/context.hpp>
 #include <weft/optim/detail/distributed.hpp>
+#include <weft/optim/detail/optimizer_state.hpp>
 #include <weft/optim/options.hpp>
 #include <weft/rpc/call_options.hpp>
 #include <weft/rref/peer.hpp>
@@ -20,6 +21,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,8 +30,7 @@ namespace weft::optim {
 /// A handle of optimizers at the owners of parameters, such as distributed<torch::optim::Adam>.
 /// Copies share them, also at other workers: it can be an argument or result. They live as long as
 /// the last copy. Thread safety: one thread at a time for each copy; what it returns is awaited
-/// anywhere, as calls are. Cancelling that gives up what has not begun at the owners; a step that
-/// computes already is done to its end.
+/// anywhere, as calls are. Cancelling gives up what has not begun at the owners.
 ///
 /// Several optimizers may work on the same parameters at once, and several trainers may step one
 /// optimizer: steps that write the same memory wait for each other, without holding a thread, and
@@ -65,16 +66,29 @@ class distributed {
   create(worker& me, std::vector<at::Tensor> parameters, options_type options);
 
   /// Steps at all owners in parallel, with the gradients that `ctx` has there, and waits for all.
-  /// A parameter without gradient is left as it is. `.grad` is neither read nor written. The call
-  /// option `within` may follow.
+  /// A parameter without gradient is left as it is. `.grad` is neither read nor written. `within`
+  /// and `clip_norm` may follow; a norm that is not finite is invalid_argument, and nobody steps.
   ///
   /// Errors: autograd_context_gone (the context was released), remote_exception (what the
   /// optimizer threw), those of a call and of using a reference. If several workers fail, one
   /// error names them all; the others have stepped, and `ran()` is that of all together.
-  template <std::same_as<within>... Options>
-  [[nodiscard]] asio::awaitable<void> step(autograd::context ctx, Options... options) const {
-    return step_all(parts_, std::move(ctx), options...);
-  }
+  template <step_option... Options>
+  [[nodiscard]] asio::awaitable<void> step(autograd::context ctx, Options... options) const;
+  /// The L2 norm of the gradients that `ctx` has for all parameters at all owners, summed in double
+  /// precision. Errors as those of `step`.
+  [[nodiscard]] asio::awaitable<double> gradient_norm(autograd::context ctx) const;
+
+  /// Other options at all owners, from the next step on: a schedule of the learning rate, say.
+  /// Errors as those of `create`; then some may have them.
+  [[nodiscard]] asio::awaitable<void> set_options(options_type options) const;
+
+  /// What the optimizers keep, for a checkpoint: for each owner, by rank, that of its parameters in
+  /// the order in which `create` got them. Copies, without the options.
+  using state_dict_type = std::vector<std::vector<parameter_state>>;
+  [[nodiscard]] asio::awaitable<state_dict_type> state_dict() const;
+  /// The way back, into an optimizer over parameters of the same shapes. Errors: invalid_argument
+  /// (another number of owners), remote_exception (where it does not fit, nothing has changed).
+  [[nodiscard]] asio::awaitable<void> load_state_dict(state_dict_type state) const;
 
   /// How many workers own parameters.
   [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
@@ -87,12 +101,6 @@ class distributed {
   using part = rref<detail::owner_optimizer<Optimizer>>;
   friend struct codec<distributed>;
   friend struct structure<distributed>;
-
-  template <class... Options>
-  static asio::awaitable<void> step_all(std::vector<part> parts, autograd::context ctx,
-                                        Options... options);
-  template <class... Options>
-  static asio::awaitable<expected<void>> step_one(part p, Options... options);
 
   std::vector<part> parts_;  // by the owner's rank
 };

@@ -32,16 +32,17 @@ class peer {
 
   /// Runs F there and waits for its result. One of several overloads is chosen by a cast,
   /// `call<static_cast<int (*)(int)>(&f)>(1)`. Each argument is converted to F's parameter type and
-  /// held before `call` returns; tensors are sent from where they are, so do not write to them
-  /// in place before the call completes. Options (`within`, `as_expected`, `retry`) are last.
-  ///
+  /// held before `call` returns; tensors are sent from where they are, so do not write to them in
+  /// place before it completes. An rref<T>, ready or not, may be given for a T: the callee gets the
+  /// value first, in the call's scope, while later calls may begin; what fails then is named, and
+  /// not_executed. Options (`within`, `as_expected`, `retry`) are last.
   /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
   /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
   /// waits in line until its deadline. If that has passed already, nothing is sent.
   ///
-  /// Errors: every errc (see `error::safe_to_repeat`). Cancelling the awaiting
-  /// coroutine cancels the call, here and there. What a codec or libtorch throws (also for lack of
-  /// memory) is not_encodable, with its words; any other lack of memory is resource_exhausted.
+  /// Errors: every errc (see `error::safe_to_repeat`). Cancelling who awaits it cancels the call,
+  /// here and there. What a codec or libtorch throws (also for lack of memory) is not_encodable,
+  /// with its words; any other lack of memory is resource_exhausted.
   template <auto F, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;

@@ -5,6 +5,7 @@
 
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/called.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -23,8 +24,8 @@ auto peer::remote(Args&&... args) const -> rref<typename function<F>::result> {
                 "weft: remote takes no retry, for whoever uses the reference meets the error; use "
                 "call, or retry where the reference is used");
   using R = typename function<F>::result;
-  return rref<R>(*me_, detail::remote_call<detail::exposed<F>>(*me_, rank_, nullptr,
-                                                               std::forward<Args>(args)...));
+  return rref<R>(*me_, detail::remote_call<detail::called<detail::exposed<F>, Args...>>(
+                           *me_, rank_, nullptr, std::forward<Args>(args)...));
 }
 
 template <class T, class... Args>

@@ -28,8 +28,12 @@ namespace weft {
 /// the reference travelled, after a crash), what making the object threw (its text names what was
 /// to make it; `ran()` is that of the use), invalid_argument (it is empty), and those of a call.
 ///
-///   weft::rref<net> r = me.peer(0).make<net>(128);
-///   at::Tensor y = co_await r.call<&net::forward>(x);
+/// Pipelining: a reference is usable at once, also as an argument where a T is expected (see
+/// peer::call), so that a chain is on its way before its first link has begun, and runs from worker
+/// to worker:
+///
+///   weft::rref<net> a = me.peer(0).make<net>(128), b = me.peer(1).make<net>(64);
+///   weft::rref<at::Tensor> y = b.remote<&net::forward>(a.remote<&net::forward>(x));
 template <class T>
 class rref {
   static_assert(!std::is_void_v<T>,
@@ -113,4 +117,5 @@ struct std::hash<weft::rref<T>> {
   }
 };
 
+#include <weft/rref/detail/resolving.hpp>
 #include <weft/rref/impl/rref.hpp>

@@ -4,6 +4,12 @@
 //
 //   transport ──connect/accept──► connection ◄── framed<byte_stream>      tcp, unix_socket, yours
 //                                            ◄── moves whole frames itself    inproc, loopback
+//
+// A frame's bytes, the same on every byte stream: the header (64, wire/header.hpp), payload and
+// table, which are `frame::head`, then the tensor buffers one after another, `frame::blobs`, whose
+// lengths are in the table; nothing is between two frames. `outbox::gather` gives them as buffers
+// to write, and a `frame_assembler` checks those that arrive and makes frames of them: what moves
+// bytes and is no Asio stream uses these two.
 #pragma once
 
 #include <weft/core/error.hpp>

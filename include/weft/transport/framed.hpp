@@ -16,6 +16,7 @@
 #include <weft/transport/detail/stream_io.hpp>
 #include <weft/transport/frame_assembler.hpp>
 
+#include <asio/error.hpp>
 #include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 
@@ -23,6 +24,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -76,7 +78,19 @@ class framed {
     std::atomic<bool> busy{false};
     std::atomic<std::size_t> unsent{0};
     std::vector<frame> handed_over;
-    std::vector<asio::const_buffer> buffers;
+    std::vector<asio::const_buffer> buffers;  // of what is handed over; what lacks memory goes on
+    std::size_t written = 0;                  // of them
+
+    void list_handed_over() {
+      buffers.reserve(std::accumulate(
+          handed_over.begin(), handed_over.end(), std::size_t{0},
+          [](std::size_t sum, const frame& f) { return sum + 1 + f.blobs.size(); }));
+      written = 0;
+      for (const frame& f : handed_over) {
+        buffers.emplace_back(f.head.data(), f.head.size());
+        for (const blob& b : f.blobs) buffers.emplace_back(b.data(), b.size());
+      }
+    }
   };
 
   write_status hand_over(outbox& batch) noexcept;
@@ -145,19 +159,20 @@ asio::awaitable<void> framed<Stream>::writable() {
                                  asio::redirect_error(asio::use_awaitable, ec));
   } else {
     if (!s.busy.load(std::memory_order_acquire)) co_return;
-    s.buffers.clear();
-    for (const frame& f : s.handed_over) {
-      s.buffers.emplace_back(f.head.data(), f.head.size());
-      for (const blob& b : f.blobs) s.buffers.emplace_back(b.data(), b.size());
-    }
+    if (s.buffers.empty()) s.list_handed_over();
     // Not asio::async_write, whose buffers are a type of its own: a stream that takes this list as
     // it is would keep it beyond a temporary.
-    for (auto left = s.buffers.begin(); left != s.buffers.end() && !ec;) {
+    while (s.written < s.buffers.size() && !ec) {
+      const auto left = s.buffers.begin() + static_cast<std::ptrdiff_t>(s.written);
       std::size_t sent = co_await s.stream.async_write_some(
           const_buffer_list(left, s.buffers.end()), asio::redirect_error(asio::use_awaitable, ec));
-      for (; left != s.buffers.end() && sent >= left->size(); ++left) sent -= left->size();
-      if (sent > 0) *left += sent;
+      if (sent == 0 && !ec) ec = asio::error::connection_aborted;  // else it would go on for ever
+      for (; s.written < s.buffers.size() && sent >= s.buffers[s.written].size(); ++s.written) {
+        sent -= s.buffers[s.written].size();
+      }
+      if (sent > 0) s.buffers[s.written] += sent;
     }
+    s.buffers.clear();
     s.handed_over.clear();
     s.unsent.store(0, std::memory_order_release);
     s.busy.store(false, std::memory_order_release);

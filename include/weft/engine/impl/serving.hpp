@@ -124,7 +124,9 @@ inline void serving::fail_from_exception(served_request& call) noexcept {
   try {
     describe_exception(call);
   } catch (...) {  // no memory for the words
-    call.failure = bare_error(errc::remote_exception, call_progress::executed);
+    call.failure = call.now == invocation::stage::arguments
+                       ? bare_error(errc::resource_exhausted, call_progress::not_executed)
+                       : bare_error(errc::remote_exception, call_progress::executed);
   }
 }
 
@@ -151,12 +153,17 @@ inline void serving::describe_exception(served_request& call) {
     failure =
         error(make_error_code(errc::remote_exception), intrusive_ptr<const error_detail>(story));
   };
+  // A function of weft's may wait for what it needs, and does nothing before.
+  const bool begun = call.now != invocation::stage::arguments;
+  const call_progress ran = begun ? call_progress::maybe_executed : call_progress::not_executed;
   // The caller's time is over, which its own timer may not have told it yet: what it gets must not
   // depend on which of the two it hears first.
   auto ran_out = [&] {
     if (!call.deadline || call.who.self().time().now() < *call.deadline) return false;
-    failure = error(errc::timed_out, "the deadline passed while the function ran",
-                    call_progress::maybe_executed, origin::remote_runtime);
+    failure = error(errc::timed_out,
+                    begun ? "the deadline passed while the function ran"
+                          : "the deadline passed before the function began",
+                    ran, origin::remote_runtime);
     return true;
   };
   const auto aborted = [] {
@@ -170,10 +177,9 @@ inline void serving::describe_exception(served_request& call) {
   };
   if (call.now != invocation::stage::function && !aborted()) {
     // A user's codec, or weft's: the function did not run, or it did.
-    const bool before = call.now == invocation::stage::arguments;
-    const call_progress ran = before ? call_progress::not_executed : call_progress::executed;
-    failure = with_if_possible(caught(call.who.self(), ran), [&](error_detail& d) {
-      d.ran = ran;
+    const call_progress known = begun ? call_progress::executed : call_progress::not_executed;
+    failure = with_if_possible(caught(call.who.self(), known), [&](error_detail& d) {
+      d.ran = known;
       d.from = origin::remote_runtime;
     });
     return;
@@ -193,8 +199,10 @@ inline void serving::describe_exception(served_request& call) {
     if (e.code() != asio::error::operation_aborted) {
       remote(type_name_of(e), e.what());
     } else if (!ran_out()) {
-      failure = error(errc::cancelled, "the function was cancelled", call_progress::maybe_executed,
-                      origin::remote_runtime);
+      failure = error(errc::cancelled,
+                      begun ? "the function was cancelled"
+                            : "the caller gave up before the function began",
+                      ran, origin::remote_runtime);
     }
   } catch (const std::bad_alloc&) {
     failure =

@@ -3,12 +3,26 @@
 #pragma once
 
 #include <weft/optim/options.hpp>
+#include <weft/rpc/call_options.hpp>
 
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
+#include <optional>
 
 namespace weft::optim::detail {
+
+struct step_settings {
+  std::optional<within> limit;
+  std::optional<clip_norm> clip;
+
+  template <step_option... Options>
+  explicit step_settings(Options... options) {
+    (set(options), ...);
+  }
+  void set(within w) noexcept { limit = w; }
+  void set(clip_norm c) noexcept { clip = c; }
+};
 
 /// What lives at an owner of parameters.
 template <class Optimizer>

@@ -12,6 +12,8 @@
 #include <weft/autograd/service.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/event.hpp>
+#include <weft/core/on_pool.hpp>
+#include <weft/optim/detail/optimizer_state.hpp>
 #include <weft/optim/detail/write_turns.hpp>
 #include <weft/optim/options.hpp>
 #include <weft/rref/peer.hpp>
@@ -21,10 +23,13 @@
 #include <asio/use_awaitable.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -110,12 +115,50 @@ class aliased_optimizer {
     return out;
   }
 
-  void step(const autograd::gradient_map& gradients) {
+  /// With the gradients times `scale`.
+  void step(const autograd::gradient_map& gradients, double scale) {
     follow();
-    const given_gradients given(aliases(), parameters_, gradients);
-    if (given.count() == 0) return;
     const at::AutoGradMode off(false);
+    const given_gradients given(aliases(), parameters_, gradients, scale);
+    if (given.count() == 0) return;
     in_words([&] { optimizer_->step(); });
+  }
+
+  /// Of the gradients of its parameters, in double precision.
+  [[nodiscard]] double gradient_norm(const autograd::gradient_map& gradients) const {
+    const at::AutoGradMode off(false);
+    double all = 0;
+    for (const at::Tensor& p : parameters_) {
+      at::Tensor g = gradients.find(p);
+      if (!g.defined()) continue;
+      if (g.is_sparse()) g = g.coalesce().values();
+      const double norm =
+          at::linalg_vector_norm(g.abs(), 2, {}, false, at::kDouble).template item<double>();
+      all = std::hypot(all, norm);
+    }
+    return all;
+  }
+
+  /// Throws what the optimizer's constructor throws of such options; then nothing has changed.
+  /// The same of options that need what it has not kept from its first step on.
+  void set_options(const options_type& options) {
+    in_words([&] {
+      Optimizer(std::vector<at::Tensor>{at::zeros({1})}, options);
+      if constexpr (state_is_known<Optimizer>) {
+        check_kept_state(*optimizer_, aliases(), options);
+      }
+    });
+    optimizer_->param_groups().front().set_options(std::make_unique<options_type>(options));
+  }
+  [[nodiscard]] std::vector<parameter_state> state() {
+    const at::AutoGradMode off(false);
+    return in_words([&] { return read_state(*optimizer_, aliases()); });
+  }
+  void set_state(const std::vector<parameter_state>& given) {
+    follow();
+    const auto& options = static_cast<const options_type&>(
+        std::as_const(*optimizer_).param_groups().front().options());
+    in_words([&] { write_state(*optimizer_, aliases(), options, given); });
   }
 
  private:
@@ -123,12 +166,16 @@ class aliased_optimizer {
   class given_gradients {
    public:
     given_gradients(std::vector<at::Tensor>& aliases, const std::vector<at::Tensor>& parameters,
-                    const autograd::gradient_map& gradients)
+                    const autograd::gradient_map& gradients, double scale)
         : aliases_(aliases) {
+      std::vector<at::Tensor> all(parameters.size());  // what throws leaves no alias with one
       for (std::size_t i = 0; i < parameters.size(); ++i) {
-        at::Tensor gradient = gradients.find(parameters[i]);
-        if (!gradient.defined()) continue;
-        aliases_[i].mutable_grad() = std::move(gradient);
+        all[i] = gradients.find(parameters[i]);
+        if (all[i].defined() && scale != 1) all[i] = all[i].mul(scale);
+      }
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (!all[i].defined()) continue;
+        aliases_[i].mutable_grad() = std::move(all[i]);
         ++count_;
       }
     }
@@ -197,14 +244,15 @@ template <class Optimizer>
 class step_job final : public ref_counted {
  public:
   step_job(std::shared_ptr<aliased_optimizer<Optimizer>> optimizer,
-           autograd::gradient_map gradients, intrusive_ptr<write_turn> turn)
+           autograd::gradient_map gradients, double scale, intrusive_ptr<write_turn> turn)
       : optimizer_(std::move(optimizer)),
         gradients_(std::move(gradients)),
+        scale_(scale),
         turn_(std::move(turn)) {}
 
   void step() {
     try {
-      optimizer_->step(gradients_);
+      optimizer_->step(gradients_, scale_);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -219,6 +267,7 @@ class step_job final : public ref_counted {
  private:
   std::shared_ptr<aliased_optimizer<Optimizer>> optimizer_;
   autograd::gradient_map gradients_;
+  double scale_;
   intrusive_ptr<write_turn> turn_;
 };
 
@@ -238,20 +287,20 @@ class owner_optimizer {
   /// thread. False, and nothing was done, if a pass that ran here may have succeeded without this
   /// worker knowing yet: await `settled`. Nothing at all, also if a step that writes some of the
   /// same memory, of whatever optimizer, is under way or waits: call `step_in_turn`.
-  std::optional<bool> step(worker& me) {
+  std::optional<bool> step(worker& me, double scale) {
     const auto context = context_of_call();
     const auto turn = make_intrusive<write_turn>(here_->memory());
     if (!turn->granted->is_set()) return std::nullopt;
     const auto gradients = me.use<autograd_service>().gradients_now(context);
     if (!gradients) return false;
-    here_->step(*gradients);
+    here_->step(*gradients, scale);
     return true;
   }
 
   /// As `step`, when all steps that came before and write the same memory have ended; waits for
   /// them without a thread. Given up while it waits it does nothing; once it computes it is done to
   /// its end.
-  asio::awaitable<bool> step_in_turn(worker& me) {
+  asio::awaitable<bool> step_in_turn(worker& me, double scale) {
     const auto context = context_of_call();
     if (!me.use<autograd_service>().gradients_now(context)) co_return false;
     auto turn = make_intrusive<write_turn>(here_->memory());
@@ -260,7 +309,7 @@ class owner_optimizer {
     if (!gradients) co_return false;
 
     const auto job =
-        make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), std::move(turn));
+        make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), scale, std::move(turn));
     auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
     asio::post(me.compute_pool(), [job] { job->step(); });
     co_await std::move(done);
@@ -273,7 +322,35 @@ class owner_optimizer {
     co_await me.use<autograd_service>().gradients(context_of_call());
   }
 
+  /// Of what `step` would apply now, once the outcome of every pass that has run here is known.
+  asio::awaitable<double> gradient_norm(worker& me) {
+    auto gradients = co_await me.use<autograd_service>().gradients(context_of_call());
+    co_return co_await on_pool(
+        [here = here_](const autograd::gradient_map& all) { return here->gradient_norm(all); },
+        std::move(gradients));
+  }
+
+  // Between steps, in turn with them.
+  asio::awaitable<void> set_options(options_type options) {
+    const auto turn = co_await my_turn();
+    here_->set_options(options);
+  }
+  asio::awaitable<std::vector<parameter_state>> state() {
+    const auto turn = co_await my_turn();
+    co_return co_await on_pool([here = here_, turn] { return here->state(); });
+  }
+  asio::awaitable<void> set_state(std::vector<parameter_state> given) {
+    const auto turn = co_await my_turn();
+    co_await on_pool([here = here_, turn](const auto& all) { here->set_state(all); },
+                     std::move(given));
+  }
+
  private:
+  asio::awaitable<intrusive_ptr<write_turn>> my_turn() {
+    auto turn = make_intrusive<write_turn>(here_->memory());
+    co_await event::wait(turn->granted);
+    co_return turn;
+  }
   static autograd_service::context_ptr context_of_call() {
     auto context = autograd_service::current();
     if (!context) {
@@ -343,5 +420,21 @@ template <class Optimizer>
 inline constexpr auto settled_function =
     named<joined("weft::optim::settled/", optimizer_traits<Optimizer>::name),
           &owner_optimizer<Optimizer>::settled>;
+template <class Optimizer>
+inline constexpr auto gradient_norm_function =
+    named<joined("weft::optim::gradient_norm/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::gradient_norm>;
+template <class Optimizer>
+inline constexpr auto set_options_function =
+    named<joined("weft::optim::set_options/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::set_options>;
+template <class Optimizer>
+inline constexpr auto state_function =
+    named<joined("weft::optim::state/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::state>;
+template <class Optimizer>
+inline constexpr auto set_state_function =
+    named<joined("weft::optim::set_state/", optimizer_traits<Optimizer>::name),
+          &owner_optimizer<Optimizer>::set_state>;
 
 }  // namespace weft::optim::detail

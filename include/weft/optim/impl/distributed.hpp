@@ -23,6 +23,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -30,6 +31,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -81,6 +83,34 @@ inline void limit(call_scope& s, call_scope::time_point now, const within& w) {
   s.deadline = std::min(s.deadline.value_or(until), until);
 }
 
+/// What all of them give, in their order. Throws one error for all that failed.
+template <class R>
+asio::awaitable<std::vector<weft::detail::stored<R>>>
+all_of(std::vector<future<expected<R>>> calls) {
+  std::vector<weft::detail::stored<R>> out;
+  std::vector<error> failures;
+  for (auto& call : calls) {
+    // Waiting for the next one, it would throw what is no rpc_error.
+    const auto given_up = co_await asio::this_coro::cancellation_state;
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    if (throws && given_up.cancelled() != asio::cancellation_type::none) {
+      failures.emplace_back(errc::cancelled, "it was given up before all owners had answered",
+                            call_progress::maybe_executed);
+      break;
+    }
+    expected<R> one = co_await std::move(call);
+    if (!one) {
+      failures.push_back(as_noticed(one.error()));
+    } else if constexpr (std::is_void_v<R>) {
+      out.emplace_back();
+    } else {
+      out.push_back(std::move(*one));
+    }
+  }
+  throw_together(failures, calls.size());
+  co_return out;
+}
+
 /// The owner had the step already, and did nothing yet.
 [[nodiscard]] inline error asked_before(const error& e) {
   if (e.ran() != call_progress::not_sent) return e;
@@ -118,23 +148,7 @@ distributed<Optimizer>::create(worker& me, std::vector<rref<at::Tensor>> paramet
                                        std::move(theirs), options, as_expected)));
   }
   distributed out;
-  std::vector<error> failures;
-  for (auto& call : calls) {
-    const auto given_up = co_await asio::this_coro::cancellation_state;
-    const bool throws = co_await asio::this_coro::throw_if_cancelled();
-    if (throws && given_up.cancelled() != asio::cancellation_type::none) {
-      failures.emplace_back(errc::cancelled, "it was given up before all owners had answered",
-                            call_progress::maybe_executed);
-      break;
-    }
-    expected<part> made = co_await std::move(call);
-    if (made) {
-      out.parts_.push_back(std::move(*made));
-    } else {
-      failures.push_back(std::move(made).error());
-    }
-  }
-  detail::throw_together(failures, calls.size());
+  out.parts_ = co_await detail::all_of(std::move(calls));
   co_return out;
 }
 
@@ -151,61 +165,183 @@ void distributed<Optimizer>::expose() noexcept {
   weft::expose<detail::step_function<Optimizer>>();
   weft::expose<detail::step_in_turn_function<Optimizer>>();
   weft::expose<detail::settled_function<Optimizer>>();
+  weft::expose<detail::gradient_norm_function<Optimizer>>();
+  weft::expose<detail::set_options_function<Optimizer>>();
+  if constexpr (detail::state_is_known<Optimizer>) {
+    weft::expose<detail::state_function<Optimizer>>();
+    weft::expose<detail::set_state_function<Optimizer>>();
+  }
 }
 
-template <class Optimizer>
-template <class... Options>
-asio::awaitable<void> distributed<Optimizer>::step_all(std::vector<part> parts,
-                                                       autograd::context ctx, Options... options) {
-  const auto& state = ctx.state();
-  if (const error gone = ctx.self().use<autograd_service>().ended(state)) {
-    throw rpc_error(gone.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
-  }
-  // In the context's scope, also if the caller's coroutine is not. A step may take several calls,
-  // of which all have one limit.
-  const intrusive_ptr<call_scope> inner = autograd::detail::scope_with(state);
-  (detail::limit(*inner, ctx.self().time().now(), options), ...);
-  const asio::any_io_executor inside = ctx.self().executor_in(inner);
-  std::vector<future<expected<void>>> calls;
-  for (const part& p : parts) {
-    calls.push_back(start_on(inside, step_one(p, options...)));
-  }
-  std::vector<error> failures;
-  for (auto& call : calls) {
-    // Waiting for the next one, it would throw what is no rpc_error.
-    const auto given_up = co_await asio::this_coro::cancellation_state;
-    const bool throws = co_await asio::this_coro::throw_if_cancelled();
-    if (throws && given_up.cancelled() != asio::cancellation_type::none) {
-      failures.emplace_back(errc::cancelled, "the step was given up before all owners had answered",
-                            call_progress::maybe_executed);
-      break;
+namespace detail {
+/// Where the calls of a step are made, and how long each may take.
+struct step_scope {
+  asio::any_io_executor executor;
+  within limit;
+
+  /// In the context's scope, also if the caller's coroutine is not. A step may take several calls,
+  /// of which all have one limit.
+  step_scope(const autograd::context& ctx, const std::optional<within>& given)
+      : limit(given.value_or(within(ctx.self().settings().call_deadline))) {
+    if (const error gone = ctx.self().use<autograd_service>().ended(ctx.state())) {
+      throw rpc_error(gone.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
     }
-    const expected<void> stepped = co_await std::move(call);
-    if (!stepped) failures.push_back(detail::as_noticed(stepped.error()));
+    const intrusive_ptr<call_scope> inner = autograd::detail::scope_with(ctx.state());
+    if (given) detail::limit(*inner, ctx.self().time().now(), *given);
+    executor = ctx.self().executor_in(inner);
   }
-  detail::throw_together(failures, calls.size());
-}
+};
 
 template <class Optimizer>
-template <class... Options>
-asio::awaitable<expected<void>> distributed<Optimizer>::step_one(part p, Options... options) {
-  const auto first =
-      co_await p.template call<detail::step_function<Optimizer>>(options..., as_expected);
+using part_of = rref<owner_optimizer<Optimizer>>;
+
+template <class Optimizer>
+asio::awaitable<expected<void>> step_one(part_of<Optimizer> p, double scale, within limit) {
+  const auto first = co_await p.template call<step_function<Optimizer>>(scale, limit, as_expected);
   if (!first) co_return tl::unexpected(first.error());
   std::optional<bool> stepped = *first;
   while (!stepped || !*stepped) {
     if (stepped) {
       // The outcome of a pass can be later at an owner than at who began it.
       const auto settled =
-          co_await p.template call<detail::settled_function<Optimizer>>(options..., as_expected);
-      if (!settled) co_return tl::unexpected(detail::asked_before(settled.error()));
+          co_await p.template call<settled_function<Optimizer>>(limit, as_expected);
+      if (!settled) co_return tl::unexpected(asked_before(settled.error()));
     }
     const auto in_turn =
-        co_await p.template call<detail::step_in_turn_function<Optimizer>>(options..., as_expected);
-    if (!in_turn) co_return tl::unexpected(detail::asked_before(in_turn.error()));
+        co_await p.template call<step_in_turn_function<Optimizer>>(scale, limit, as_expected);
+    if (!in_turn) co_return tl::unexpected(asked_before(in_turn.error()));
     stepped = *in_turn;
   }
   co_return expected<void>();
+}
+
+template <class Optimizer>
+asio::awaitable<double> norm_of_all(std::vector<part_of<Optimizer>> parts, autograd::context ctx,
+                                    step_settings how) {
+  const step_scope inside(ctx, how.limit);
+  std::vector<future<expected<double>>> calls;
+  for (const part_of<Optimizer>& p : parts) {
+    calls.push_back(start_on(inside.executor, p.template call<gradient_norm_function<Optimizer>>(
+                                                  inside.limit, as_expected)));
+  }
+  double norm = 0;
+  for (const double one : co_await all_of(std::move(calls))) norm = std::hypot(norm, one);
+  co_return norm;
+}
+
+/// Calls of all parts at once, from their worker, in the scope of who asks. There is one at least.
+template <class Part>
+[[nodiscard]] asio::any_io_executor executor_of(const std::vector<Part>& parts) {
+  return scoped(weft::detail::context_of(parts.front().owner().self()), this_scope());
+}
+
+template <class Optimizer>
+asio::awaitable<void> set_all_options(std::vector<part_of<Optimizer>> parts,
+                                      typename optimizer_traits<Optimizer>::options options) {
+  std::vector<future<expected<void>>> calls;
+  for (const part_of<Optimizer>& p : parts) {
+    calls.push_back(start_on(executor_of(parts), p.template call<set_options_function<Optimizer>>(
+                                                     options, as_expected)));
+  }
+  co_await all_of(std::move(calls));
+}
+
+template <class Optimizer>
+asio::awaitable<std::vector<std::vector<parameter_state>>>
+state_of_all(std::vector<part_of<Optimizer>> parts) {
+  std::vector<future<expected<std::vector<parameter_state>>>> calls;
+  for (const part_of<Optimizer>& p : parts) {
+    calls.push_back(
+        start_on(executor_of(parts), p.template call<state_function<Optimizer>>(as_expected)));
+  }
+  co_return co_await all_of(std::move(calls));
+}
+
+template <class Optimizer>
+asio::awaitable<void> load_all(std::vector<part_of<Optimizer>> parts,
+                               std::vector<std::vector<parameter_state>> state) {
+  if (state.size() != parts.size()) {
+    throw rpc_error(errc::invalid_argument, "the state is of " + std::to_string(state.size()) +
+                                                " owners, and the optimizer has " +
+                                                std::to_string(parts.size()));
+  }
+  std::vector<future<expected<void>>> calls;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    calls.push_back(start_on(
+        executor_of(parts),
+        parts[i].template call<set_state_function<Optimizer>>(std::move(state[i]), as_expected)));
+  }
+  co_await all_of(std::move(calls));
+}
+
+/// What gradients are multiplied with. Where it fails nobody steps.
+template <class Optimizer>
+asio::awaitable<double> scale_to_clip(std::vector<part_of<Optimizer>> parts, autograd::context ctx,
+                                      step_settings how) {
+  const double most = how.clip->most;
+  if (!(most >= 0)) {
+    throw rpc_error(errc::invalid_argument,
+                    "gradients cannot be clipped to a norm of " + std::to_string(most));
+  }
+  error why;
+  double norm = 0;
+  try {
+    norm = co_await norm_of_all<Optimizer>(std::move(parts), std::move(ctx), how);
+  } catch (const rpc_error& e) {
+    why = e.error();
+  }
+  if (why) {
+    throw rpc_error(why.with([](error_detail& d) {
+      if (d.ran != call_progress::not_sent) d.ran = call_progress::not_executed;
+    }));
+  }
+  if (!std::isfinite(norm)) {
+    throw rpc_error(errc::invalid_argument,
+                    "the norm of the gradients is " + std::to_string(norm) +
+                        ", so that they cannot be clipped",
+                    call_progress::not_executed);
+  }
+  co_return std::min(1.0, most / (norm + 1e-6));
+}
+
+template <class Optimizer>
+asio::awaitable<void> step_all(std::vector<part_of<Optimizer>> parts, autograd::context ctx,
+                               step_settings how) {
+  const step_scope inside(ctx, how.limit);
+  double scale = 1;
+  if (how.clip) scale = co_await scale_to_clip<Optimizer>(parts, ctx, how);
+  std::vector<future<expected<void>>> calls;
+  for (const part_of<Optimizer>& p : parts) {
+    calls.push_back(start_on(inside.executor, step_one<Optimizer>(p, scale, inside.limit)));
+  }
+  co_await all_of(std::move(calls));
+}
+
+}  // namespace detail
+
+template <class Optimizer>
+template <step_option... Options>
+asio::awaitable<void> distributed<Optimizer>::step(autograd::context ctx,
+                                                   Options... options) const {
+  return detail::step_all<Optimizer>(parts_, std::move(ctx), detail::step_settings(options...));
+}
+template <class Optimizer>
+asio::awaitable<double> distributed<Optimizer>::gradient_norm(autograd::context ctx) const {
+  return detail::norm_of_all<Optimizer>(parts_, std::move(ctx), detail::step_settings());
+}
+template <class Optimizer>
+asio::awaitable<void> distributed<Optimizer>::set_options(options_type options) const {
+  return detail::set_all_options<Optimizer>(parts_, std::move(options));
+}
+template <class Optimizer>
+auto distributed<Optimizer>::state_dict() const -> asio::awaitable<state_dict_type> {
+  static_assert(detail::check_state<Optimizer>());
+  return detail::state_of_all<Optimizer>(parts_);
+}
+template <class Optimizer>
+asio::awaitable<void> distributed<Optimizer>::load_state_dict(state_dict_type state) const {
+  static_assert(detail::check_state<Optimizer>());
+  return detail::load_all<Optimizer>(parts_, std::move(state));
 }
 
 }  // namespace weft::optim
@@ -222,6 +358,9 @@ struct codec<optim::distributed<Optimizer>> {
   static optim::distributed<Optimizer> decode(reader& r) {
     optim::distributed<Optimizer> out;
     out.parts_ = parts::decode(r);
+    for (const auto& part : out.parts_) {
+      if (!part) r.fail("an empty reference to an optimizer");
+    }
     return out;
   }
 };

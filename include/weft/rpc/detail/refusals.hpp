@@ -3,6 +3,7 @@
 // name and arguments tell what is wrong, because Clang prints them; positions count from 1.
 #pragma once
 
+#include <weft/rpc/detail/stands_for.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/wire/detail/sentence.hpp>
 #include <weft/wire/detail/undescribed.hpp>
@@ -173,7 +174,8 @@ template <auto F, std::size_t Given, std::size_t Takes>
 inline constexpr bool argument_count_fits = Given == Takes;
 
 template <auto F, std::size_t Argument, class Given, class Parameter>
-inline constexpr bool argument_converts = std::is_convertible_v<Given, Parameter>;
+inline constexpr bool argument_converts =
+    std::is_convertible_v<Given, Parameter> || stands_for<std::remove_cvref_t<Given>, Parameter>;
 
 template <bool... IsOption>
 consteval std::size_t arguments_before_options() {

@@ -7,6 +7,7 @@
 #include <weft/core/future.hpp>
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/called.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/impl/retry.hpp>
 #include <weft/rpc/link.hpp>
@@ -370,8 +371,8 @@ auto peer::call(Args&&... args) const
     -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>> {
   static_assert(detail::check_call<F, Args...>());
   static_assert(detail::check_result<F>());
-  return detail::make_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
-                                               std::forward<Args>(args)...);
+  return detail::make_call<detail::called<detail::exposed<F>, Args...>>(
+      link(), detail::prepare_nothing{}, std::forward<Args>(args)...);
 }
 
 template <auto F, class... Args>
@@ -380,8 +381,8 @@ auto peer::start(Args&&... args) const -> future<typename function<F>::result> {
   static_assert(detail::check_result<F>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
-  return detail::start_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
-                                                std::forward<Args>(args)...);
+  return detail::start_call<detail::called<detail::exposed<F>, Args...>>(
+      link(), detail::prepare_nothing{}, std::forward<Args>(args)...);
 }
 
 template <auto F, class... Args>
@@ -390,8 +391,8 @@ void peer::post(Args&&... args) const {
   static_assert(!detail::wants_retry<Args...>,
                 "weft: post takes no retry, for no reply tells whether it failed; use call or "
                 "start");
-  detail::post_call<detail::exposed<F>>(link(), detail::prepare_nothing{},
-                                        std::forward<Args>(args)...);
+  detail::post_call<detail::called<detail::exposed<F>, Args...>>(link(), detail::prepare_nothing{},
+                                                                 std::forward<Args>(args)...);
 }
 
 }  // namespace weft

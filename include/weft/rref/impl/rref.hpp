@@ -5,6 +5,7 @@
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/called.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/detail/looking.hpp>
 #include <weft/rpc/detail/upcast.hpp>
@@ -156,6 +157,20 @@ intrusive_ptr<reference> remote_call(worker& me, std::uint32_t owner,
 }  // namespace detail
 
 namespace detail {
+/// Of which type functions are called through an rref<T>, and how: objects that are no plain ones
+/// say so (weft/rref/exclusive.hpp).
+template <class T>
+struct called_object {
+  using type = T;
+  template <class Fn>
+  using call = Fn;
+};
+template <class T>
+using object_called = typename called_object<T>::type;
+/// What a call of F with these arguments calls, options included.
+template <auto F, class T, class... Args>
+using on_rref = called<typename called_object<T>::template call<on_object<F>>, Args...>;
+
 template <class>
 inline constexpr bool rref_is_a_pointer = false;
 }  // namespace detail
@@ -210,11 +225,11 @@ template <class T>
 template <auto M, class... Args>
 auto rref<T>::call(Args&&... args) const
     -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>> {
-  static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_base<T, typename detail::on_object<M>::object>();
+  static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
+  detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(detail::check_result<M>());
   if (!held_) detail::refuse_empty();
-  return detail::make_call<detail::on_object<M>, detail::blame_owner>(
+  return detail::make_call<detail::on_rref<M, T, Args...>, detail::blame_owner>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Args>(args)...);
 }
@@ -222,13 +237,13 @@ auto rref<T>::call(Args&&... args) const
 template <class T>
 template <auto M, class... Args>
 auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result> {
-  static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_base<T, typename detail::on_object<M>::object>();
+  static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
+  detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(detail::check_result<M>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: start takes no as_expected; await the future and catch rpc_error");
   if (!held_) detail::refuse_empty();
-  return detail::start_call<detail::on_object<M>, detail::blame_owner>(
+  return detail::start_call<detail::on_rref<M, T, Args...>, detail::blame_owner>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
       std::forward<Args>(args)...);
 }
@@ -236,22 +251,22 @@ auto rref<T>::start(Args&&... args) const -> future<typename function<M>::result
 template <class T>
 template <auto M, class... Args>
 void rref<T>::post(Args&&... args) const {
-  static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_base<T, typename detail::on_object<M>::object>();
+  static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
+  detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_retry<Args...>,
                 "weft: post takes no retry, for no reply tells whether it failed; use call or "
                 "start");
   if (!held_) detail::refuse_empty();
-  detail::post_call<detail::on_object<M>>(owner().link(),
-                                          detail::prepare_reference{*me_, held_, std::nullopt},
-                                          std::forward<Args>(args)...);
+  detail::post_call<detail::on_rref<M, T, Args...>>(
+      owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
+      std::forward<Args>(args)...);
 }
 
 template <class T>
 template <auto M, class... Args>
 auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result> {
-  static_assert(detail::check_object_call<M, T, Args...>());
-  detail::expose_base<T, typename detail::on_object<M>::object>();
+  static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
+  detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_expected<Args...>,
                 "weft: remote takes no as_expected; whoever uses the reference meets the error");
   static_assert(!detail::wants_retry<Args...>,
@@ -259,8 +274,8 @@ auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result>
                 "call, or retry where the reference is used");
   if (!held_) detail::refuse_empty();
   using R = typename function<M>::result;
-  return rref<R>(*me_, detail::remote_call<detail::on_object<M>>(*me_, held_->id().owner, held_,
-                                                                 std::forward<Args>(args)...));
+  return rref<R>(*me_, detail::remote_call<detail::on_rref<M, T, Args...>>(
+                           *me_, held_->id().owner, held_, std::forward<Args>(args)...));
 }
 
 template <class T>

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSL-1.0
+// Modules of other workers: their parameters, for an optimizer, and their state, for a checkpoint.
+#pragma once
+
+#include <weft/optim/detail/module.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+namespace weft::optim {
+
+/// References to the parameters of a module, at its owner: what `distributed::create` takes. Errors
+/// as those of a call of the reference.
+///
+///   auto there = p.make<net>(64);
+///   auto sgd = co_await distributed<SGD>::create(me, co_await parameters(there), SGDOptions(0.1));
+template <class Module, class... Options>
+[[nodiscard]] auto parameters(const rref<Module>& of, Options... options)
+    -> asio::awaitable<std::vector<rref<at::Tensor>>> {
+  return of.template call<&detail::parameters_of<Module>>(options...);
+}
+
+/// Copies of its parameters and buffers, made at its owner, on the compute pool: beside functions
+/// of the module that write them, if there are such.
+template <class Module, class... Options>
+[[nodiscard]] auto state_dict(const rref<Module>& of, Options... options)
+    -> asio::awaitable<module_state> {
+  return of.template call<&detail::state_of<Module>>(options...);
+}
+
+/// Writes them into the module, in place, in the dtypes and on the devices that it has. Errors:
+/// remote_exception with all names that lack, that it does not have, or that have another shape;
+/// then nothing was written. No step of an optimizer may run meanwhile.
+template <class Module, class... Options>
+[[nodiscard]] auto load_state_dict(const rref<Module>& into, module_state state, Options... options)
+    -> asio::awaitable<void> {
+  return into.template call<&detail::load_state<Module>>(std::move(state), options...);
+}
+
+}  // namespace weft::optim

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSL-1.0
+// Objects whose functions run one at a time.
+#pragma once
+
+#include <weft/core/detail/turns.hpp>
+#include <weft/rref/detail/in_turn.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+/// A T whose functions run one at a time, also those that wait in between, in the order in which
+/// their requests arrived (those that came before it was made: in any). Whoever waits holds no
+/// thread, and may give up. A function that calls its own object through a reference waits for
+/// itself, to its deadline. Calls take the functions of T:
+///
+///   weft::rref<weft::exclusive<account>> a = p.make<weft::exclusive<account>>(100);
+///   co_await a.call<&account::withdraw>(30);
+template <class T>
+class exclusive {
+ public:
+  template <class... Args>
+    requires std::is_constructible_v<T, Args...>
+  explicit exclusive(Args&&... args) : object_(std::forward<Args>(args)...) {}
+  exclusive(const exclusive&) = delete;
+  exclusive& operator=(const exclusive&) = delete;
+
+ private:
+  template <class Fn, class U>
+  friend struct detail::in_turn;
+  T object_;
+  detail::turns turns_;
+};
+
+}  // namespace weft
