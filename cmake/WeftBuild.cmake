@@ -112,6 +112,18 @@ function(weft_test_needs test)
   set_property(GLOBAL APPEND PROPERTY weft_test_needs "${test}|${targets}")
 endfunction()
 
+# weft_tests_take_places(<n>): at the end of a directory, how many of ctest's places, of which a core
+# has two (./dev test), each of its tests takes that has not said it: one if it mostly waits.
+function(weft_tests_take_places places)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(test IN LISTS tests)
+    get_test_property(${test} PROCESSORS said)
+    if(NOT said)
+      set_tests_properties(${test} PROPERTIES PROCESSORS ${places})
+    endif()
+  endforeach()
+endfunction()
+
 # weft_response_file(<file> <extra flags…>): at generation, what the compiler needs to find weft and
 # all that it uses, one argument a line, for commands that run the compiler by themselves.
 function(weft_response_file file)

@@ -6,8 +6,8 @@
 #include <weft/core/sleep_for.hpp>
 
 #include <atomic>
-#include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
+#include <rpc/let_go.hpp>
 #include <rpc/said.hpp>
 #include <stdexcept>
 #include <string>
@@ -91,13 +91,6 @@ TEST_CASE("background: on_pool leaves the worker's thread, and comes back to it"
     const auto all = co_await weft::gather(std::move(squares));
     for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i] == i * i);
   });
-}
-
-std::atomic<bool> let_go{false};
-void wait_to_be_let_go() {
-  for (bounded_wait until("the test lets the function go"); until.not_yet(let_go);) {
-    std::this_thread::yield();
-  }
 }
 
 TEST_CASE("background: who waits for room gets it in its turn, or by its deadline not at all") {

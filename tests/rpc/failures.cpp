@@ -6,6 +6,7 @@
 #include <atomic>
 #include <core/bounded_wait.hpp>
 #include <rpc/cluster.hpp>
+#include <rpc/let_go.hpp>
 #include <rpc/raw_peer.hpp>
 #include <stdexcept>
 #include <string>
@@ -307,13 +308,6 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
     });
     CHECK(ends[0].message().find("the test is over") != std::string::npos);
     CHECK(ends[1] == errc::worker_failed);
-  }
-}
-
-std::atomic<bool> let_go{false};
-void wait_to_be_let_go() {
-  for (bounded_wait until("the test lets the function go"); until.not_yet(let_go);) {
-    std::this_thread::yield();
   }
 }
 

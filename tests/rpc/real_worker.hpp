@@ -97,12 +97,12 @@ class real_worker {
   using main_function = std::function<asio::awaitable<void>(worker&)>;
 
   real_worker(std::uint32_t rank, std::uint32_t size, main_function main_,
-              std::uint64_t window = member().window)
+              std::uint64_t granted = member().window)
       : life_(engine::transports_of(tcp()), options(), engine::services<Services...>()) {
     all_.rank = rank;
     all_.token = {0x746f6b656e, 0x1234};
     for (std::uint32_t r = 0; r < size; ++r) {
-      member m{"worker" + std::to_string(r), "", {1, r}, {{"tcp", others_.endpoint()}}, window};
+      member m{"worker" + std::to_string(r), "", {1, r}, {{"tcp", others_.endpoint()}}, granted};
       if (r == rank) m.addresses = life_.addresses();
       all_.members.push_back(std::move(m));
     }

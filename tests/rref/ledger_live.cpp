@@ -51,13 +51,16 @@ byte_string questions(std::uint64_t& sequence) {
 
 namespace {
 
-TEST_CASE("rref bounds: more creations than may pass one that is not sent are refused, and typed") {
+TEST_CASE(
+    "rref bounds: as many creations as the window holds pass one that is not sent, and no more") {
   run_pure(2, over::tcp, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     // It has its name at once; its request leaves when this thread gets to it.
     rref<quick> first;
+    const auto sent = me.stats().calls;
     std::thread other([&first, there = me.peer(1)] { first = there.make<quick>(7); });
     other.join();
     REQUIRE(first.id().serial == 1);
+    CHECK(me.stats().calls == sent);
     std::vector<rref<quick>> many;
     for (std::uint64_t i = 1; i < window; ++i) {
       many.push_back(me.peer(1).make<quick>(static_cast<int>(i)));
@@ -74,7 +77,9 @@ TEST_CASE("rref bounds: more creations than may pass one that is not sent are re
       CHECK(refused->ran() == weft::call_progress::not_sent);
     }
     // Nothing suffered, and there is room once it has left.
+    CHECK(many.back().id().serial == window);
     CHECK(co_await first.call<&quick::get>() == 7);
+    CHECK(co_await many.front().call<&quick::get>() == 1);
     CHECK(co_await many.back().call<&quick::get>() == static_cast<int>(window) - 1);
     CHECK(co_await me.peer(1).make<quick>(8).call<&quick::get>() == 8);
     CHECK(rrefs(all, 1).counters().created == window + 1);

@@ -79,29 +79,5 @@ TEST_CASE("rref: a peer whose creations run ahead further than any may is refuse
   }
 }
 
-TEST_CASE("rref: a creation of another thread may be passed by as many as the window holds") {
-  run_pure(2, over::tcp, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
-    // It has its name at once; its request leaves when this thread gets to it.
-    rref<quick> first;
-    const auto sent = me.stats().calls;
-    std::thread other([&first, there = me.peer(1)] { first = there.make<quick>(7); });
-    other.join();
-    CHECK(me.stats().calls == sent);
-    std::vector<rref<quick>> many;
-    for (std::uint64_t i = 1; i < window; ++i) {
-      many.push_back(me.peer(1).make<quick>(static_cast<int>(i)));
-    }
-    CHECK(first.id().serial == 1);
-    CHECK(many.back().id().serial == window);
-    CHECK(co_await first.call<&quick::get>() == 7);
-    CHECK(co_await many.front().call<&quick::get>() == 1);
-    CHECK(co_await many.back().call<&quick::get>() == static_cast<int>(window) - 1);
-    CHECK(rrefs(all, 1).counters().created == window);
-    // The gap is closed: the next one is no further ahead than the second was.
-    CHECK(co_await me.peer(1).make<quick>(8).call<&quick::get>() == 8);
-    CHECK(rrefs(all, 1).counters().refused == 0);
-  });
-}
-
 }  // namespace
 }  // namespace rref_late

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // Worlds that are led to one moment which random programs seldom meet.
-#include <weft/engine/rref_service.hpp>
 #include <weft/rpc/immediate.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -13,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <sim/calls.hpp>
+#include <sim/goes_on.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -23,16 +23,9 @@
 namespace sim_moments {
 
 using namespace std::chrono_literals;
+using weft::testing::that_goes_on;
+using weft::testing::with_references;
 
-/// Losses are noticed within seconds, and survived.
-weft::sim::settings that_goes_on() {
-  weft::sim::settings how;
-  how.worker.on_loss = weft::loss_policy::go_on();
-  how.worker.lost_after = 1s;
-  how.worker.handshake_deadline = 500ms;
-  how.worker.waiting = 0s;
-  return how;
-}
 /// In so many handlers of 1024 an allocation fails.
 weft::sim::settings that_lacks_memory(std::uint32_t workers, std::uint32_t per_1024) {
   weft::sim::settings how;
@@ -41,9 +34,6 @@ weft::sim::settings that_lacks_memory(std::uint32_t workers, std::uint32_t per_1
   how.worker.rendezvous_deadline = 3s;
   how.lacks_memory_per_1024 = per_1024;
   return how;
-}
-weft::engine::service_makers with_references() {
-  return weft::engine::services<weft::engine::rref_service>();
 }
 
 struct box {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <new>
 #include <sim/calls.hpp>
+#include <sim/goes_on.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,19 +20,9 @@ namespace sim_published {
 
 using namespace std::chrono_literals;
 using weft::errc;
+using weft::testing::that_goes_on;
+using weft::testing::with_references;
 
-weft::engine::service_makers with_references() {
-  return weft::engine::services<weft::engine::rref_service>();
-}
-/// Losses are noticed within seconds, and survived.
-weft::sim::settings that_goes_on() {
-  weft::sim::settings how;
-  how.worker.on_loss = weft::loss_policy::go_on();
-  how.worker.lost_after = 1s;
-  how.worker.handshake_deadline = 500ms;
-  how.worker.waiting = 0s;
-  return how;
-}
 weft::engine::rref_service& references(weft::worker& me) {
   return static_cast<weft::engine::rref_service&>(me.use<weft::engine::rref_service>());
 }

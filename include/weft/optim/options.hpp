@@ -61,17 +61,10 @@ struct optimizer_traits<torch::optim::Adam> {
   }
 };
 template <>
-struct optimizer_traits<torch::optim::AdamW> {
+struct optimizer_traits<torch::optim::AdamW> : optimizer_traits<torch::optim::Adam> {
   using options = torch::optim::AdamWOptions;
   static constexpr fixed_string name{"AdamW"};
   using state = torch::optim::AdamWParamState;
-  template <class State, class Visit>
-  static void parts(State& s, Visit&& visit) {
-    visit("step", s.step());
-    visit("exp_avg", s.exp_avg());
-    visit("exp_avg_sq", s.exp_avg_sq());
-    visit("max_exp_avg_sq", s.max_exp_avg_sq());
-  }
 };
 template <>
 struct optimizer_traits<torch::optim::SGD> {

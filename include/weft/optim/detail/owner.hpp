@@ -33,11 +33,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -127,16 +129,18 @@ class aliased_optimizer {
   /// Of the gradients of its parameters, in double precision.
   [[nodiscard]] double gradient_norm(const autograd::gradient_map& gradients) const {
     const at::AutoGradMode off(false);
-    double all = 0;
-    for (const at::Tensor& p : parameters_) {
-      at::Tensor g = gradients.find(p);
-      if (!g.defined()) continue;
-      if (g.is_sparse()) g = g.coalesce().values();
-      const double norm =
-          at::linalg_vector_norm(g.abs(), 2, {}, false, at::kDouble).template item<double>();
-      all = std::hypot(all, norm);
-    }
-    return all;
+    return in_words([&] {
+      double all = 0;
+      for (const at::Tensor& p : parameters_) {
+        at::Tensor g = gradients.find(p);
+        if (!g.defined()) continue;
+        if (g.is_sparse()) g = g.coalesce().values();
+        const double norm =
+            at::linalg_vector_norm(g.abs(), 2, {}, false, at::kDouble).template item<double>();
+        all = std::hypot(all, norm);
+      }
+      return all;
+    });
   }
 
   /// Throws what the optimizer's constructor throws of such options; then nothing has changed.
@@ -396,45 +400,42 @@ make_owner_optimizer(worker& me, std::vector<rref<at::Tensor>> parameters,
   co_return me.share(owner_optimizer<Optimizer>(std::move(here), options));
 }
 
-template <std::size_t A, std::size_t B>
-consteval fixed_string<A + B - 1> joined(const char (&first)[A], const fixed_string<B>& second) {
-  char text[A + B - 1] = {};
-  for (std::size_t i = 0; i + 1 < A; ++i) text[i] = first[i];
-  for (std::size_t i = 0; i < B; ++i) text[A - 1 + i] = second.text[i];
-  return fixed_string<A + B - 1>(text);
+/// "weft::optim::step/SGD", of "step" and what the optimizer's traits call it.
+template <class Optimizer, std::size_t A>
+consteval auto name_of(const char (&verb)[A]) {
+  constexpr std::string_view before = "weft::optim::";
+  constexpr fixed_string optimizer = optimizer_traits<Optimizer>::name;
+  char text[before.size() + A + sizeof(optimizer.text)] = {};
+  char* at = std::copy(before.begin(), before.end(), text);
+  at = std::copy(verb, verb + A - 1, at);
+  *at++ = '/';
+  std::copy(std::begin(optimizer.text), std::end(optimizer.text), at);
+  return fixed_string(text);
 }
 
 template <class Optimizer>
 inline constexpr auto make_function =
-    named<joined("weft::optim::create/", optimizer_traits<Optimizer>::name),
-          &make_owner_optimizer<Optimizer>>;
+    named<name_of<Optimizer>("create"), &make_owner_optimizer<Optimizer>>;
 template <class Optimizer>
 inline constexpr auto step_function =
-    named<joined("weft::optim::step/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::step>;
+    named<name_of<Optimizer>("step"), &owner_optimizer<Optimizer>::step>;
 template <class Optimizer>
 inline constexpr auto step_in_turn_function =
-    named<joined("weft::optim::step_in_turn/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::step_in_turn>;
+    named<name_of<Optimizer>("step_in_turn"), &owner_optimizer<Optimizer>::step_in_turn>;
 template <class Optimizer>
 inline constexpr auto settled_function =
-    named<joined("weft::optim::settled/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::settled>;
+    named<name_of<Optimizer>("settled"), &owner_optimizer<Optimizer>::settled>;
 template <class Optimizer>
 inline constexpr auto gradient_norm_function =
-    named<joined("weft::optim::gradient_norm/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::gradient_norm>;
+    named<name_of<Optimizer>("gradient_norm"), &owner_optimizer<Optimizer>::gradient_norm>;
 template <class Optimizer>
 inline constexpr auto set_options_function =
-    named<joined("weft::optim::set_options/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::set_options>;
+    named<name_of<Optimizer>("set_options"), &owner_optimizer<Optimizer>::set_options>;
 template <class Optimizer>
 inline constexpr auto state_function =
-    named<joined("weft::optim::state/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::state>;
+    named<name_of<Optimizer>("state"), &owner_optimizer<Optimizer>::state>;
 template <class Optimizer>
 inline constexpr auto set_state_function =
-    named<joined("weft::optim::set_state/", optimizer_traits<Optimizer>::name),
-          &owner_optimizer<Optimizer>::set_state>;
+    named<name_of<Optimizer>("set_state"), &owner_optimizer<Optimizer>::set_state>;
 
 }  // namespace weft::optim::detail

@@ -216,9 +216,7 @@ asio::awaitable<expected<void>> step_one(part_of<Optimizer> p, double scale, wit
 }
 
 template <class Optimizer>
-asio::awaitable<double> norm_of_all(std::vector<part_of<Optimizer>> parts, autograd::context ctx,
-                                    step_settings how) {
-  const step_scope inside(ctx, how.limit);
+asio::awaitable<double> norm_of_all(std::vector<part_of<Optimizer>> parts, step_scope inside) {
   std::vector<future<expected<double>>> calls;
   for (const part_of<Optimizer>& p : parts) {
     calls.push_back(start_on(inside.executor, p.template call<gradient_norm_function<Optimizer>>(
@@ -227,6 +225,11 @@ asio::awaitable<double> norm_of_all(std::vector<part_of<Optimizer>> parts, autog
   double norm = 0;
   for (const double one : co_await all_of(std::move(calls))) norm = std::hypot(norm, one);
   co_return norm;
+}
+
+template <class Optimizer>
+asio::awaitable<double> norm_in(std::vector<part_of<Optimizer>> parts, autograd::context ctx) {
+  co_return co_await norm_of_all<Optimizer>(std::move(parts), step_scope(ctx, std::nullopt));
 }
 
 /// Calls of all parts at once, from their worker, in the scope of who asks. There is one at least.
@@ -238,10 +241,12 @@ template <class Part>
 template <class Optimizer>
 asio::awaitable<void> set_all_options(std::vector<part_of<Optimizer>> parts,
                                       typename optimizer_traits<Optimizer>::options options) {
+  if (parts.empty()) co_return;
+  const auto here = executor_of(parts);
   std::vector<future<expected<void>>> calls;
   for (const part_of<Optimizer>& p : parts) {
-    calls.push_back(start_on(executor_of(parts), p.template call<set_options_function<Optimizer>>(
-                                                     options, as_expected)));
+    calls.push_back(
+        start_on(here, p.template call<set_options_function<Optimizer>>(options, as_expected)));
   }
   co_await all_of(std::move(calls));
 }
@@ -250,9 +255,11 @@ template <class Optimizer>
 asio::awaitable<std::vector<std::vector<parameter_state>>>
 state_of_all(std::vector<part_of<Optimizer>> parts) {
   std::vector<future<expected<std::vector<parameter_state>>>> calls;
-  for (const part_of<Optimizer>& p : parts) {
-    calls.push_back(
-        start_on(executor_of(parts), p.template call<state_function<Optimizer>>(as_expected)));
+  if (!parts.empty()) {
+    const auto here = executor_of(parts);
+    for (const part_of<Optimizer>& p : parts) {
+      calls.push_back(start_on(here, p.template call<state_function<Optimizer>>(as_expected)));
+    }
   }
   co_return co_await all_of(std::move(calls));
 }
@@ -265,20 +272,20 @@ asio::awaitable<void> load_all(std::vector<part_of<Optimizer>> parts,
                                                 " owners, and the optimizer has " +
                                                 std::to_string(parts.size()));
   }
+  if (parts.empty()) co_return;
+  const auto here = executor_of(parts);
   std::vector<future<expected<void>>> calls;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    calls.push_back(start_on(
-        executor_of(parts),
-        parts[i].template call<set_state_function<Optimizer>>(std::move(state[i]), as_expected)));
+    calls.push_back(start_on(here, parts[i].template call<set_state_function<Optimizer>>(
+                                       std::move(state[i]), as_expected)));
   }
   co_await all_of(std::move(calls));
 }
 
 /// What gradients are multiplied with. Where it fails nobody steps.
 template <class Optimizer>
-asio::awaitable<double> scale_to_clip(std::vector<part_of<Optimizer>> parts, autograd::context ctx,
-                                      step_settings how) {
-  const double most = how.clip->most;
+asio::awaitable<double> scale_to_clip(std::vector<part_of<Optimizer>> parts, step_scope inside,
+                                      double most) {
   if (!(most >= 0)) {
     throw rpc_error(errc::invalid_argument,
                     "gradients cannot be clipped to a norm of " + std::to_string(most));
@@ -286,7 +293,7 @@ asio::awaitable<double> scale_to_clip(std::vector<part_of<Optimizer>> parts, aut
   error why;
   double norm = 0;
   try {
-    norm = co_await norm_of_all<Optimizer>(std::move(parts), std::move(ctx), how);
+    norm = co_await norm_of_all<Optimizer>(std::move(parts), std::move(inside));
   } catch (const rpc_error& e) {
     why = e.error();
   }
@@ -309,7 +316,7 @@ asio::awaitable<void> step_all(std::vector<part_of<Optimizer>> parts, autograd::
                                step_settings how) {
   const step_scope inside(ctx, how.limit);
   double scale = 1;
-  if (how.clip) scale = co_await scale_to_clip<Optimizer>(parts, ctx, how);
+  if (how.clip) scale = co_await scale_to_clip<Optimizer>(parts, inside, how.clip->most);
   std::vector<future<expected<void>>> calls;
   for (const part_of<Optimizer>& p : parts) {
     calls.push_back(start_on(inside.executor, step_one<Optimizer>(p, scale, inside.limit)));
@@ -327,7 +334,7 @@ asio::awaitable<void> distributed<Optimizer>::step(autograd::context ctx,
 }
 template <class Optimizer>
 asio::awaitable<double> distributed<Optimizer>::gradient_norm(autograd::context ctx) const {
-  return detail::norm_of_all<Optimizer>(parts_, std::move(ctx), detail::step_settings());
+  return detail::norm_in<Optimizer>(parts_, std::move(ctx));
 }
 template <class Optimizer>
 asio::awaitable<void> distributed<Optimizer>::set_options(options_type options) const {
