@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 // Worlds with gradients that are led to one moment which random programs seldom meet.
+#include <weft/optim/distributed.hpp>
 #include <weft/sim.hpp>
 
 #include <doctest/doctest.h>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <torch/optim/sgd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <sim/calls.hpp>
 #include <string>
+#include <vector>
 
 namespace sim_gradient_moments {
 
@@ -29,19 +32,24 @@ asio::awaitable<void> passes_and_is_cut_off(weft::worker& me, at::Tensor loss) {
   there->wires().cut(2, 0);
 }
 
+/// Three workers that survive losses, and know of them after a second.
+weft::sim::settings three(std::uint64_t seed) {
+  weft::sim::settings how;
+  how.worker.on_loss = weft::loss_policy::go_on();
+  how.worker.lost_after = 1s;
+  how.worker.waiting = 0s;
+  how.worker.io_threads = static_cast<unsigned>(seed % 3);
+  how.wires.jitter = 1ms;
+  return how;
+}
+
 TEST_CASE("moments: who loses the initiator before the outcome of its pass shows no gradients") {
   at::set_num_threads(1);
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     CAPTURE(seed);
     weight = at::full({3}, 2.0).set_requires_grad(true);
     bool looked = false;
-    weft::sim::settings how;
-    how.worker.on_loss = weft::loss_policy::go_on();
-    how.worker.lost_after = 1s;
-    how.worker.waiting = 0s;
-    how.worker.io_threads = static_cast<unsigned>(seed % 3);
-    how.wires.jitter = 1ms;
-    weft::sim::world w(seed, how, weft::sim::services());
+    weft::sim::world w(seed, three(seed), weft::sim::services());
     there = &w;
     w.start([&](weft::worker& me) -> asio::awaitable<void> {
       if (me.rank() != 1) co_return co_await weft::testing::sleep_for(me, 20s);
@@ -64,6 +72,90 @@ TEST_CASE("moments: who loses the initiator before the outcome of its pass shows
     CHECK(looked);
     weight = at::Tensor();
   }
+}
+
+weft::rref<at::Tensor> shared_weight(weft::worker& me) { return me.share(weight); }
+at::Tensor weight_now() { return weight.detach().clone(); }
+
+TEST_CASE("moments: a step waits for the outcome of a pass that its owner has not heard of yet") {
+  at::set_num_threads(1);
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    CAPTURE(seed);
+    weight = at::full({3}, 2.0).set_requires_grad(true);
+    bool stepped = false;
+    weft::sim::world w(seed, three(seed), weft::sim::services());
+    there = &w;
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 1) co_return co_await weft::testing::sleep_for(me, 20s);
+      std::vector<weft::rref<at::Tensor>> parameters;
+      parameters.push_back(co_await me.peer(0).call<&shared_weight>());
+      const auto sgd = co_await weft::optim::distributed<torch::optim::SGD>::create(
+          me, parameters, torch::optim::SGDOptions(0.5));
+      co_await weft::autograd::with_context(
+          me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+            const at::Tensor y = co_await me.peer(0).call<&scaled>(at::ones({3}));
+            co_await me.peer(2).call<&passes_and_is_cut_off>(y);
+            auto step = me.spawn(sgd.step(ctx));
+            co_await weft::testing::sleep_for(me, 300ms);
+            CHECK_FALSE(step.ready());
+            w.wires().heal(2, 0);
+            co_await std::move(step);
+          });
+      const at::Tensor got = co_await me.peer(0).call<&weight_now>();
+      CHECK(at::equal(got, at::full({3}, 1.5)));
+      stepped = true;
+    });
+    CHECK(w.run(1min));
+    CHECK(stepped);
+    weight = at::Tensor();
+  }
+}
+
+at::Tensor tripled(const at::Tensor& x) { return x * 3; }
+asio::awaitable<at::Tensor> through_the_third(weft::worker& me, at::Tensor x) {
+  co_return (co_await me.peer(2).call<&tripled>(x * 2));
+}
+
+TEST_CASE("moments: who began a pass hears of the loss of whom another worker drew in") {
+  at::set_num_threads(1);
+  int failed = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    CAPTURE(seed);
+    bool ended = false;
+    weft::sim::world w(seed, three(seed), weft::sim::services());
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 1) co_return co_await weft::testing::sleep_for(me, 90s);
+      co_await me.peer(2).call<&tripled>(at::ones({1}));  // there is a link to cut
+      const at::Tensor x = at::ones({3}).set_requires_grad(true);
+      co_await weft::autograd::with_context(
+          me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+            const at::Tensor y = co_await me.peer(0).call<&through_the_third>(x);
+            const auto begun = me.time().now();
+            auto pass = me.spawn(ctx.backward(y.sum()));
+            co_await weft::testing::sleep_for(me, std::chrono::microseconds(100) * (seed / 2));
+            w.wires().cut(2, 1);
+            if (seed % 2 == 0) w.wires().cut(1, 2);
+            weft::error why;
+            try {
+              co_await std::move(pass);
+            } catch (const weft::rpc_error& e) {
+              why = e.error();
+            }
+            CHECK(me.time().now() - begun < 5s);  // not at its deadline
+            if (why) {
+              INFO(why.message());
+              CHECK(why.message().find("worker2") != std::string::npos);
+              ++failed;
+            } else {
+              CHECK(at::equal((co_await ctx.gradients()).find(x), at::full({3}, 6.0)));
+            }
+            ended = true;
+          });
+    });
+    CHECK(w.run(5min));
+    CHECK(ended);
+  }
+  CHECK(failed > 20);
 }
 
 }  // namespace sim_gradient_moments

@@ -10,8 +10,8 @@
 # `needs: gradients`, or changes a file of gradients or optimizers, meets the program that has some,
 # which needs the libtorch of WEFT_TORCH_DIR, or else the one in build/deps. `needs: FILE.cpp` names
 # a test of ours, which has to fail: one that goes through every schedule of a small run, for what one
-# thread cannot show, or one of sim/ whose worlds are led to one moment that random programs meet too
-# seldom. Those that begin with `review-` are defects that weft once had, put back.
+# thread cannot show, one of sim/ whose worlds are led to one moment that random programs meet too
+# seldom, or one between real workers. Those that begin with `review-` are defects that weft once had, put back.
 #
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
@@ -85,10 +85,11 @@ build() {
     sources=("$1/all.cpp")
     more=("${no_recycling[@]}")
     ;;
+  autograd/*.cpp) sources=(tests/main.cpp tests/watchdog.cpp tests/rref/workers.cpp "tests/$2") ;;
   faults/*.cpp) sources=(tests/main.cpp tests/watchdog.cpp tests/faults/shortage.cpp "tests/$2") ;;
   *.cpp) sources=(tests/main.cpp tests/watchdog.cpp "tests/$2") ;;
   esac
-  if [[ $2 == gradients || $2 == *_torch.cpp ]]; then
+  if [[ $2 == gradients || $2 == autograd/* || $2 == *_torch.cpp ]]; then
     more+=(-isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include"
       "$torch/lib/libtorch_cpu.so" "$torch/lib/libc10.so" "-Wl,-rpath,$torch/lib")
   fi
@@ -133,7 +134,7 @@ play() {
 # Whether each case of $1, a test of ours, is well; sets how to the first that is not.
 prove() {
   local rc=0 said
-  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*,shortage:*' 2>&1) || rc=$?
+  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*,shortage:*,autograd *' 2>&1) || rc=$?
   ((rc != 124)) || { how="FAILED: it took too long"; return; }
   ((rc == 0)) || how=$(grep -m 1 "ERROR: " <<<"$said" | cut -c 1-90)
   ((rc == 0)) || how=${how:-"it ends with $rc"}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSL-1.0
+// Reinforcement learning: an agent holds the policy, and observers, each with an environment of its
+// own, ask it for every action. The agent answers one state of each observer at once, and learns
+// from whole episodes (REINFORCE: Williams, Machine Learning 8, 1992). Prints
+//
+//   an untrained agent needs more than 4 steps to the goal
+//   after 240 episodes it needs 4
+#include <weft/run.hpp>
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <iostream>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// A corridor of five cells: from the left end to the goal at the right one. Action 1 goes right.
+class corridor {
+ public:
+  static constexpr std::int64_t cells = 5;
+  [[nodiscard]] std::int64_t cell() const { return cell_; }
+  [[nodiscard]] bool done() const { return cell_ == cells - 1; }
+  void go(std::int64_t action) {
+    cell_ = action == 1 ? cell_ + 1 : std::max<std::int64_t>(0, cell_ - 1);
+  }
+
+ private:
+  std::int64_t cell_ = 0;
+};
+
+struct episode {
+  std::vector<std::int64_t> cells, actions;
+  double score = 0;  // 1 for the goal, less what the way took
+};
+
+class agent {
+ public:
+  explicit agent(std::size_t observers) : observers_(observers) {}
+
+  /// An action for that cell. Waits until every observer that still runs has asked, and computes
+  /// all their answers in one pass.
+  asio::awaitable<std::int64_t> act(std::int64_t cell) {
+    const auto round = round_;
+    const std::size_t mine = round->cells.size();
+    round->cells.push_back(cell);
+    answer_if_all_asked();
+    co_await weft::event::async_wait(round->answered, asio::use_awaitable);
+    co_return round->actions[mine];
+  }
+  /// An observer's episode is over: the others are not to wait for it.
+  asio::awaitable<void> finished(episode e) {
+    episodes_.push_back(std::move(e));
+    answer_if_all_asked();
+    co_return;
+  }
+  /// Between episodes.
+  asio::awaitable<void> learn() {
+    double mean = 0;
+    for (const episode& e : episodes_) mean += e.score / static_cast<double>(episodes_.size());
+    for (const episode& e : episodes_) {
+      for (std::size_t i = 0; i < e.cells.size(); ++i) {
+        const at::Tensor row = preference_[e.cells[i]];
+        at::Tensor change = -row.softmax(0);
+        change[e.actions[i]] += 1;
+        row.add_(change, 0.5 * (e.score - mean));
+      }
+    }
+    episodes_.clear();
+    co_return;
+  }
+  /// Steps to the goal by the likelier action, at most 20.
+  asio::awaitable<int> steps_needed() {
+    corridor c;
+    int steps = 0;
+    for (; !c.done() && steps < 20; ++steps)
+      c.go(preference_[c.cell()].argmax().item<std::int64_t>());
+    co_return steps;
+  }
+
+ private:
+  struct round {
+    std::vector<std::int64_t> cells, actions;
+    weft::intrusive_ptr<weft::event> answered = weft::make_intrusive<weft::event>();
+  };
+
+  void answer_if_all_asked() {
+    if (round_->cells.empty() || round_->cells.size() + episodes_.size() < observers_) return;
+    const auto now = std::exchange(round_, std::make_shared<round>());
+    const at::Tensor chances =
+        preference_.index_select(0, at::tensor(now->cells)).softmax(1).contiguous();
+    for (std::int64_t i = 0; i < chances.size(0); ++i) {
+      std::bernoulli_distribution right(chances[i][1].item<double>());
+      now->actions.push_back(right(random_) ? 1 : 0);
+    }
+    now->answered->set();
+  }
+
+  std::size_t observers_;
+  at::Tensor preference_ = at::zeros({corridor::cells, 2});
+  std::vector<episode> episodes_;
+  std::shared_ptr<round> round_ = std::make_shared<round>();
+  std::mt19937 random_{7};
+};
+
+/// At an observer.
+asio::awaitable<void> run_episode(weft::rref<agent> policy) {
+  corridor c;
+  episode e;
+  while (!c.done() && e.cells.size() < 30) {
+    e.cells.push_back(c.cell());
+    e.actions.push_back(co_await policy.call<&agent::act>(c.cell()));
+    c.go(e.actions.back());
+  }
+  e.score = (c.done() ? 1 : 0) - 0.05 * static_cast<double>(e.cells.size());
+  co_await policy.call<&agent::finished>(std::move(e));
+}
+
+asio::awaitable<void> main_(weft::worker& me) {
+  if (me.rank() != 0) co_return;
+  const std::vector<weft::peer> observers = me.peers("observer");
+  const weft::rref<agent> policy = me.make<agent>(observers.size());
+  const int before = co_await policy.call<&agent::steps_needed>();
+  std::cout << "an untrained agent needs " << (before > 4 ? "more than 4" : "few")
+            << " steps to the goal\n";
+  std::size_t episodes = 0;
+  for (int round = 0; round < 80; ++round) {
+    std::vector<asio::awaitable<void>> running;
+    for (const weft::peer& p : observers) running.push_back(p.call<&run_episode>(policy));
+    episodes += running.size();
+    co_await weft::gather(std::move(running));
+    co_await policy.call<&agent::learn>();
+  }
+  std::cout << "after " << episodes << " episodes it needs "
+            << co_await policy.call<&agent::steps_needed>() << '\n';
+}
+
+int main() {
+  weft::options o{.workers = 4};
+  o.role = [](std::uint32_t rank, std::uint32_t) {
+    return std::string(rank == 0 ? "agent" : "observer");
+  };
+  return weft::run<weft::unix_socket, weft::tcp>(main_, o);
+}
