@@ -190,6 +190,11 @@ TEST_CASE("launch: who leaves early with status 0 is named, not those who then f
                         "ended; the run ends");
 }
 
+TEST_CASE("launch: a greeting that comes while the process exits does not crash it") {
+  child run({party, "prove-at-exit"});
+  CHECK(run.wait() == 0);
+}
+
 TEST_CASE("launch: who never enters the run is named") {
   child run({party, "not-there", "5"});
   CHECK(run.wait() == 1);

@@ -18,6 +18,9 @@ namespace weft::engine {
 
 /// 64 hexadecimal digits. Throws rpc_error resource_exhausted if libcrypto cannot compute it.
 [[nodiscard]] inline std::string hmac_sha256(std::string_view key, std::string_view text) {
+  // Threads of links may greet while a program's own thread is in exit(): libcrypto is not to clean
+  // up before them, where nobody has told it to before us.
+  [[maybe_unused]] static const int stays = ::OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   std::array<unsigned char, 32> sum{};
   unsigned size = 0;
   if (!::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),

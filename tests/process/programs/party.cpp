@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the process tests start: `party <deed>`, as three workers unless a launcher started it.
+#include <weft/engine/hmac.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
@@ -64,6 +65,17 @@ struct stopper {
   ~stopper() { ::raise(SIGSTOP); }
 };
 void stop_after_the_run() { static const stopper at_exit; }
+/// Proves, as a link's thread may, after everything that was registered later has run at exit.
+struct late_proof {
+  ~late_proof() {
+    if (weft::engine::hmac_sha256("token", "greeting") != before) ::_exit(9);
+  }
+  std::string before;
+};
+void prove_at_exit() {
+  static late_proof at_exit;
+  at_exit.before = weft::engine::hmac_sha256("token", "greeting");
+}
 
 asio::awaitable<void> main_(worker& me) {
   co_await greet_all(me);
@@ -114,6 +126,10 @@ int main(int argc, char** argv) {
     ::raise(SIGKILL);  // before it meets anybody
   }
   if (party::deed == "not-there" && rank == "1") return 0;
+  if (party::deed == "prove-at-exit") {
+    party::prove_at_exit();
+    return 0;
+  }
   if (party::deed == "twins") o.name = "twin";
   if (party::deed == "last-word-joined") {
     if (!weft::placement_from_environment()) return weft::launch_local(o);
