@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// Two processes: the first has the second double a tensor, and prints it: 2 2 2.
+// Two processes: the first has the second double a tensor. Prints
+//
+//    2
+//    2
+//    2
+//   [ CPUFloatType{3} ]
 #include <weft/run.hpp>
 
 #include <ATen/ATen.h>

@@ -25,7 +25,8 @@ std::int64_t sum_to(std::int64_t n) {
 at::Tensor numbers(std::int64_t n) { return at::arange(n); }
 std::int64_t largest_of(const at::Tensor& t) { return t.max().item<std::int64_t>(); }
 
-/// Its functions are coroutines, so they share its owner's one thread and need no lock.
+/// Its functions are coroutines on its owner's one thread: from one co_await to the next nobody
+/// else runs, so they need no lock.
 class journal {
  public:
   asio::awaitable<void> note(std::string line) {
@@ -35,7 +36,7 @@ class journal {
   }
   /// Posts may arrive in another order than they were sent in.
   asio::awaitable<std::vector<std::string>> lines() {
-    co_await weft::event::async_wait(full_, asio::use_awaitable);
+    co_await weft::event::wait(full_);
     std::vector<std::string> out = lines_;
     std::sort(out.begin(), out.end());
     co_return out;

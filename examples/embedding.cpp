@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// An embedding table that no single worker holds: row r lives on server r mod 3, where its gradient
-// arrives and its optimizer steps. The trainer learns films' scores. Prints
+// An embedding table that no single worker holds: row r is row r / 3 of server r mod 3, where its
+// gradient arrives and its optimizer steps. The trainer learns films' scores. Prints
 //
 //   3 servers hold 4 rows each
-//   error before: 7.54
+//   error before: 7.51
 //   error after: 0.00
 #include <weft/optim/distributed.hpp>
 #include <weft/run.hpp>
@@ -25,9 +25,9 @@ constexpr std::int64_t films = 12, width = 4;
 class shard {
  public:
   explicit shard(std::int64_t rows)
-      : table_(at::full({rows, width}, 0.1).set_requires_grad(true)) {}
-  /// Shape [n] -> [n, width].
-  at::Tensor rows(const at::Tensor& which) { return table_.index_select(0, which); }
+      : table_(at::linspace(0, 0.2, rows * width).view({rows, width}).set_requires_grad(true)) {}
+  /// Shape [n] -> [n, width]. Its gradient is sparse: of these rows.
+  at::Tensor rows(const at::Tensor& which) { return at::embedding(table_, which, -1, false, true); }
   std::vector<weft::rref<at::Tensor>> parameters(weft::worker& me) { return {me.share(table_)}; }
   std::int64_t size() const { return table_.size(0); }
 
@@ -37,7 +37,7 @@ class shard {
 
 /// Rows of the whole table: one call to each server that has some, all at once. Shape [n] ->
 /// [n, width].
-asio::awaitable<at::Tensor> look_up(const weft::sharded<shard>& table, at::Tensor films_asked) {
+asio::awaitable<at::Tensor> look_up(weft::sharded<shard> table, at::Tensor films_asked) {
   const auto servers = static_cast<std::int64_t>(table.size());
   std::vector<at::Tensor> places;
   std::vector<asio::awaitable<at::Tensor>> calls;
@@ -59,8 +59,8 @@ asio::awaitable<at::Tensor> look_up(const weft::sharded<shard>& table, at::Tenso
 asio::awaitable<void> main_(weft::worker& me) {
   if (me.rank() != 0) co_return;
   const std::vector<weft::peer> servers = me.peers("server");
-  const auto table = co_await weft::make_sharded<shard>(
-      servers, films / static_cast<std::int64_t>(servers.size()));
+  const auto n = static_cast<std::int64_t>(servers.size());
+  const auto table = co_await weft::make_sharded<shard>(servers, (films + n - 1) / n);
   const auto sizes = co_await table.call_all<&shard::size>();
   std::printf("%zu servers hold %d rows each\n", sizes.size(), static_cast<int>(sizes.front()));
 

@@ -57,15 +57,12 @@ asio::awaitable<void> main_(weft::worker& me) {
   try {
     co_await there.call<&population>("Atlantis");
   } catch (const weft::rpc_error& e) {  // is a std::system_error; message() names peer and function
-    const std::string words =
-        e.error().message();  // ... threw: no such city: Atlantis (after 1 ms) ...
-    const auto at = words.find("no such city");
-    std::cout << "a function that throws: " << words.substr(at, words.find(" (after") - at) << '\n'
-              << how_far(e.error().ran()) << '\n';
+    const weft::error_detail& d = e.error().detail();  // peer, function, text and more, apart
+    std::cout << "a function that throws: " << d.text << '\n' << how_far(e.error().ran()) << '\n';
   }
 
   const weft::expected<int> late =
-      co_await there.call<&takes_an_hour>(weft::within(100ms), weft::as_expected);
+      co_await there.call<&takes_an_hour>(weft::within(500ms), weft::as_expected);
   if (!late) {
     std::cout << "a function that is too slow: " << late.error().code().message() << '\n'
               << how_far(late.error().ran()) << '\n';
@@ -77,8 +74,7 @@ asio::awaitable<void> main_(weft::worker& me) {
     std::cout << "a worker that does not exist: " << e.error().code().message() << '\n';
   }
 
-  const int degrees =
-      co_await there.call<&temperature>(weft::retry{.each = 200ms}, weft::within(10s));
+  const int degrees = co_await there.call<&temperature>(weft::retry{.each = 1s}, weft::within(10s));
   std::cout << "with retry: " << degrees << " degrees, at the "
             << (co_await there.call<&times_asked>() == 3 ? "third" : "wrong") << " attempt\n";
 }

@@ -9,8 +9,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -31,6 +35,7 @@ class corridor {
 };
 
 struct episode {
+  std::uint32_t observer = 0;
   std::vector<std::int64_t> cells, actions;
   double score = 0;  // 1 for the goal, less what the way took
 };
@@ -40,13 +45,15 @@ class agent {
   explicit agent(std::size_t observers) : observers_(observers) {}
 
   /// An action for that cell. Waits until every observer that still runs has asked, and computes
-  /// all their answers in one pass.
-  asio::awaitable<std::int64_t> act(std::int64_t cell) {
+  /// all their answers in one pass: a table may be asked on this thread, a network on the pool.
+  /// Who gives up while it waits has been counted: then this object is of no use any more.
+  asio::awaitable<std::int64_t> act(std::uint32_t observer, std::int64_t cell) {
     const auto round = round_;
     const std::size_t mine = round->cells.size();
+    round->observers.push_back(observer);
     round->cells.push_back(cell);
     answer_if_all_asked();
-    co_await weft::event::async_wait(round->answered, asio::use_awaitable);
+    co_await weft::event::wait(round->answered);
     co_return round->actions[mine];
   }
   /// An observer's episode is over: the others are not to wait for it.
@@ -55,18 +62,22 @@ class agent {
     answer_if_all_asked();
     co_return;
   }
-  /// Between episodes.
+  /// Between episodes, from all of them at once, in whatever order they ended.
   asio::awaitable<void> learn() {
+    std::sort(episodes_.begin(), episodes_.end(),
+              [](const episode& a, const episode& b) { return a.observer < b.observer; });
+    at::Tensor change = at::zeros_like(preference_);
     double mean = 0;
     for (const episode& e : episodes_) mean += e.score / static_cast<double>(episodes_.size());
     for (const episode& e : episodes_) {
       for (std::size_t i = 0; i < e.cells.size(); ++i) {
-        const at::Tensor row = preference_[e.cells[i]];
-        at::Tensor change = -row.softmax(0);
-        change[e.actions[i]] += 1;
-        row.add_(change, 0.5 * (e.score - mean));
+        at::Tensor gradient =
+            -preference_[e.cells[i]].softmax(0);  // of the action's log-likelihood
+        gradient[e.actions[i]] += 1;
+        change[e.cells[i]] += gradient * (e.score - mean);
       }
     }
+    preference_ += 0.5 * change.clamp(-1, 1);
     episodes_.clear();
     co_return;
   }
@@ -81,6 +92,7 @@ class agent {
 
  private:
   struct round {
+    std::vector<std::uint32_t> observers;
     std::vector<std::int64_t> cells, actions;
     weft::intrusive_ptr<weft::event> answered = weft::make_intrusive<weft::event>();
   };
@@ -91,26 +103,33 @@ class agent {
     const at::Tensor chances =
         preference_.index_select(0, at::tensor(now->cells)).softmax(1).contiguous();
     for (std::int64_t i = 0; i < chances.size(0); ++i) {
-      std::bernoulli_distribution right(chances[i][1].item<double>());
-      now->actions.push_back(right(random_) ? 1 : 0);
+      const double right = chances[i][1].item<double>();
+      now->actions.push_back(draw_of(now->observers[static_cast<std::size_t>(i)]) < right ? 1 : 0);
     }
     now->answered->set();
+  }
+
+  /// In [0, 1). Each observer has draws of its own: nothing depends on who asks first.
+  double draw_of(std::uint32_t observer) {
+    const auto [at, first] = random_.try_emplace(observer, observer);
+    return static_cast<double>(at->second()) / 4294967296.0;
   }
 
   std::size_t observers_;
   at::Tensor preference_ = at::zeros({corridor::cells, 2});
   std::vector<episode> episodes_;
   std::shared_ptr<round> round_ = std::make_shared<round>();
-  std::mt19937 random_{7};
+  std::map<std::uint32_t, std::mt19937> random_;
 };
 
 /// At an observer.
-asio::awaitable<void> run_episode(weft::rref<agent> policy) {
+asio::awaitable<void> run_episode(weft::worker& me, weft::rref<agent> policy) {
   corridor c;
   episode e;
+  e.observer = me.rank();
   while (!c.done() && e.cells.size() < 30) {
     e.cells.push_back(c.cell());
-    e.actions.push_back(co_await policy.call<&agent::act>(c.cell()));
+    e.actions.push_back(co_await policy.call<&agent::act>(me.rank(), c.cell()));
     c.go(e.actions.back());
   }
   e.score = (c.done() ? 1 : 0) - 0.05 * static_cast<double>(e.cells.size());

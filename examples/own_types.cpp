@@ -11,6 +11,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>

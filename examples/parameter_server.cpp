@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Weights that live at a server, and three trainers with data of their own, in two ways: all step
-// together with the mean of their gradients, or each steps when it can and waits for nobody
-// (Niu, Recht, Re, Wright: Hogwild!, NIPS 2011). Both find the line that the data are from. Prints
+// together with the mean of their gradients, or each steps when it can, and forward passes read
+// while others step (after Niu, Recht, Re, Wright: Hogwild!, NIPS 2011; here the writes of two
+// steps take turns). Both find the line that the data are from. Prints
 //
 //   synchronous: y = 2.00 x + 1.00 after 200 steps
 //   Hogwild: y = 2.00 x + 1.00 after 600 steps
@@ -20,7 +21,8 @@
 using torch::optim::SGD, torch::optim::SGDOptions;
 
 constexpr double rate = 0.3;
-constexpr int steps = 200;  // of each trainer
+constexpr int steps = 200;                        // of each trainer
+constexpr weft::within no_limit(weft::no_limit);  // a call has 60 s, unless it is told otherwise
 
 /// A trainer's own data: x and 1 in each row, and y. Shapes [16, 2], [16, 1].
 struct data {
@@ -34,7 +36,8 @@ struct data {
 
 // ── synchronous: gradients travel, and the weights come back ──
 
-/// Coroutines on one thread: no lock.
+/// Coroutines on one thread: no lock. All trainers have as many samples, else the mean would be a
+/// weighted one. Who gives up while it waits has been counted: then this object is of no use.
 class averaging_server {
  public:
   explicit averaging_server(int trainers) : trainers_(trainers) {}
@@ -49,7 +52,7 @@ class averaging_server {
       together_ = weft::make_intrusive<weft::event>();
       together->set();
     } else {
-      co_await weft::event::async_wait(together, asio::use_awaitable);
+      co_await weft::event::wait(together);
     }
     co_return weights_;
   }
@@ -106,15 +109,17 @@ asio::awaitable<void> main_(weft::worker& me) {
 
   const auto averaging = me.make<averaging_server>(n);
   std::vector<asio::awaitable<at::Tensor>> together;
-  for (const weft::peer& p : trainers) together.push_back(p.call<&train_together>(averaging));
+  for (const weft::peer& p : trainers)
+    together.push_back(p.call<&train_together>(averaging, no_limit));
   const auto found = co_await weft::gather(std::move(together));
   say("synchronous", found.front(), steps);
 
   const auto there = me.make<model>();
   const auto parameters = co_await there.call<&model::parameters>();
-  const auto sgd = co_await weft::optim::distributed<SGD>::create(me, parameters, SGDOptions(0.1));
+  const auto sgd = co_await weft::optim::distributed<SGD>::create(
+      me, parameters, SGDOptions(rate / n));  // n steps for one above
   std::vector<asio::awaitable<void>> alone;
-  for (const weft::peer& p : trainers) alone.push_back(p.call<&train_alone>(there, sgd));
+  for (const weft::peer& p : trainers) alone.push_back(p.call<&train_alone>(there, sgd, no_limit));
   co_await weft::gather(std::move(alone));
   say("Hogwild", co_await there.call<&model::weights>(), steps * n);
 }

@@ -9,9 +9,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 #include <unistd.h>
@@ -30,19 +30,23 @@ asio::awaitable<void> hello(std::string name) {
   co_return;
 }
 
-/// At a client: returns when the run is over, or never, if its worker goes.
-asio::awaitable<void> stay() { co_await weft::sleep_for(1h); }
+/// At a client: never returns. It is cancelled when the run ends; its caller hears when its worker
+/// is lost.
+asio::awaitable<void> stay() { co_await weft::event::wait(weft::make_intrusive<weft::event>()); }
 asio::awaitable<std::string> tell(weft::worker& me, std::string what) {
   co_return me.name() + " is told that " + what;
 }
 
 asio::awaitable<void> serve(weft::worker& me) {
   std::cout << "the server knows " << me.peers("client").size() << " clients\n";
-  co_await weft::event::async_wait(hello_of("ann"), asio::use_awaitable);
-  co_await weft::event::async_wait(hello_of("bob"), asio::use_awaitable);
+  // An event hears nothing of a worker that is lost before it says hello.
+  co_await weft::with_deadline(10s, weft::event::wait(hello_of("ann")));
+  co_await weft::with_deadline(10s, weft::event::wait(hello_of("bob")));
   std::cout << "ann has said hello, and bob has\n";
-  // Whatever waits for a worker that is lost hears of it.
-  const auto gone = co_await me.peer("bob").call<&stay>(weft::within(1h), weft::as_expected);
+  // A call does.
+  const auto gone =
+      co_await me.peer("bob").call<&stay>(weft::within(weft::no_limit), weft::as_expected);
+  if (gone) throw std::logic_error("stay has returned");
   std::cout << "bob has gone: " << gone.error().code().message() << '\n';
   std::cout << co_await me.peer("ann").call<&tell>("bob has gone") << '\n';
 }

@@ -9,6 +9,8 @@
 //   named: 21
 #include <weft/run.hpp>
 
+#include <cstddef>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -33,7 +35,7 @@ int half(int x) { return x / 2; }  // a name that only this file knows, so it ge
 }  // namespace
 constexpr auto& half_everywhere = weft::named<"where_it_runs/half", &half>;
 
-/// Nobody in this program calls it: without this line nobody could from another one.
+/// Nobody in this program calls it, but others may: `expose` is compiled in, and need not run.
 double for_others(double x) { return x / 2; }
 void serve_others() { weft::expose<&for_others>(); }
 
@@ -53,7 +55,6 @@ asio::awaitable<void> main_(weft::worker& me) {
 }
 
 int main() {
-  serve_others();
   weft::options o{.workers = 2};
   o.io_threads = 1;  // with 0 the links live on the worker's own thread
   return weft::run<weft::unix_socket, weft::tcp>(main_, o);

@@ -55,7 +55,7 @@ endforeach()
 if(NOT log MATCHES "using libtorch in ${WEFT_TORCH_DIR}\n")
   message(FATAL_ERROR "WEFT_TORCH_DIR is ${WEFT_TORCH_DIR}, but\n${log}")
 endif()
-step(log "${CMAKE_COMMAND}" --build "${BUILD}/build")
+step(log "${CMAKE_COMMAND}" --build "${BUILD}/build" --parallel 2)
 step(log "${BUILD}/build/app")
 
 # A folder that is none is an error that names it, not a silent choice of another.

@@ -57,7 +57,6 @@ TEST_CASE("background: detached work inherits nothing from the call that starts 
       const auto until = me.time().now() + 2s;
       CHECK(co_await me.peer(1).call<&starts_background>(within(2s)));
       while (me.time().now() < until + 50ms) co_await weft::sleep_for(10ms);
-      CHECK_FALSE(of(1).ended);
       of(1).may_end = true;
       for (int i = 0; i < 4000 && !co_await me.peer(1).call<&has_ended>(); ++i) {
         co_await weft::sleep_for(10ms);
