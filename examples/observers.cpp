@@ -66,13 +66,13 @@ class agent {
   asio::awaitable<void> learn() {
     std::sort(episodes_.begin(), episodes_.end(),
               [](const episode& a, const episode& b) { return a.observer < b.observer; });
+    const at::Tensor chances = preference_.softmax(1);  // of the policy that played
     at::Tensor change = at::zeros_like(preference_);
     double mean = 0;
     for (const episode& e : episodes_) mean += e.score / static_cast<double>(episodes_.size());
     for (const episode& e : episodes_) {
       for (std::size_t i = 0; i < e.cells.size(); ++i) {
-        at::Tensor gradient =
-            -preference_[e.cells[i]].softmax(0);  // of the action's log-likelihood
+        at::Tensor gradient = -chances[e.cells[i]];  // of the action's log-likelihood
         gradient[e.actions[i]] += 1;
         change[e.cells[i]] += gradient * (e.score - mean);
       }
@@ -85,8 +85,9 @@ class agent {
   asio::awaitable<int> steps_needed() {
     corridor c;
     int steps = 0;
-    for (; !c.done() && steps < 20; ++steps)
+    for (; !c.done() && steps < 20; ++steps) {
       c.go(preference_[c.cell()].argmax().item<std::int64_t>());
+    }
     co_return steps;
   }
 

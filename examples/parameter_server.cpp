@@ -109,8 +109,9 @@ asio::awaitable<void> main_(weft::worker& me) {
 
   const auto averaging = me.make<averaging_server>(n);
   std::vector<asio::awaitable<at::Tensor>> together;
-  for (const weft::peer& p : trainers)
+  for (const weft::peer& p : trainers) {
     together.push_back(p.call<&train_together>(averaging, no_limit));
+  }
   const auto found = co_await weft::gather(std::move(together));
   say("synchronous", found.front(), steps);
 

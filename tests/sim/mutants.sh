@@ -11,7 +11,8 @@
 # which needs the libtorch of WEFT_TORCH_DIR, or else the one in build/deps. `needs: FILE.cpp` names
 # a test of ours, which has to fail: one that goes through every schedule of a small run, for what one
 # thread cannot show, one of sim/ whose worlds are led to one moment that random programs meet too
-# seldom, or one between real workers. Those that begin with `review-` are defects that weft once had, put back.
+# seldom, or one between real workers. Those that begin with `review-` are defects that weft once had,
+# put back.
 #
 # Prints a row for each: its name, after how many worlds it was found and in which kind, what broke,
 # and what the defect is. Fails if one was not found, does not apply, or does not compile.
