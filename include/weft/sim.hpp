@@ -16,11 +16,14 @@
 #include <weft/sim/world.hpp>
 #include <weft/weft.hpp>
 
+#include <ATen/Parallel.h>
+
 namespace weft::sim {
 
-/// References and gradients, as `run` gives them to its workers. libtorch is to run in one thread
-/// there: at::set_num_threads(1).
+/// References and gradients, as `run` gives them to its workers. From then on libtorch computes in
+/// one thread in this process, as nothing else could be repeated.
 [[nodiscard]] inline engine::service_makers services() {
+  at::set_num_threads(1);
   return engine::services<rref_service, autograd_service>();
 }
 

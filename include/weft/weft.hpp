@@ -41,3 +41,4 @@
 #include <weft/wire/codec.hpp>
 #include <weft/wire/path.hpp>
 #include <weft/wire/tensor.hpp>
+#include <weft/wire/tensor_copies.hpp>

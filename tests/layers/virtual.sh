@@ -72,7 +72,7 @@ my @rules = (
   # alignment may be asked
   ["order", qr/\buintptr_t\b(?!>\([^;]*?\)\s*%\s*\d)/, "a pointer as a number"],
 );
-my $draw = qr/\b(?:draw\w*|pick|chance|one_piece|random_)\s*\(|(?:\.|->|\b)delay\(\)/;
+my $draw = qr/\b(?:draw\w*|some_more|pick|chance|one_piece|random_)\s*\(|(?:\.|->|\b)delay\(\)/;
 
 sub line_of { 1 + (substr($_[0], 0, $_[1]) =~ tr/\n//) }
 

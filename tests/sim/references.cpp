@@ -296,6 +296,35 @@ asio::awaitable<void> use_last(worker& me, held<thing> it, bool of_main) {
   }
 }
 
+/// By a reference that leads to it on another worker, and by one that leads to that one.
+asio::awaitable<void> use_by_way_of(worker& me, std::uint32_t first, const held<thing>& it,
+                                    bool of_main) {
+  const std::uint32_t last = draw(me.world_size());
+  const std::uint32_t how = draw(8);
+  const bool slowly = draw(2) == 1;
+  const attempt a(me, it.number, of_main && how < 6);
+  try {
+    const rref<thing> near =
+        slowly ? me.peer(last).remote<&refer_slowly_to>(it) : me.peer(last).remote<&refer_to>(it);
+    const rref<thing> led = how % 2 == 0 ? near : me.peer(first).remote<&pass_reference>(near);
+    std::uint64_t seen = 0;
+    if (how < 2) {
+      seen = co_await led.call<&thing::number>();
+    } else if (how < 4) {
+      const rref<std::uint64_t> stays = led.remote<&thing::number>();
+      seen = co_await stays.to_here();
+    } else if (how < 6) {
+      seen = (co_await led.to_here()).number();
+    } else {
+      const duration limit = draw_duration();
+      seen = co_await led.call<&thing::number_at_once>(within(limit));
+    }
+    a.succeeds(seen);
+  } catch (const rpc_error& e) {
+    a.fails(e.error());
+  }
+}
+
 /// Fills what there is of room towards a worker, and then some of what must wait for it.
 void flood(worker& me, std::uint32_t to) {
   const std::vector<std::uint64_t> much(128 + draw(512));
@@ -379,7 +408,7 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
     return of_main && (w.objects[number].sure || w.objects[number].seen);
   };
   try {
-    switch (draw(14)) {
+    switch (draw(15)) {
     case 0:
       co_await use(me, it, of_main);
       break;
@@ -408,10 +437,12 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
     case 5:
       me.peer(to).post<&keep>(it);
       break;
-    case 6:
-      static_cast<void>(
-          co_await me.peer(to).call<&keep_all>(some_more(me, it), within(draw_duration())));
+    case 6: {
+      const auto all = some_more(me, it);
+      const duration limit = draw_duration();
+      static_cast<void>(co_await me.peer(to).call<&keep_all>(all, within(limit)));
       break;
+    }
     case 7: {
       const auto back = co_await me.peer(to).call<&pass_back_all>(some_more(me, it));
       it = held<thing>();
@@ -456,6 +487,9 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
     case 12:
       co_await use_here(me, std::move(it), of_main);
       break;
+    case 13:
+      co_await use_by_way_of(me, to, it, of_main);
+      break;
     default:
       co_await use_last(me, std::move(it), of_main);
     }
@@ -496,6 +530,14 @@ asio::awaitable<held<thing>> let_make(worker& me, std::uint64_t number, std::uin
   co_return held<thing>(number, slowly ? me.peer(owner).remote<&make_slowly>(number)
                                        : me.peer(owner).remote<&make_thing>(number));
 }
+
+rref<thing> refer_to(const held<thing>& it) { return it.it; }
+asio::awaitable<rref<thing>> refer_slowly_to(worker& me, held<thing> it) {
+  const inside_now lives;
+  co_await sleep_for(me, draw_duration());
+  co_return it.it;
+}
+immediate<rref<thing>> pass_reference(rref<thing> r) { return r; }
 
 asio::awaitable<std::uint64_t> look(worker& me, held<thing> it) {
   const inside_now lives;

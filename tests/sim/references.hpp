@@ -174,6 +174,9 @@ thing make_nothing(worker& me, std::uint64_t number);
 thing make_another(thing& of, std::uint64_t number, std::uint64_t number_of_first);
 nest make_nest(worker& me, std::uint64_t number, held<thing> inside);
 /// Lets somebody else make it, and does not wait for that.
+rref<thing> refer_to(const held<thing>& it);
+asio::awaitable<rref<thing>> refer_slowly_to(worker& me, held<thing> it);
+immediate<rref<thing>> pass_reference(rref<thing> r);
 asio::awaitable<held<thing>> let_make(worker& me, std::uint64_t number, std::uint32_t owner,
                                       bool slowly);
 

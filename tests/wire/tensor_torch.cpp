@@ -2,6 +2,7 @@
 #include "sent_over.hpp"
 #include <weft/engine/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
+#include <weft/wire/tensor_copies.hpp>
 
 #include <doctest/doctest.h>
 
@@ -9,6 +10,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 
 namespace {
 
@@ -202,16 +204,50 @@ TEST_CASE("tensor: many tensors in one message") {
   CHECK(back.at("k3")[5].sum().item<float>() == 2 * (3 + 5 * 7));
 }
 
-TEST_CASE("tensor: in one process the receiver has its own tensor over the same storage") {
+TEST_CASE("tensor: in one process, too, the receiver has memory of its own") {
   const at::Tensor t = at::rand({4, 3}).t();
   const at::Tensor slice = t[1];
+  const at::Tensor before = t.clone();
   auto [a, b] = unpack<at::Tensor, at::Tensor>(pack(t, slice));
-  CHECK(a.data_ptr() == t.data_ptr());
-  CHECK(b.data_ptr() == slice.data_ptr());
-  CHECK_FALSE(a.is_same(t));
+  CHECK(same_bytes(a, t));
+  CHECK(a.is_alias_of(b));  // as they were
   const auto version = t._version();
   a.add_(1);
   CHECK(t._version() == version);
+  CHECK(at::equal(t, before));
+  t.zero_();
+  CHECK(at::equal(a, before + 1));
+}
+
+TEST_CASE("tensor: in one process what nobody else has any more is not copied") {
+  const auto sent = [](at::Tensor t) {
+    const void* const memory = t.data_ptr();
+    auto packed = pack(t);
+    t.reset();
+    return std::pair(std::get<0>(unpack<at::Tensor>(std::move(packed))), memory);
+  };
+  const auto [moved, there] = sent(at::rand({100}));
+  CHECK(moved.data_ptr() == there);
+  const at::Tensor kept = at::rand({100});
+  CHECK(sent(kept).first.data_ptr() != kept.data_ptr());
+  CHECK(sent(kept.slice(0, 3, 7)).first.data_ptr() != kept[3].data_ptr());
+  // Memory that a tensor does not own is somebody's.
+  std::vector<float> somebodys(100, 1.0F);
+  CHECK(sent(at::from_blob(somebodys.data(), {100})).first.data_ptr() != somebodys.data());
+}
+
+TEST_CASE("tensor: what is copied has its own memory at any depth, and its history") {
+  const at::Tensor w = at::rand({3}).set_requires_grad(true);
+  const std::map<std::string, std::vector<std::optional<at::Tensor>>> all{
+      {"a", {w, std::nullopt, at::Tensor()}}, {"b", {w * 2}}};
+  const auto copy = weft::copied(all);
+  REQUIRE(copy.at("a").size() == 3);
+  CHECK(at::equal(*copy.at("a")[0], w));
+  CHECK_FALSE(copy.at("a")[0]->is_alias_of(w));
+  CHECK_FALSE(copy.at("a")[1].has_value());
+  CHECK_FALSE(copy.at("a")[2]->defined());
+  copy.at("b")[0]->sum().backward();
+  CHECK(at::equal(w.grad(), at::full({3}, 2.0F)));
 }
 
 TEST_CASE("tensor: storage lives as long as the receiver's tensor") {

@@ -51,6 +51,7 @@ struct unsealed {
   if (m.section(section_kind::tensors)) {
     auto& table = m.record().get<tensor_table>();
     table.on_received = [](std::span<at::Tensor>, const auto&) {};  // gradients are no leaves
+    table.only_read = true;
     table.open(r);
     out.tensors = table.take();
   }

@@ -268,6 +268,7 @@ class link final : public weft::link, public frame_sink {
   void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
   void dispatch(const intrusive_ptr<served_request>& call);
   void submit_plain(intrusive_ptr<served_request> call) noexcept;
+  void start_in_turn(intrusive_ptr<served_request> call) noexcept;
   void serve(const intrusive_ptr<served_request>& call) noexcept;
   void serve_here(const intrusive_ptr<served_request>& call) noexcept;
   void fail(const intrusive_ptr<served_request>& call) noexcept;
@@ -292,6 +293,7 @@ class link final : public weft::link, public frame_sink {
   // Any thread:
   void object_there(std::uint64_t number, function_style style) noexcept;
   void begin_waiting(std::uint64_t number) noexcept;
+  void wait_again(const intrusive_ptr<served_request>& call) noexcept;
   void fail_with_object(const intrusive_ptr<served_request>& call,
                         const call_target& target) noexcept;
   void give_up_waiting(const intrusive_ptr<waiting_call>& w, const error& why) noexcept;

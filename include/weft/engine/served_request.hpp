@@ -36,6 +36,7 @@ class served_request final : public invocation, public deadline_entry {
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
   bool begun = false;                 ///< as soon as it arrived
+  bool goes_on = false;               ///< its object is a reference to one elsewhere
   held_memory held;                   ///< of a coroutine that has begun, until its end
   std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
   served_request* served_next = nullptr;  ///< ... these two under the link's lock
@@ -45,6 +46,10 @@ class served_request final : public invocation, public deadline_entry {
   /// coroutine whose caller would only want the reply, when it has begun; at the latest at its end.
   void done() noexcept;
 
+  /// How it is served here.
+  [[nodiscard]] function_style style() const noexcept {
+    return goes_on ? function_style::coroutine : function->style;
+  }
   [[nodiscard]] link& from() const noexcept { return *from_; }
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
   /// The caller no longer waits. Worker's thread.

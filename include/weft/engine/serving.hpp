@@ -27,6 +27,8 @@ struct serving {
 
  private:
   static void answer(served_request& call, link& peer);
+  /// Sends it on to where its object is, and makes what comes back the answer.
+  static asio::awaitable<void> forward(served_request& call);
   static void describe_exception(served_request& call);
   /// Of a request that failed for want of memory.
   static void got_no_further(served_request& call, call_progress ran) noexcept;

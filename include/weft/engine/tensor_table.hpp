@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/engine/fwd.hpp>
+#include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/detail/tensor_order.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_desc.hpp>
@@ -13,7 +14,7 @@
 
 namespace weft::engine {
 
-/// Keeps a tensor's storage until its bytes are sent; in process, the receiver finds it here.
+/// Keeps a tensor's storage until its bytes are sent; in process, until the receiver has its own.
 class tensor_blob_owner final : public blob_owner {
  public:
   explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
@@ -33,6 +34,7 @@ class tensor_table final : public weft::tensor_table {
   void finish(message& m) override;
   [[nodiscard]] const at::Tensor& received(reader& r, std::uint32_t index) override;
   void open(reader& r) override;
+  static void pass_on(incoming_message& from, message& to);
 
  private:
   std::unordered_map<const void*, std::uint32_t> index_of_;  // used once there are many
@@ -44,6 +46,7 @@ inline const bool tensors_are_known = [] {
   weft::detail::make_tensor_table = []() -> std::unique_ptr<weft::tensor_table> {
     return std::make_unique<tensor_table>();
   };
+  weft::detail::pass_tensors_on = &tensor_table::pass_on;
   return true;
 }();
 

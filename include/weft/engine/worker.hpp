@@ -285,6 +285,7 @@ class worker final : public weft::worker, private weft::detail::home {
 
 }  // namespace weft::engine
 
+#include <weft/engine/impl/forwarding.hpp>
 #include <weft/engine/impl/worker.hpp>
 #include <weft/engine/impl/worker_end.hpp>
 #include <weft/engine/impl/worker_run.hpp>

@@ -9,6 +9,7 @@
 #include <weft/rpc/caller.hpp>
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/kept_result.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/immediate.hpp>
@@ -23,7 +24,6 @@ namespace weft {
 
 /// Cheap to copy; lives no longer than its worker. Names a process, never its successor. Any thread
 /// may use it; what it starts runs, and what it awaits is answered, as each member says.
-///
 ///   weft::peer p = me.peer("helper");
 ///   at::Tensor y = co_await p.call<&scale>(x, 2.0, weft::within(2s));
 class peer {
@@ -31,15 +31,15 @@ class peer {
   peer(worker& me, std::uint32_t rank) noexcept : me_(&me), rank_(rank) {}
 
   /// Runs F there and waits for its result. One of several overloads is chosen by a cast,
-  /// `call<static_cast<int (*)(int)>(&f)>(1)`. Each argument is converted to F's parameter type and
-  /// held before `call` returns; tensors are sent from where they are, so do not write to them in
-  /// place before it completes. An rref<T>, ready or not, may be given for a T: the callee gets the
-  /// value first, in the call's scope, while later calls may begin; what fails then is named, and
-  /// not_executed. Options (`within`, `as_expected`, `retry`) are last.
+  /// `call<static_cast<int (*)(int)>(&f)>(1)`; options (`within`, `as_expected`, `retry`) are last.
+  /// Arguments are converted to F's parameter types and held before `call` returns. Tensors are
+  /// sent from where they are, and arrive in memory of their own: do not write to them in place
+  /// before it completes; F returns `weft::copied(t)` of what others change. An rref<T>, ready or
+  /// not, may be given for a T: the callee gets the value first, in the call's scope, while later
+  /// calls may begin; what fails then is named, and not_executed.
   /// May be awaited on any executor, and resumes there; one of another than the worker's inherits
   /// nothing (deadline, autograd context, trace). While the peer's window or the outbox is full it
   /// waits in line until its deadline. If that has passed already, nothing is sent.
-  ///
   /// Errors: every errc (see `error::safe_to_repeat`). Cancelling who awaits it cancels the call,
   /// here and there. What a codec or libtorch throws (also for lack of memory) is not_encodable,
   /// with its words; any other lack of memory is resource_exhausted.
@@ -63,8 +63,8 @@ class peer {
   template <auto F, class... Args>
   void post(Args&&... args) const;
 
-  /// Waits in line for room for a request, as calls do: after too_many_calls of `start` or `post`.
-  /// Takes `within`; else the deadline is that of a call. On any executor. Throws as calls do.
+  /// Waits in line for room for a request, as calls do, after too_many_calls of `start` or `post`;
+  /// `within`, or as long as a call. On any executor. Throws as calls do.
   template <class... Options>
   [[nodiscard]] asio::awaitable<void> room(const Options&... options) const;
 
@@ -78,16 +78,16 @@ class peer {
 
   /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
   /// error of F or of the way to it is met by whoever uses the reference. One that nobody meets is
-  /// counted and said there as a post's (`creations_failed`). Defined in weft/rref/peer.hpp.
+  /// counted and said there as a post's (`creations_failed`). Of an F that returns an rref<T>, one,
+  /// too: what is called on it goes there and, once F has returned, on to that object, in order.
   template <auto F, class... Args>
-  [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<F>::result>;
+  [[nodiscard]] auto remote(Args&&... args) const -> detail::remote_reference<F>;
 
-  /// Builds a T from arguments there, on the compute pool; in place if T says that its constructors
-  /// are immediate (`immediate_constructor`). Any thread, inherits and errors as with `remote`.
+  /// Builds a T there, on the compute pool or in place (`immediate_constructor`); as with `remote`.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
 
-  /// The T that is published there under that name, once it is: see weft/rref/published.hpp.
+  /// The T that is published there, once it is: see weft/rref/published.hpp.
   template <class T, class... Options>
   [[nodiscard]] auto lookup(std::string name, Options&&... options) const
       -> asio::awaitable<detail::call_return<rref<T>, Options...>>;

@@ -16,16 +16,16 @@
 namespace weft {
 
 template <auto F, class... Args>
-auto peer::remote(Args&&... args) const -> rref<typename function<F>::result> {
+auto peer::remote(Args&&... args) const -> detail::remote_reference<F> {
   static_assert(detail::check_call<F, Args...>());
   static_assert(!detail::wants_expected<Args...>,
                 "weft: remote takes no as_expected; whoever uses the reference meets the error");
   static_assert(!detail::wants_retry<Args...>,
                 "weft: remote takes no retry, for whoever uses the reference meets the error; use "
                 "call, or retry where the reference is used");
-  using R = typename function<F>::result;
-  return rref<R>(*me_, detail::remote_call<detail::called<detail::exposed<F>, Args...>>(
-                           *me_, rank_, nullptr, std::forward<Args>(args)...));
+  return detail::remote_reference<F>(
+      *me_, detail::remote_call<detail::called<detail::exposed<F>, Args...>>(
+                *me_, rank_, nullptr, std::forward<Args>(args)...));
 }
 
 template <class T, class... Args>

@@ -49,7 +49,7 @@ class rref {
   template <detail::derived_class<T> Derived>
   rref(rref<Derived> derived) noexcept;
 
-  /// The worker that holds the object. Requires a non-empty reference.
+  /// Who holds the object, or was called for it (peer::remote). Requires a non-empty reference.
   [[nodiscard]] peer owner() const { return peer(*me_, held_->id().owner); }
   [[nodiscard]] bool is_owner() const { return held_ && held_->id().owner == me_->rank(); }
   [[nodiscard]] rref_id id() const { return held_ ? held_->id() : rref_id{}; }
@@ -72,7 +72,7 @@ class rref {
       -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>>;
   /// As call, but the result stays there. See peer::remote.
   template <auto M, class... Args>
-  [[nodiscard]] auto remote(Args&&... args) const -> rref<typename function<M>::result>;
+  [[nodiscard]] auto remote(Args&&... args) const -> detail::remote_reference<M>;
   /// As call, but it is on its way when `start` returns. See peer::start.
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
@@ -100,6 +100,7 @@ class rref {
   friend class rref;
   friend struct codec<rref<T>>;
   friend struct detail::rref_access;
+  friend struct detail::forwarding_address;
 
   rref(worker& me, intrusive_ptr<detail::reference> held) : me_(&me), held_(std::move(held)) {}
   [[nodiscard]] rref_service& service() const;
@@ -117,5 +118,6 @@ struct std::hash<weft::rref<T>> {
   }
 };
 
+#include <weft/rref/detail/forwarding_address.hpp>
 #include <weft/rref/detail/resolving.hpp>
 #include <weft/rref/impl/rref.hpp>

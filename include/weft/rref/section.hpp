@@ -2,7 +2,8 @@
 // What a message says of references, beside the values that name them.
 //
 //   {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
-//   flags: 1 a target follows, 2 a creation; of a request only
+//   flags: 1 a target follows, 2 a creation; 4 times how often the request went on, from worker to
+//   worker, since its target was a reference; of a request only
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -21,16 +22,20 @@
 
 namespace weft::rref_protocol {
 
+/// The most workers that a request goes through behind references.
+inline constexpr std::uint8_t most_forwards = 63;
+
 struct section {
   std::optional<rref_id> target;   ///< the function runs on this object
+  std::uint8_t forwards = 0;       ///< the request went on so often
   std::optional<creation> create;  ///< its result stays there as this
   std::vector<transfer> transfers;
 };
 
 /// Appends the bytes of one section. Its transfers follow, `append_transfer` for each.
-inline void append_head(bytes& to, const std::optional<rref_id>& target,
+inline void append_head(bytes& to, const std::optional<rref_id>& target, std::uint8_t forwards,
                         const std::optional<creation>& create, std::uint32_t transfers) {
-  const auto flags = static_cast<std::uint8_t>((target ? 1 : 0) | (create ? 2 : 0));
+  const auto flags = static_cast<std::uint8_t>((target ? 1 : 0) | (create ? 2 : 0) | forwards << 2);
   to.number(flags);
   if (target) {
     to.number(target->owner);
@@ -61,7 +66,9 @@ inline void append_transfer(bytes& to, const transfer& what) {
     message_extensions none;
     reader r(in, none);
     const auto flags = r.number<std::uint8_t>();
-    if (flags > 3 || (flags != 0 && !request)) return bad("with unknown flags");
+    if (flags != 0 && !request) return bad("with flags that only requests have");
+    out.forwards = static_cast<std::uint8_t>(flags >> 2);
+    if (out.forwards != 0 && (flags & 1) == 0) return bad("that went on without a target");
     if ((flags & 1) != 0) {
       rref_id id;
       id.owner = r.number<std::uint32_t>();

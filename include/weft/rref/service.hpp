@@ -46,6 +46,7 @@ struct rref_handover : message_extension {
   std::map<rref_id, std::uint32_t> places;        ///< ... and where; of a message being made
   intrusive_ptr<detail::reference> target;        ///< run on this object
   bool carries_target = false;                    ///< ... and it has a reference more, until sent
+  std::uint8_t forwards = 0;                      ///< ... behind so many references to it
   std::optional<rref_protocol::creation> create;  ///< the result stays there as this
   std::vector<std::uint64_t> pinned;              ///< transfers, until sent or dropped
   std::size_t taken = 0;   ///< ... of a message that arrived: how many of them were taken over

@@ -26,6 +26,8 @@
 
 namespace weft {
 
+class incoming_message;
+
 /// An outgoing message. Move-only, used by one thread at a time; a small one without sections or
 /// blobs costs no allocation in steady state. Errors are thrown as `rpc_error`, `not_sent`.
 class message {
@@ -38,6 +40,7 @@ class message {
         record_(std::move(other.record_)),
         sections_(std::move(other.sections_)),
         section_count_(other.section_count_),
+        padded_(other.padded_),
         writer_(other.writer_) {
     writer_.rebind(frame_.head, record_);
   }
@@ -51,6 +54,8 @@ class message {
   /// Adds a tensor buffer, sent after those added before; returns its index.
   std::uint16_t add_blob(blob b);
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
+  /// Writes the values of a message that arrived, as they are. Of an empty message.
+  void same_payload(const incoming_message& as);
 
   /// Lets the parts finish, then makes the frame. Counts, sizes and `flag_padded` of `header` are
   /// filled in here. The message is empty afterwards.
@@ -64,6 +69,7 @@ class message {
   message_extensions record_;
   bytes sections_;
   std::uint16_t section_count_ = 0;
+  bool padded_ = false;  // zeros stand behind the values already
   writer writer_;
 };
 

@@ -5,15 +5,17 @@
 //              storage, none copied unless a view has gaps
 //   receiver   first tensor decoded -> section and blobs checked -> storages over the blobs
 //
-// Inside one process (inproc, and calls to oneself) the receiver's tensor is a new one, with its
-// own version counter, over the sender's storage: neither side may change it in place while the
-// other uses it. What the sender changes after the call has returned, the receiver's saved tensors
-// show in backward, and libtorch cannot notice; send a clone() of what will be changed. Between
-// processes the bytes are copied. Tensors whose bytes overlap in one message arrive sharing
-// storage; a view with gaps (base[:, 0:2]) only with tensors without gaps that cover it.
+// The receiver's tensor is a new one in memory of its own, so that neither side sees what the other
+// changes in place. Inside one process (inproc, and calls to oneself) the bytes are copied when the
+// receiver takes them, as a socket would between processes; not if the message is all that still
+// has them, as of a result that a function computed. Tensors whose bytes overlap in one message
+// arrive sharing storage; a view with gaps (base[:, 0:2]) only with tensors without gaps that cover
+// it.
 //
-// Memory that a tensor does not own (at::from_blob) is not copied either: it must live until the
-// bytes are sent, inside one process until the receiver has dropped its tensor.
+// A tensor is sent from where it is: what is changed in place before its bytes have left arrives
+// changed, or half. When a call has ended its arguments have left; who returns a tensor that others
+// go on to change returns a copy (wire/tensor_copies.hpp). Memory that a tensor does not own
+// (at::from_blob) must live as long.
 #pragma once
 
 #include <weft/wire/codec.hpp>
@@ -61,8 +63,8 @@ class tensor_table : public message_extension {
   /// Puts a tensor aside and returns its index; the same tensor again has the same index. Throws
   /// `rpc_error` with `not_encodable` for what cannot travel (quantised, nested, CUDA, ...).
   virtual std::uint32_t add(const at::Tensor& tensor) = 0;
-  /// Those put aside, by index. They are held until the message is framed, their storage until it
-  /// is sent.
+  /// Those put aside, by index, until the message is framed; their storage is held until it is
+  /// sent.
   [[nodiscard]] std::span<const at::Tensor> tensors() const noexcept { return tensors_; }
 
   // ---- receiver
@@ -73,6 +75,9 @@ class tensor_table : public message_extension {
   /// The tensor with that index in the message that `r` reads. Checks and builds all of them at
   /// the first call.
   [[nodiscard]] virtual const at::Tensor& received(reader& r, std::uint32_t index) = 0;
+  /// Set before that by who changes none of them in place: inside one process they may then be the
+  /// sender's memory.
+  bool only_read = false;
   /// The same, without waiting for a codec to ask.
   virtual void open(reader& r) = 0;
   /// All of them after `open`; the table keeps none.

@@ -45,17 +45,17 @@ inline void tell(to_play p, const played& first) {
   std::cout << story.story << std::flush;
 }
 
-/// Which seed it was that ended the process.
+/// Which seed it was that ended the process, or that it was ended in.
 class dying_words {
  public:
   dying_words() {
-    for (const int s : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(s, &say);
+    for (const int s : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM}) std::signal(s, &say);
   }
   static inline volatile std::uint64_t now = 0;
 
  private:
   static void say(int why) {
-    char words[64] = "crashed in seed ";
+    char words[64] = "ended in seed   ";
     char* const end = std::to_chars(words + 16, words + 60, std::uint64_t{now}).ptr;
     *end = '\n';
     if (write(STDOUT_FILENO, words, static_cast<std::size_t>(end + 1 - words)) < 0) std::_Exit(1);

@@ -251,7 +251,7 @@ inline std::size_t autograd_service::passes() const {
 inline void autograd_service::attach(weft::link& to, const frame_header& header, message& m) {
   const auto context = state_of(current());
   if (!context || (header.flags & flag_no_reply) != 0) return;
-  const auto* table = m.record().find<tensor_table>();
+  const auto* table = m.record().find<weft::tensor_table>();
   const bool request = header.kind == frame_kind::request;
   autograd::message_id message = 0;
   std::vector<std::uint32_t> joined;
@@ -325,8 +325,8 @@ inline expected<void> autograd_service::read_section(weft::link& from, incoming_
   // What the tensors that required grad at their sender are here.
   const auto receive_as = [&m](autograd::peer_message where) {
     if (!m.section(section_kind::tensors)) return;
-    m.record().get<tensor_table>().on_received = [where](std::span<at::Tensor> tensors,
-                                                         const std::vector<bool>& computed) {
+    m.record().get<weft::tensor_table>().on_received = [where](std::span<at::Tensor> tensors,
+                                                               const std::vector<bool>& computed) {
       if (recording_is_off()) return;
       try {
         autograd::receive(tensors, computed, where);

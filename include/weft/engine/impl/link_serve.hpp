@@ -3,7 +3,7 @@
 //
 //   handle_request ─► immediate: here ─┐
 //                  ─► plain: pool ─┼─ begin? ─► run or serve ─► reply, forget
-//                  ─► coroutine ───┘    │
+//                  ─► coroutine ───┘    │                (one that goes on elsewhere: forward)
 //                                       └─ no: gated, until replies are written ─► release_gated
 #pragma once
 
@@ -63,6 +63,9 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
     call->function = known;
     if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
     if (call->in.lacking()) call->failure = call->in.lacking();
+    if (const auto* target = call->in.record().find<call_target>()) {
+      call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
+    }
     bool due = false;
     {
       const std::lock_guard lock(serving_mutex_);
@@ -102,7 +105,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
 /// Under the serving lock: whether what this thread does next with a request is to begin it, so
 /// that its window needs no second look.
 inline bool link::begins_at_once(served_request& call) const noexcept {
-  if (!gated_.empty() || !granted_.may_begin()) return false;
+  if (!gated_.empty() || !granted_.may_begin() || call.goes_on) return false;
   if (call.failure) return true;
   if (const auto* target = call.in.record().find<call_target>(); target && target->unmade) {
     return false;
@@ -139,6 +142,7 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
     if (target->unmade) return wait_for_object(call);
     if (target->failure) return fail_with_object(call, *target);
   }
+  if (call->goes_on) return start_in_turn(call);
   switch (call->function->style) {
   case function_style::immediate:
     if (begin(call, order::none)) serve_here(call);
@@ -164,6 +168,17 @@ inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
                                          call->who.name(), self->me_.time().now());
       self->serve_here(call);
     });
+  } catch (...) {
+    call->failure = engine::caught(me_, call_progress::not_executed);
+    serve_here(call);
+  }
+}
+
+/// Behind those that waited for the same object, and now are on their way to the worker's thread.
+inline void link::start_in_turn(intrusive_ptr<served_request> call) noexcept {
+  try {
+    asio::post(me_.context(),
+               [self = intrusive_ptr<link>(this), call] { self->start_coroutine(call); });
   } catch (...) {
     call->failure = engine::caught(me_, call_progress::not_executed);
     serve_here(call);
@@ -261,7 +276,7 @@ inline void link::release_gated() noexcept {
       serve_here(next);
       continue;
     }
-    if (next->function->style != function_style::coroutine) {
+    if (next->style() != function_style::coroutine) {
       submit_plain(std::move(next));  // which asks again: those behind do not wait for the pool
       continue;
     }

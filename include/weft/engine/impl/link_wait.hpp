@@ -107,12 +107,28 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
   } catch (...) {
     target.failure = engine::caught(me_, call_progress::not_executed);
   }
+  served_request& call = *waiter->call();
+  call.goes_on = leads_on(target.object.get(), target.type) != nullptr;
   if (target.failure) {
     fail_with_object(waiter->call(), target);
-  } else if (waiter->call()->function->style == function_style::coroutine) {
+  } else if (target.unmade) {
+    wait_again(waiter->call());
+  } else if (call.function->style == function_style::coroutine) {
     start_coroutine(waiter->call());
+  } else if (call.goes_on) {
+    start_in_turn(waiter->call());
   } else {
     submit_plain(waiter->call());  // immediate functions too: this may be any thread
+  }
+}
+
+/// What it waited for is a reference to something that is being made here as well.
+inline void link::wait_again(const intrusive_ptr<served_request>& call) noexcept {
+  try {
+    wait_for_object(call);
+  } catch (...) {
+    call->failure = engine::caught(me_, call_progress::not_executed);
+    fail(call);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/not_made.hpp>
+#include <weft/rref/detail/forwarding_address.hpp>
 #include <weft/rref/ledger.hpp>
 #include <weft/rref/service.hpp>
 
@@ -51,7 +52,9 @@ class rref_core final : public reference_keeper {
     std::uint64_t function = 0;  // that failed to make it, while nobody has been told
     // For the object or the failure, in the order of their coming. None if one of them is there.
     std::map<std::uint64_t, intrusive_ptr<object_waiter>> waiting;
+    bool telling = false;  // those that waited: who comes meanwhile is told behind them
     [[nodiscard]] bool made() const noexcept { return object || failure; }
+    [[nodiscard]] bool open() const noexcept { return made() && !telling; }
   };
 
   /// When the messages of a step are queued: in one frame at the end of the batch, if one is under
@@ -87,14 +90,41 @@ class rref_core final : public reference_keeper {
             }};
   }
 
-  /// What there is of the value.
-  void look(const rref_id& id, call_target& target) {
+  /// Who looks for a value: a request that has just come, and follows those that are being told of
+  /// it; one that was told; or whoever wants what there is by now.
+  enum class asks : std::uint8_t { first, again, at_once };
+  /// What there is of the value, or of the one that it leads to on this worker; returns which.
+  rref_id look(const rref_id& id, call_target& target, asks which) {
     const std::lock_guard lock(mutex);
-    value& v = values[id];
+    const rref_id end = end_of(id, which);
+    value& v = values[end];
+    v.function = 0;
+    if (!v.open() && (which == asks::first || end != id)) return end;
     target.object = v.object;
     target.type = v.type;
     target.failure = v.failure;
-    v.function = 0;
+    if (const auto* on = leads_on(v.object.get(), v.type);
+        on && on->to->id().owner == ledger.self()) {
+      target.object = nullptr;
+      target.failure = error(errc::invalid_argument,
+                             "reference " + to_string(id) + " leads in a circle, to no object",
+                             call_progress::not_executed);
+    }
+    return end;
+  }
+  /// Under the lock: of results that are references to values of this worker the last. It leads to
+  /// none of this worker, unless they lead in a circle.
+  [[nodiscard]] rref_id end_of(rref_id id, asks which) const {
+    for (std::size_t steps = 0; steps <= values.size(); ++steps) {
+      const auto at = values.find(id);
+      if (at == values.end()) break;
+      const bool follows = which == asks::first || (which == asks::again && steps != 0);
+      if (at->second.telling && follows) break;
+      const auto* on = leads_on(at->second.object.get(), at->second.type);
+      if (!on || on->to->id().owner != ledger.self()) break;
+      id = on->to->id();
+    }
+    return id;
   }
 
   void drop(const rref_id& id) noexcept override {
@@ -353,7 +383,7 @@ class unmade_value final : public unmade_object {
   bool enter(const intrusive_ptr<object_waiter>& who) override {
     const std::lock_guard lock(core_->mutex);
     auto& v = core_->values[id_];
-    if (v.made()) return false;
+    if (v.open()) return false;
     v.waiting.emplace(place(*who) = ++core_->places, who);
     return true;
   }
@@ -367,12 +397,22 @@ class unmade_value final : public unmade_object {
     left = std::move(there->second);
     at->second.waiting.erase(there);
   }
-  void look(call_target& out) override { core_->look(id_, out); }
+  void look(call_target& out) override;
 
  private:
   const intrusive_ptr<rref_core> core_;
   const rref_id id_;
 };
+
+/// What there is of the value, or how to wait for it. Throws std::bad_alloc.
+inline void look(const intrusive_ptr<rref_core>& core, const rref_id& id, call_target& target,
+                 rref_core::asks which) {
+  const rref_id end = core->look(id, target, which);
+  if (!target.object && !target.failure) target.unmade = make_intrusive<unmade_value>(core, end);
+}
+inline void unmade_value::look(call_target& out) {
+  engine::look(core_, id_, out, rref_core::asks::again);
+}
 
 /// What becomes of a result that stays here. A request that ends without an outcome (its link was
 /// closed, the pool was stopped) has failed: nobody waits for it in vain.
@@ -404,12 +444,21 @@ struct kept_outcome final : result_keeper {
         at->second.object = std::move(object);
         at->second.type = type;
         at->second.failure = std::move(failure);
+        at->second.telling = !told.empty();
         if (failed) at->second.function = function_;
       }
       settled_ = true;
       failed ? b.value_failed(id_, o) : b.value_ready(id_, o);
     });
-    for (auto& [place, w] : told) object_waiter::tell(std::move(w));
+    while (!told.empty()) {
+      for (auto& [place, w] : told) object_waiter::tell(std::move(w));
+      told.clear();
+      const std::lock_guard lock(core_->mutex);
+      const auto at = core_->values.find(id_);
+      if (at == core_->values.end()) return;
+      told.swap(at->second.waiting);
+      at->second.telling = !told.empty();
+    }
   }
 
   const intrusive_ptr<rref_core> core_;

@@ -113,13 +113,13 @@ inline error rref_service::state_of(const reference& r) const {
 inline std::shared_ptr<void> rref_service::local(const reference& r, const void* type) const {
   if (r.broken()) throw rpc_error(r.broken());
   const std::lock_guard lock(core_->mutex);
-  if (r.id().owner != core_->ledger.self()) {
-    throw rpc_error(errc::rref_not_owner, "reference " + to_string(r.id()) +
-                                              " belongs to worker '" +
-                                              core_->me->members().members[r.id().owner].name +
-                                              "'; local() is for the owner, use to_here()");
-  }
-  const auto at = core_->values.find(r.id());
+  const auto elsewhere = [&](const char* what, std::uint32_t owner) {
+    return rpc_error(errc::rref_not_owner, "reference " + to_string(r.id()) + what +
+                                               core_->me->members().members[owner].name +
+                                               "'; local() is for the owner, use to_here()");
+  };
+  if (r.id().owner != core_->ledger.self()) throw elsewhere(" belongs to worker '", r.id().owner);
+  const auto at = core_->values.find(core_->end_of(r.id(), core::asks::at_once));
   const bool is_there = at != core_->values.end();
   if (!is_there && !core_->ledger.value(r.id())) {
     throw rpc_error(errc::rref_lost, "reference " + to_string(r.id()) + " holds nothing");
@@ -130,6 +130,9 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
     throw rpc_error(errc::invalid_argument,
                     "the object of reference " + to_string(r.id()) +
                         " is still being made; use to_here() or call(), which wait");
+  }
+  if (const auto* on = leads_on(at->second.object.get(), at->second.type)) {
+    throw elsewhere(" leads on to an object of worker '", on->to->id().owner);
   }
   void* const object = weft::detail::as_type(at->second.object.get(), at->second.type, type);
   if (!object) {
@@ -186,7 +189,7 @@ inline void rref_service::attach(weft::link& to, const frame_header&, message& m
                         std::to_string(rref_protocol::references_per_message) + " fit");
   }
   bytes section;
-  rref_protocol::append_head(section, target, handover->create,
+  rref_protocol::append_head(section, target, handover->forwards, handover->create,
                              static_cast<std::uint32_t>(given.size()));
   handover->pinned.reserve(given.size());
   const bool all = given.empty() || core_->apply([&](auto& b, auto&) {
@@ -248,6 +251,7 @@ inline expected<void> rref_service::arrive(weft::link& from, incoming_message& m
   if (section->target && !insist([&] { return find_target(from, m, *section->target); })) {
     return impossible("target");
   }
+  if (section->target) m.record().find<rref_handover>()->forwards = section->forwards;
   if (section->create && !insist([&] { return keep_result(from, m, *section->create); })) {
     return impossible("creation");
   }
@@ -298,10 +302,7 @@ inline bool rref_service::find_target(weft::link& from, incoming_message& m, con
     }
     handover.target = std::move(held);  // until the request is done, with the message's record
   }
-  core_->look(id, found);
-  if (!found.object && !found.failure) {
-    found.unmade = make_intrusive<unmade_value>(core_, id);
-  }
+  look(core_, id, found, rref_core::asks::first);
   return true;
 }
 

@@ -48,7 +48,7 @@ inline void serving::evaluate(served_request& call) {
 
 inline asio::awaitable<void> serving::serve(intrusive_ptr<served_request> call) {
   try {
-    co_await call->function->start(*call);
+    co_await (call->goes_on ? forward(*call) : call->function->start(*call));
   } catch (...) {
     fail_from_exception(*call);
     // There may have been none for its frame.

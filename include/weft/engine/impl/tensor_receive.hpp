@@ -19,8 +19,8 @@ namespace engine {
 
 class tensor_unpacker {
  public:
-  tensor_unpacker(reader& r, std::span<const blob> blobs)
-      : reader_(r), blobs_(blobs), memory_(blobs.size()) {
+  tensor_unpacker(reader& r, std::span<const blob> blobs, bool shares)
+      : reader_(r), blobs_(blobs), shares_(shares), memory_(blobs.size()) {
     for (const blob& b : blobs) work_ += b.size();
     work_ = 1024 * 1024 + 256 * work_;
   }
@@ -51,25 +51,37 @@ class tensor_unpacker {
 
   reader& reader_;
   std::span<const blob> blobs_;
+  const bool shares_;
   std::vector<memory> memory_;
   std::vector<byte_range> bools_;
   std::uint64_t work_ = 0;  // what is left for checking index values, in bytes
 };
 
+/// Whether nobody but this blob has that memory any more, which libtorch allocated.
+[[nodiscard]] inline bool is_the_last(const tensor_blob_owner& sent) {
+  const c10::Storage& storage = sent.storage();
+  return sent.use_count() == 1 && storage.use_count() == 1 &&
+         storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+}
+
 inline auto tensor_unpacker::of(std::uint32_t buffer) -> const memory& {
   memory& m = memory_[buffer];
   if (m.storage) return m;
   const blob& b = blobs_[buffer];
-  if (b.owner() && b.owner()->kind() == tensor_blob_owner::tag()) {
-    m.storage = static_cast<const tensor_blob_owner*>(b.owner().get())->storage();
-    m.offset =
-        static_cast<std::uint64_t>(b.data() - static_cast<const std::byte*>(m.storage.data()));
-    m.ours = true;
-    return m;
+  const bool sent_here = b.owner() && b.owner()->kind() == tensor_blob_owner::tag();
+  if (sent_here) {
+    const auto& sent = static_cast<const tensor_blob_owner&>(*b.owner());
+    if (shares_ || is_the_last(sent)) {
+      m.storage = sent.storage();
+      m.offset =
+          static_cast<std::uint64_t>(b.data() - static_cast<const std::byte*>(m.storage.data()));
+      m.ours = true;
+      return m;
+    }
   }
   c10::Allocator* allocator = c10::GetCPUAllocator();
   const bool aligned = reinterpret_cast<std::uintptr_t>(b.data()) % 16 == 0;
-  if (!b.owner() || !aligned) {
+  if (!b.owner() || !aligned || sent_here) {
     c10::DataPtr copy = allocator->allocate(b.size());
     std::memcpy(copy.mutable_get(), b.data(), b.size());
     m.storage = c10::Storage(c10::Storage::use_byte_size_t(), b.size(), std::move(copy), allocator,
@@ -195,7 +207,7 @@ inline void tensor_table::open(reader& r) {
   const auto [count, total] = descs.head();
   r.charge(total, tensor_table::cost);
   const at::NoGradGuard no_grad;
-  tensor_unpacker unpack(r, blobs);
+  tensor_unpacker unpack(r, blobs, only_read);
   std::vector<at::Tensor> all(total);
   std::vector<std::uint32_t> with_grad;
   std::vector<bool> computed;  // of those
@@ -228,6 +240,18 @@ inline void tensor_table::open(reader& r) {
   }
   tensors_ = std::move(all);
   open_ = true;
+}
+
+inline void tensor_table::pass_on(incoming_message& from, message& to) {
+  auto& came = from.record().get<weft::tensor_table>();
+  auto& goes = to.record().get<weft::tensor_table>();
+  reader r = from.payload();
+  came.only_read = true;
+  came.open(r);
+  std::uint32_t next = 0;
+  for (const at::Tensor& t : came.tensors()) {
+    if (goes.add(t) != next++) r.fail("a tensor that is there twice");
+  }
 }
 
 }  // namespace engine

@@ -283,6 +283,7 @@ inline void tensor_table::finish(message& m) {
   for (const at::Tensor& t : tensors_) packer.add(t);
   packer.add_parts();
   packer.write(m, static_cast<std::uint32_t>(tensors_.size()));
+  tensors_.clear();  // so that who has the frame may be the last to have them
 }
 
 }  // namespace engine

@@ -7,6 +7,7 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/rpc/call_target.hpp>
 #include <weft/rpc/caller.hpp>
+#include <weft/rpc/detail/kept_result.hpp>
 #include <weft/rpc/detail/registration.hpp>
 #include <weft/rpc/detail/upcast.hpp>
 #include <weft/rpc/function_entry.hpp>
@@ -62,7 +63,8 @@ void deliver(invocation& call, R&& value) {
   using T = std::decay_t<R>;
   call.now = invocation::stage::result;
   if (auto* keeper = call.in.record().find<result_keeper>()) {
-    keeper->keep(std::make_shared<T>(std::forward<R>(value)), type_key<T>);
+    using held = typename kept_result<T>::held;
+    keeper->keep(std::make_shared<held>(std::forward<R>(value)), type_key<held>);
     return;
   }
   if constexpr (encodable<T>) {

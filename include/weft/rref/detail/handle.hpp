@@ -13,6 +13,8 @@ namespace weft::detail {
 
 /// Makes rrefs of handles.
 struct rref_access;
+/// Takes the handle out.
+struct forwarding_address;
 
 /// Of another class, which has that base.
 template <class T, class Base>

@@ -264,7 +264,7 @@ void rref<T>::post(Args&&... args) const {
 
 template <class T>
 template <auto M, class... Args>
-auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result> {
+auto rref<T>::remote(Args&&... args) const -> detail::remote_reference<M> {
   static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
   detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_expected<Args...>,
@@ -273,9 +273,9 @@ auto rref<T>::remote(Args&&... args) const -> rref<typename function<M>::result>
                 "weft: remote takes no retry, for whoever uses the reference meets the error; use "
                 "call, or retry where the reference is used");
   if (!held_) detail::refuse_empty();
-  using R = typename function<M>::result;
-  return rref<R>(*me_, detail::remote_call<detail::on_rref<M, T, Args...>>(
-                           *me_, held_->id().owner, held_, std::forward<Args>(args)...));
+  return detail::remote_reference<M>(
+      *me_, detail::remote_call<detail::on_rref<M, T, Args...>>(*me_, held_->id().owner, held_,
+                                                                std::forward<Args>(args)...));
 }
 
 template <class T>

@@ -62,11 +62,13 @@ inline void world::start(const main_function& main_) {
   all.token.high = random_();
   all.token.low = random_();
   for (host_id r = 0; r < how_.workers; ++r) {
-    const std::int32_t ppm = how_.clock_ppm == 0
-                                 ? 0
-                                 : static_cast<std::int32_t>(choices_.pick(
-                                       2 * static_cast<std::uint32_t>(how_.clock_ppm) + 1)) *
-                                       (r % 2 == 0 ? 1 : -1) / 2;
+    // Fast or slow; the first choice is neither.
+    std::int32_t ppm = 0;
+    if (how_.clock_ppm != 0) {
+      const std::uint32_t drawn = choices_.pick(2 * static_cast<std::uint32_t>(how_.clock_ppm) + 1);
+      const auto size = static_cast<std::int32_t>((drawn + 1) / 2);
+      ppm = drawn % 2 == 0 ? size : -size;
+    }
     hosts_.push_back(std::make_unique<host>(time_, r, how_.worker, ppm));
     member m;
     m.name = how_.worker.name(r, how_.workers, "worker" + std::to_string(r));

@@ -39,6 +39,12 @@ inline std::uint16_t message::add_blob(blob b) {
   return static_cast<std::uint16_t>(frame_.blobs.size() - 1);
 }
 
+inline void message::same_payload(const incoming_message& as) {
+  const std::span<const std::byte> values = as.whole().payload();
+  writer_.raw(values.data(), values.size());
+  padded_ = (as.header().flags & flag_padded) != 0;
+}
+
 inline void message::check_limits(std::uint64_t payload) const {
   if (payload > limits_->payload) {
     throw rpc_error(errc::message_too_large, "the values take " + std::to_string(payload) +
@@ -64,6 +70,7 @@ inline frame message::finish(frame_header header) && {
   record_.finish(*this);
   bytes& head = frame_.head;
   header.flags &= static_cast<std::uint16_t>(~flag_padded);
+  if (padded_) header.flags |= flag_padded;
   std::uint64_t payload = head.size() - header_size;
   if (const auto wanted = detail::payload_for(writer_.cost()); wanted > payload) {
     check_limits(wanted);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/serving.hpp: calls whose object is a reference to one elsewhere. They go on
+// there, as they came, and only this way, also where the caller could reach that object itself: so
+// what was called first comes first.
+//
+//   caller ── request, deadline, gradients ─► owner of f's result, an rref<T> ─► owner of the T
+//          ◄─ reply or failure, as it came ──                                 ◄─
+#pragma once
+
+#include <weft/engine/serving.hpp>
+#include <weft/engine/worker.hpp>
+#include <weft/rref/detail/forwarding_address.hpp>
+#include <weft/rref/impl/rref.hpp>
+#include <weft/rref/section.hpp>
+#include <weft/rref/service.hpp>
+#include <weft/wire/detail/pass_on.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace weft::engine {
+
+/// All that users' codecs wrote: its references and tensors have the same indices in both.
+inline void pass_on(incoming_message& from, message& to) {
+  to.same_payload(from);
+  if (const auto* came = from.record().find<rref_handover>(); came && !came->references.empty()) {
+    auto& goes = to.record().get<rref_handover>();
+    for (std::size_t i = 0; i != came->references.size(); ++i) {
+      if (goes.add(came->references[i]) == i) continue;
+      throw rpc_error(errc::bad_arguments, "a message that hands a reference over twice");
+    }
+  }
+  if (!from.section(section_kind::tensors)) return;
+  if (!pass_tensors_on) {
+    throw rpc_error(errc::not_encodable,
+                    "a tensor in a program of which no file includes weft/run.hpp");
+  }
+  pass_tensors_on(from, to);
+}
+
+class forwarded_body final : public request_body {
+ public:
+  forwarded_body(served_request& call, const intrusive_ptr<reference>& to,
+                 const std::optional<rref_protocol::creation>& create) noexcept
+      : call_(call), to_(to), create_(create) {}
+  void write(message& m) const override {
+    const auto forwards = call_.in.record().find<rref_handover>()->forwards;
+    if (forwards == rref_protocol::most_forwards) {
+      throw rpc_error(errc::invalid_argument,
+                      "the reference leads on from worker to worker more than " +
+                          std::to_string(forwards) + " times; do some lead to one another?");
+    }
+    prepare_reference{call_.who.self(), to_, create_}(m);
+    m.record().get<rref_handover>().forwards = static_cast<std::uint8_t>(forwards + 1);
+    pass_on(call_.in, m);
+  }
+
+ private:
+  served_request& call_;
+  const intrusive_ptr<reference>& to_;
+  const std::optional<rref_protocol::creation>& create_;
+};
+
+/// A result that is to stay becomes a reference to where it stays, and what is called on that may
+/// follow at once.
+inline asio::awaitable<void> serving::forward(served_request& call) {
+  weft::worker& me = call.who.self();
+  const auto* target = call.in.record().find<call_target>();
+  const intrusive_ptr<reference> to = leads_on(target->object.get(), target->type)->to;
+  weft::link& next = me.link_to(to->id().owner);
+  auto* keeper = call.in.record().find<result_keeper>();
+  // Seen from here on: what fails before it is sent has not run.
+  call.runs = true;
+
+  std::optional<rref_protocol::creation> create;
+  std::optional<unbegun_creation> made;
+  if (keeper) {
+    auto fresh = me.use<weft::rref_service>().create(next.rank());
+    if (!fresh) throw rpc_error(as_owner_loss(next.reason()));
+    create = fresh->what;
+    const intrusive_ptr<reference> stays = fresh->reference;
+    made.emplace(me, call.function->name, std::move(fresh->reference));
+    keeper->keep(std::make_shared<forwarding_address>(stays), type_key<forwarding_address>);
+  }
+  // Its time is that of the request: it may have none.
+  outgoing_call c(next, *call.function, detail::call_settings{no_limit},
+                  outgoing_call::urgency::turn,
+                  keeper ? outgoing_call::reply_is::unhurried : outgoing_call::reply_is::awaited);
+  const forwarded_body body(call, to, create);
+  call.now = invocation::stage::function;
+  call_result r;
+  if (made) {
+    const creation_follower follow{me, made->begin()};
+    try {
+      r = co_await next.send_later(c, body);
+    } catch (...) {  // no memory to begin
+      r.failure = next.caught(c, call_progress::not_sent);
+    }
+    follow(r, c);
+    co_return;  // whoever uses it hears what became of it
+  }
+  r = co_await next.send_later(c, body);
+  if (r.reply) {
+    call.now = invocation::stage::result;
+    pass_on(*r.reply, call.out);
+    co_return;
+  }
+  call.failure = with_if_possible(as_owner_loss(next.describe(r.failure, c)), [](error_detail& d) {
+    if (d.ran == call_progress::not_sent) d.ran = call_progress::not_executed;
+  });
+}
+
+}  // namespace weft::engine

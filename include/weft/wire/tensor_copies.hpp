@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSL-1.0
+// Copies of tensors that somebody goes on to change.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace weft {
+
+/// A copy in memory of its own, with the history of `t` for autograd; strides as they are where
+/// they leave no gaps. For a result that is live memory (a parameter, a buffer of a replay): it is
+/// sent from where it is, after the function has returned, when others may have begun to change it.
+///
+///   asio::awaitable<at::Tensor> server::weight() { co_return weft::copied(weight_); }
+[[nodiscard]] inline at::Tensor copied(const at::Tensor& t) {
+  return t.defined() ? at::clone(t) : at::Tensor();
+}
+/// Of each of them, at any depth.
+template <class T>
+[[nodiscard]] std::vector<T> copied(const std::vector<T>& all);
+template <class T>
+[[nodiscard]] std::optional<T> copied(const std::optional<T>& t);
+template <class Key, class T>
+[[nodiscard]] std::map<Key, T> copied(const std::map<Key, T>& all);
+
+// ── bodies ──
+
+template <class T>
+std::vector<T> copied(const std::vector<T>& all) {
+  std::vector<T> out;
+  out.reserve(all.size());
+  for (const T& each : all) out.push_back(copied(each));
+  return out;
+}
+template <class T>
+std::optional<T> copied(const std::optional<T>& t) {
+  if (!t) return std::nullopt;
+  return copied(*t);
+}
+template <class Key, class T>
+std::map<Key, T> copied(const std::map<Key, T>& all) {
+  std::map<Key, T> out;
+  for (const auto& [key, each] : all) out.emplace(key, copied(each));
+  return out;
+}
+
+}  // namespace weft

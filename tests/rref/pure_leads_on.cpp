@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSL-1.0
+// Results that are references: what is called on them goes on to what they refer to.
+#include "pure.hpp"
+#include <weft/core/gather.hpp>
+#include <weft/core/sleep_for.hpp>
+#include <weft/rref/exclusive.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rref_leads_on {
+
+using namespace std::chrono_literals;
+using namespace weft::testing;
+using weft::call_progress;
+using weft::errc;
+using weft::immediate;
+using weft::rpc_error;
+using weft::rref;
+using weft::worker;
+
+std::atomic<int> alive{0};
+std::atomic<int> waiting_there{0};
+
+/// Says who served it, and keeps what it was told in order.
+struct notes {
+  using immediate_constructor = notes;
+  static constexpr std::string_view weft_structure = "rref_leads_on::notes 1";
+  std::vector<int> told;
+  notes() { ++alive; }
+  explicit notes(int first) : told{first} { ++alive; }
+  notes(const notes& other) : told(other.told) { ++alive; }
+  notes& operator=(const notes&) = default;
+  ~notes() { --alive; }
+
+  asio::awaitable<void> tell(int n) {
+    told.push_back(n);
+    co_return;
+  }
+  immediate<void> tell_now(int n) { return told.push_back(n), immediate<void>(); }
+  std::vector<int> all() { return told; }
+  asio::awaitable<std::vector<int>> list() { co_return told; }
+  asio::awaitable<std::string> server(worker& me) { co_return me.name(); }
+  std::string fails() { throw std::runtime_error("no notes today"); }
+  rref<notes> another(worker& me, int first) { return me.make<notes>(first); }
+  rref<notes> at(worker& me, std::uint32_t rank, int first) {
+    return me.peer(rank).make<notes>(first);
+  }
+  void merge(const notes& other) { told.insert(told.end(), other.told.begin(), other.told.end()); }
+  asio::awaitable<void> forever() {
+    struct count {
+      count() { ++waiting_there; }
+      ~count() { --waiting_there; }
+    } here;
+    co_await weft::sleep_for(1h);
+  }
+  asio::awaitable<int> count_of(rref<notes> other) {
+    co_return static_cast<int>((co_await other.call<&notes::list>()).size());
+  }
+};
+void weft_encode(weft::writer& w, const notes& n) { weft::encode(w, n.told); }
+notes weft_decode(weft::reader& r, std::type_identity<notes>) {
+  notes out;
+  out.told = weft::decode<std::vector<int>>(r);
+  return out;
+}
+
+rref<notes> made_on(worker& me, std::uint32_t rank) { return me.peer(rank).make<notes>(); }
+asio::awaitable<rref<notes>> made_late(worker& me, std::uint32_t rank) {
+  co_await weft::sleep_for(20ms);
+  co_return me.peer(rank).make<notes>();
+}
+/// One whose making fails on that worker.
+notes no_notes() { throw std::runtime_error("out of paper"); }
+rref<notes> fails_there(worker& me, std::uint32_t rank) {
+  return me.peer(rank).remote<&no_notes>();
+}
+rref<notes> fails_here() { throw std::runtime_error("no reference today"); }
+rref<notes> nothing() { return {}; }
+/// Each leads on to the next.
+rref<notes> by_way_of(worker& me, std::vector<std::uint32_t> ranks) {
+  const std::uint32_t next = ranks.back();
+  ranks.pop_back();
+  if (ranks.empty()) return me.peer(next).make<notes>();
+  return me.peer(next).remote<&by_way_of>(std::move(ranks));
+}
+rref<notes> same(rref<notes> r) { return r; }
+int count(const notes& n) { return static_cast<int>(n.told.size()); }
+
+asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
+  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
+  co_return;
+}
+
+/// A reference that is given to a worker while it is waited for there. Its thread.
+rref<notes>& handed() {
+  static rref<notes> it;
+  return it;
+}
+asio::awaitable<void> hand_in(rref<notes> r) {
+  handed() = std::move(r);
+  co_return;
+}
+asio::awaitable<rref<notes>> handed_in() {
+  // bounded: by the request's deadline
+  while (!handed()) co_await weft::sleep_for(1ms);
+  co_return std::exchange(handed(), {});
+}
+
+}  // namespace rref_leads_on
+
+namespace {
+using namespace rref_leads_on;
+
+std::vector<int> counted(int n) {
+  std::vector<int> out;
+  for (int i = 0; i < n; ++i) out.push_back(i);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("leads on: a result that is a reference is one to the object, usable at once") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    for (const std::uint32_t to : {0u, 1u, 2u}) {
+      rref<notes> r = me.peer(1).remote<&made_late>(to);
+      static_assert(std::is_same_v<decltype(me.peer(1).remote<&made_late>(to)), rref<notes>>);
+      auto first = r.start<&notes::tell>(1);
+      r.post<&notes::tell>(2);
+      CHECK(co_await r.call<&notes::server>() == me.peer(to).name());
+      co_await std::move(first).get();
+      CHECK((co_await r.call<&notes::all>()).size() == 2);
+      CHECK((co_await r.to_here()).told.size() == 2);
+      CHECK(r.owner().rank() == 1);  // who was asked for it
+    }
+  });
+}
+
+TEST_CASE("leads on: what is called comes in the order sent, waiting or not") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    constexpr int many = 600;
+    rref<notes> r = me.peer(1).remote<&made_late>(2u);
+    for (int i = 0; i < many; ++i) {
+      r.post<&notes::tell>(i);
+      // Some wait for the reference, others come while those are on their way, and behind them.
+      if (i % 3 == 0) co_await weft::sleep_for(100us);
+    }
+    CHECK(co_await r.call<&notes::list>() == counted(many));
+  });
+}
+
+TEST_CASE("leads on: calls of every style go on, and those of one style in their order") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_late>(2u);
+    std::vector<weft::future<void>> all;
+    for (int i = 0; i < 100; ++i) all.push_back(r.start<&notes::tell_now>(i));
+    co_await weft::gather(std::move(all));
+    CHECK(co_await r.call<&notes::list>() == counted(100));
+    co_await r.call<&notes::merge>(notes(7));
+    CHECK((co_await r.call<&notes::all>()).back() == 7);
+  });
+}
+
+TEST_CASE("leads on: through several workers, and home again") {
+  pure_everywhere(4, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> far = me.peer(1).remote<&by_way_of>(std::vector<std::uint32_t>{3, 2, 1, 3, 2});
+    CHECK(co_await far.call<&notes::server>() == me.peer(3).name());
+    rref<notes> home = me.peer(1).remote<&by_way_of>(std::vector<std::uint32_t>{0, 2});
+    CHECK(co_await home.call<&notes::server>() == me.name());
+    // On one worker it takes no messages, and local() finds it.
+    rref<notes> here = me.peer(0).remote<&by_way_of>(std::vector<std::uint32_t>{0, 0, 0});
+    CHECK(co_await here.call<&notes::server>() == me.name());
+    co_await here.call<&notes::tell>(5);
+    CHECK(here.local()->told == std::vector<int>{5});
+  });
+}
+
+TEST_CASE("leads on: a result that stays may be used before it is there, and refer on itself") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_late>(2u);
+    rref<notes> second = r.remote<&notes::another>(5);  // is on 2, known on 1
+    rref<notes> third = second.remote<&notes::at>(1u, 6);
+    rref<std::vector<int>> told = third.remote<&notes::all>();
+    CHECK(co_await told.to_here() == std::vector<int>{6});
+    CHECK(co_await second.call<&notes::server>() == me.peer(2).name());
+    CHECK(co_await third.call<&notes::server>() == me.peer(1).name());
+    // References travel with what goes on, and as arguments where values are expected.
+    CHECK(co_await r.call<&notes::count_of>(third) == 1);
+    co_await r.call<&notes::merge>(second);
+    CHECK(co_await r.call<&notes::list>() == std::vector<int>{5});
+    rref<notes> again = me.peer(2).remote<&same>(third);
+    CHECK(co_await again.call<&notes::list>() == std::vector<int>{6});
+    CHECK(co_await me.peer(1).call<&count>(again) == 1);
+  });
+}
+
+TEST_CASE("leads on: objects die with the last that leads to them") {
+  run_pure(3, over::tcp, 1u, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+    const int before = alive;
+    {
+      rref<notes> r = me.peer(1).remote<&by_way_of>(std::vector<std::uint32_t>{0, 2});
+      rref<notes> second = r.remote<&notes::at>(2u, 1);
+      co_await second.call<&notes::tell>(1);
+      CHECK(alive == before + 2);
+      r = {};
+      co_await second.call<&notes::tell>(2);
+    }
+    const bool gone = co_await eventually([&] { return alive == before; });
+    CHECK(gone);
+    CHECK(co_await nothing_is_left(all));
+  });
+}
+
+TEST_CASE("leads on: what went wrong, in words, and what ran") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_on>(2u);
+    auto thrown = co_await r.call<&notes::fails>(weft::as_expected);
+    CHECK(thrown.error() == errc::remote_exception);
+    CHECK(thrown.error().ran() == call_progress::executed);
+    CHECK(thrown.error().detail().peer == me.peer(2).name());
+    CHECK(thrown.error().message().find("no notes today") != std::string::npos);
+
+    rref<notes> not_there = me.peer(1).remote<&fails_there>(2u);
+    auto unmade = co_await not_there.call<&notes::all>(weft::as_expected);
+    CHECK(unmade.error().ran() == call_progress::not_executed);
+    CHECK(unmade.error().message().find("out of paper") != std::string::npos);
+
+    rref<notes> not_here = me.peer(1).remote<&fails_here>();
+    auto unknown = co_await not_here.call<&notes::all>(weft::as_expected);
+    CHECK(unknown.error().message().find("no reference today") != std::string::npos);
+
+    rref<notes> empty = me.peer(1).remote<&nothing>();
+    auto none = co_await empty.call<&notes::all>(weft::as_expected);
+    CHECK(none.error().ran() == call_progress::not_executed);
+    CHECK(none.error().message().find("empty reference") != std::string::npos);
+
+    // What stays behind one that failed is told why as well.
+    rref<std::vector<int>> behind = not_there.remote<&notes::all>();
+    auto why = co_await behind.to_here(weft::as_expected);
+    CHECK(why.error().message().find("out of paper") != std::string::npos);
+
+    rref<notes> mine = me.peer(0).remote<&made_on>(2u);
+    co_await mine.call<&notes::tell>(1);
+    try {
+      static_cast<void>(mine.local());
+      CHECK(false);
+    } catch (const rpc_error& e) {
+      CHECK(e.error() == errc::rref_not_owner);
+      CHECK(e.error().message().find("leads on to an object of worker '" + me.peer(2).name()) !=
+            std::string::npos);
+    }
+  });
+}
+
+TEST_CASE("leads on: deadlines and cancellation reach the object") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_on>(2u);
+    co_await r.call<&notes::tell>(1);
+    auto late = co_await r.call<&notes::forever>(weft::within(30ms), weft::as_expected);
+    CHECK(late.error() == errc::timed_out);
+    {
+      auto unheard = r.start<&notes::forever>(weft::within(1h));
+      CHECK(co_await eventually([] { return waiting_there == 1; }));
+    }  // given up
+    CHECK(co_await eventually([] { return waiting_there == 0; }));
+  });
+}
+
+TEST_CASE("leads on: a circle is an error, on one worker and across several") {
+  for (const std::uint32_t on : {0u, 1u}) {
+    pure_cluster all(3, over::inproc, with_io_threads(1));
+    const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      rref<notes> a = me.peer(on).remote<&handed_in>();
+      rref<notes> b = me.peer(on == 0 ? 0 : 2).remote<&same>(a);
+      co_await me.peer(on).call<&hand_in>(b);
+      for (const auto& r : {a, b}) {
+        auto nothing_there = co_await r.call<&notes::all>(weft::as_expected);
+        CHECK(nothing_there.error() == errc::invalid_argument);
+        CHECK(nothing_there.error().ran() == call_progress::not_executed);
+      }
+    });
+    for (const auto& end : ends) CHECK_FALSE(end);
+  }
+}
+
+TEST_CASE("leads on: the loss of the worker in between, or of the object's, is that of the owner") {
+  for (const std::uint32_t lost : {1u, 2u}) {
+    CAPTURE(lost);
+    pure_cluster all(3, over::tcp, with_io_threads(1));
+    static_cast<void>(all.run([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      rref<notes> r = me.peer(1).remote<&made_on>(2u);
+      co_await r.call<&notes::tell>(1);
+      auto waits = r.start<&notes::forever>(weft::within(1h));
+      CHECK(co_await eventually([] { return waiting_there == 1; }));
+      if (lost == 1) {
+        co_await lose_link(me, 1);
+      } else {
+        co_await me.peer(1).call<&lose_link>(2u);
+      }
+      try {
+        co_await std::move(waits).get();
+      } catch (const rpc_error& e) {
+        CHECK(e.error() == errc::rref_owner_died);
+      }
+      auto after = co_await r.call<&notes::all>(weft::as_expected);
+      CHECK(after.error() == errc::rref_owner_died);
+    }));
+  }
+}
