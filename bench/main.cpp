@@ -21,6 +21,7 @@ int run_bench(const std::string& filter, std::size_t rounds, const std::string& 
   bench::add_waiting_rows(rows);
   bench::add_tensor_rows(rows);
   bench::add_rref_rows(rows);
+  bench::add_pipeline_rows(rows);
   bench::add_sim_rows(rows);
   bench::add_autograd_rows(rows);
   bench::add_compile_rows(rows);

@@ -12,6 +12,7 @@ void add_call_rows(std::vector<row>& rows);      ///< call.*: small messages
 void add_waiting_rows(std::vector<row>& rows);   ///< call.waiting*: beside many that wait
 void add_tensor_rows(std::vector<row>& rows);    ///< tensor.*: there and back
 void add_rref_rows(std::vector<row>& rows);      ///< rref.*: references
+void add_pipeline_rows(std::vector<row>& rows);  ///< pipeline.*: stages that pass references
 void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a model on two workers
 void add_sim_rows(std::vector<row>& rows);       ///< sim.*: schedules of a simulated world
 void add_compile_rows(std::vector<row>& rows);   ///< compile.*: seconds of the compiler

@@ -24,7 +24,7 @@ struct outbox {
 };
 
 asio::awaitable<void> run_job(weft::worker& me, job what, outbox& out) {
-  if (me.rank() == callee_rank) co_return;
+  if (me.rank() != 0) co_return;
   try {
     co_await what(me, out.values);
   } catch (const std::exception& e) {
@@ -68,9 +68,9 @@ class store_socket {
   unsigned port_ = 0;
 };
 
-int run_over(link_kind over, unsigned io_threads, job what, outbox& out) {
+int run_over(link_kind over, unsigned io_threads, job what, outbox& out, unsigned workers = ends) {
   weft::options settings;
-  settings.workers = ends;
+  settings.workers = workers;
   settings.io_threads = io_threads;
   settings.compute_threads = 1;
   const weft::worker_main main = [what, &out](weft::worker& me) { return run_job(me, what, out); };
@@ -83,6 +83,12 @@ int run_over(link_kind over, unsigned io_threads, job what, outbox& out) {
     return weft::run<weft::tcp>(main, settings);
   }
   throw std::logic_error("no such link");
+}
+
+figures came_of(int status, const outbox& out) {
+  if (!out.failure.empty()) throw std::runtime_error(out.failure);
+  if (status != 0) throw std::runtime_error("the run failed");
+  return out.values;
 }
 
 }  // namespace
@@ -110,10 +116,12 @@ figures between(link_kind over, placement where, unsigned io_threads, job what) 
     });
     store.become(0);
   }
-  const int status = run_over(over, io_threads, what, out);
-  if (!out.failure.empty()) throw std::runtime_error(out.failure);
-  if (status != 0) throw std::runtime_error("the run failed");
-  return out.values;
+  return came_of(run_over(over, io_threads, what, out), out);
+}
+
+figures among(unsigned workers, job what) {
+  outbox out;
+  return came_of(run_over(link_kind::inproc, 0, what, out, workers), out);
 }
 
 run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,

@@ -26,6 +26,9 @@ inline constexpr int callee_rank = 1;
 /// process. Throws what it threw, or says that the run failed.
 figures between(link_kind over, placement where, unsigned io_threads, job what);
 
+/// Starts so many workers, threads of one process, and runs `what` at rank 0; the others serve.
+figures among(unsigned workers, job what);
+
 /// The same as a run of the bench, "weft <name>".
 run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
                  job what);

@@ -3,7 +3,9 @@
 #include "pure.hpp"
 #include <weft/core/gather.hpp>
 #include <weft/core/sleep_for.hpp>
+#include <weft/rpc/loss_policy.hpp>
 #include <weft/rref/exclusive.hpp>
+#include <weft/rref/section.hpp>
 
 #include <doctest/doctest.h>
 
@@ -60,6 +62,27 @@ struct notes {
     } here;
     co_await weft::sleep_for(1h);
   }
+  std::vector<rref<notes>> several(worker& me, int n) {
+    std::vector<rref<notes>> out;
+    for (int i = 0; i < n; ++i) out.push_back(me.make<notes>(i));
+    return out;
+  }
+  asio::awaitable<std::vector<int>> firsts_of(std::vector<rref<notes>> all) {
+    std::vector<int> out;
+    for (const rref<notes>& r : all) out.push_back((co_await r.call<&notes::list>()).front());
+    co_return out;
+  }
+  /// Many small parts, for which a message is padded.
+  std::vector<std::vector<std::string>> same(std::vector<std::vector<std::string>> all) {
+    return all;
+  }
+  asio::awaitable<std::string> called_by(const weft::caller& who) { co_return who.name(); }
+  /// Milliseconds until the deadline; -1: there is none.
+  asio::awaitable<std::int64_t> time_left(worker& me) {
+    const auto scope = weft::this_scope();
+    if (!scope || !scope->deadline) co_return -1;
+    co_return (*scope->deadline - me.time().now()) / 1ms;
+  }
   asio::awaitable<int> count_of(rref<notes> other) {
     co_return static_cast<int>((co_await other.call<&notes::list>()).size());
   }
@@ -91,6 +114,9 @@ rref<notes> by_way_of(worker& me, std::vector<std::uint32_t> ranks) {
   return me.peer(next).remote<&by_way_of>(std::move(ranks));
 }
 rref<notes> same(rref<notes> r) { return r; }
+rref<weft::exclusive<notes>> exclusive_on(worker& me, std::uint32_t rank) {
+  return me.peer(rank).make<weft::exclusive<notes>>();
+}
 int count(const notes& n) { return static_cast<int>(n.told.size()); }
 
 asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
@@ -197,7 +223,86 @@ TEST_CASE("leads on: a result that stays may be used before it is there, and ref
     rref<notes> again = me.peer(2).remote<&same>(third);
     CHECK(co_await again.call<&notes::list>() == std::vector<int>{6});
     CHECK(co_await me.peer(1).call<&count>(again) == 1);
+    CHECK((co_await me.peer(1).call<&made_on>(2u)).owner().rank() == 2);  // a value, as ever
   });
+}
+
+TEST_CASE("leads on: all that a message holds goes on, and comes back") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_on>(2u);
+    const auto several = co_await r.call<&notes::several>(5);
+    REQUIRE(several.size() == 5);
+    for (int i = 0; i < 5; ++i) {
+      CHECK(several[static_cast<std::size_t>(i)].owner().rank() == 2);
+      CHECK(co_await several[static_cast<std::size_t>(i)].call<&notes::list>() ==
+            std::vector<int>{i});
+    }
+    const std::vector<rref<notes>> mixed{several[3], me.make<notes>(7), several[3],
+                                         me.peer(1).make<notes>(8), several[0]};
+    CHECK(co_await r.call<&notes::firsts_of>(mixed) == std::vector<int>{3, 7, 3, 8, 0});
+    CHECK((co_await r.call<&notes::another>(9)).owner().rank() == 2);
+    const std::vector<std::vector<std::string>> small(30'000, std::vector<std::string>(1));
+    CHECK(co_await r.call<&notes::same>(small) == small);
+    CHECK(co_await r.call<&notes::called_by>() == me.peer(1).name());
+    CHECK(co_await r.call<&notes::time_left>(weft::within(1h)) > 50 * 60'000);
+    CHECK(co_await r.call<&notes::time_left>(weft::within(1h)) <= 60 * 60'000);
+    CHECK(co_await r.call<&notes::time_left>(weft::within(weft::no_limit)) == -1);
+  });
+}
+
+TEST_CASE("leads on: an exclusive object takes turns behind a reference, too") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    const auto r = me.peer(1).remote<&exclusive_on>(2u);
+    static_assert(std::is_same_v<decltype(r), const rref<weft::exclusive<notes>>>);
+    std::vector<weft::future<void>> all;
+    for (int i = 0; i < 50; ++i) all.push_back(r.start<&notes::tell>(i));
+    co_await weft::gather(std::move(all));
+    CHECK(co_await r.call<&notes::list>() == counted(50));
+  });
+}
+
+TEST_CASE("leads on: a post that fails is counted by who passed it on") {
+  run_pure(3, over::unix_socket, 1u, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+    rref<notes> r = me.peer(1).remote<&made_on>(2u);
+    r.post<&notes::fails>();
+    CHECK(co_await eventually([&] { return all.at(1).stats().posts_failed == 1; }));
+    CHECK(all.at(2).stats().posts_failed == 0);
+  });
+}
+
+TEST_CASE("leads on: as often as a request may, and no more") {
+  run_pure(3, over::inproc, 1u, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    for (const std::size_t many : {std::size_t{63}, std::size_t{64}}) {
+      std::vector<std::uint32_t> way;
+      for (std::size_t i = 0; i < many; ++i)
+        way.push_back(static_cast<std::uint32_t>(1 + (many - i) % 2));
+      rref<notes> far = me.peer(1).remote<&by_way_of>(way);
+      const auto got = co_await far.call<&notes::all>(weft::as_expected);
+      CHECK(got.has_value() == (many == 63));
+      if (!got) CHECK(got.error() == errc::invalid_argument);
+      if (!got) CHECK(got.error().ran() == call_progress::not_executed);
+      rref<notes> here = me.peer(0).remote<&by_way_of>(std::vector<std::uint32_t>(many, 0U));
+      // As they are made each may be waited for; once all are there they are followed at once.
+      static_cast<void>(co_await here.call<&notes::all>(weft::as_expected));
+      CHECK((co_await here.call<&notes::all>(weft::as_expected)).has_value() == (many == 63));
+    }
+  });
+}
+
+TEST_CASE("leads on: bytes that no worker sends are refused") {
+  using namespace weft::rref_protocol;
+  const auto bytes_of = [](bool target, std::uint8_t forwards) {
+    weft::bytes out;
+    append_head(out, target ? std::optional(weft::rref_id{1, 2, 3}) : std::nullopt, forwards,
+                std::nullopt, 0);
+    return out;
+  };
+  CHECK(read_section(bytes_of(true, most_forwards).view(), true)->forwards == most_forwards);
+  CHECK(read_section(bytes_of(true, 0).view(), true)->forwards == 0);
+  CHECK_FALSE(read_section(bytes_of(false, 1).view(), true));
+  CHECK_FALSE(read_section(bytes_of(true, 0).view(), false));
+  CHECK_FALSE(read_section(bytes_of(true, 1).view(), false));
+  CHECK(read_section(bytes_of(false, 0).view(), false));
 }
 
 TEST_CASE("leads on: objects die with the last that leads to them") {
@@ -293,8 +398,12 @@ TEST_CASE("leads on: a circle is an error, on one worker and across several") {
 TEST_CASE("leads on: the loss of the worker in between, or of the object's, is that of the owner") {
   for (const std::uint32_t lost : {1u, 2u}) {
     CAPTURE(lost);
-    pure_cluster all(3, over::tcp, with_io_threads(1));
-    static_cast<void>(all.run([&](worker& me) -> asio::awaitable<void> {
+    weft::options o = with_io_threads(1);
+    o.on_loss = weft::loss_policy::go_on();
+    o.compute_threads = 2;
+    pure_cluster all(3, over::tcp, o);
+    bool came_to_its_end = false;
+    const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
       rref<notes> r = me.peer(1).remote<&made_on>(2u);
       co_await r.call<&notes::tell>(1);
@@ -302,16 +411,33 @@ TEST_CASE("leads on: the loss of the worker in between, or of the object's, is t
       CHECK(co_await eventually([] { return waiting_there == 1; }));
       if (lost == 1) {
         co_await lose_link(me, 1);
-      } else {
+      } else {  // what 1 knows of it, and worker 0 need not
         co_await me.peer(1).call<&lose_link>(2u);
       }
       try {
         co_await std::move(waits).get();
+        CHECK(false);
       } catch (const rpc_error& e) {
         CHECK(e.error() == errc::rref_owner_died);
+        CHECK(e.error().ran() == call_progress::maybe_executed);
       }
       auto after = co_await r.call<&notes::all>(weft::as_expected);
+      REQUIRE_FALSE(after);
       CHECK(after.error() == errc::rref_owner_died);
-    }));
+      CHECK(after.error().detail().peer == me.peer(lost).name());
+      if (lost == 2) {
+        CHECK(after.error().ran() == call_progress::not_executed);
+        // One that is handed on where its owner is gone, and returned from there.
+        rref<notes> again = me.peer(1).remote<&same>(r);
+        auto gone = co_await again.call<&notes::all>(weft::as_expected);
+        CHECK(gone.error() == errc::rref_owner_died);
+        rref<std::vector<int>> stays = r.remote<&notes::all>();
+        auto unmade = co_await stays.to_here(weft::as_expected);
+        CHECK(unmade.error() == errc::rref_owner_died);
+      }
+      came_to_its_end = true;
+    });
+    CHECK(came_to_its_end);
+    CHECK_FALSE(ends[0]);
   }
 }

@@ -200,7 +200,10 @@ class link final : public weft::link, public frame_sink {
   // ── what the worker does with frames of this link, worker's thread ──
   void handle_here(frame&& f, error lacking);
   void start_coroutine(intrusive_ptr<served_request> call) noexcept;
+  /// The object that it waited for is there. Any thread, unless it is of a coroutine function.
+  void begin_waiting(std::uint64_t number) noexcept;
   /// A request that came over this link is no longer served. Any thread.
+  void went_on(served_request& call) noexcept;
   void forget(served_request& call) noexcept;
   /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
   void close_waiting();
@@ -268,7 +271,6 @@ class link final : public weft::link, public frame_sink {
   void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
   void dispatch(const intrusive_ptr<served_request>& call);
   void submit_plain(intrusive_ptr<served_request> call) noexcept;
-  void start_in_turn(intrusive_ptr<served_request> call) noexcept;
   void serve(const intrusive_ptr<served_request>& call) noexcept;
   void serve_here(const intrusive_ptr<served_request>& call) noexcept;
   void fail(const intrusive_ptr<served_request>& call) noexcept;
@@ -292,8 +294,8 @@ class link final : public weft::link, public frame_sink {
   void wait_for_object(intrusive_ptr<served_request> call);  // the thread that reads
   // Any thread:
   void object_there(std::uint64_t number, function_style style) noexcept;
-  void begin_waiting(std::uint64_t number) noexcept;
   void wait_again(const intrusive_ptr<served_request>& call) noexcept;
+  void pass_on_in_turn(const intrusive_ptr<served_request>& call) noexcept;
   void fail_with_object(const intrusive_ptr<served_request>& call,
                         const call_target& target) noexcept;
   void give_up_waiting(const intrusive_ptr<waiting_call>& w, const error& why) noexcept;

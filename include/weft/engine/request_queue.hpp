@@ -19,7 +19,9 @@
 
 #include <asio/io_context.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
@@ -34,8 +36,15 @@ class request_queue {
 
   /// A frame that `from` has read. Any thread; wakes the worker's once a batch.
   void push(intrusive_ptr<link> from, frame f, error lacking);
-  /// A request of a coroutine function. Any thread.
+  /// A request of a coroutine function, or one that goes on. Any thread.
   void push(intrusive_ptr<served_request> call);
+  /// One that has waited for its object, by its number at its link; or one behind such. Any thread.
+  void push_in_turn(intrusive_ptr<link> of, std::uint64_t number);
+  void push_in_turn(intrusive_ptr<served_request> call);
+  /// One that was pushed in turn has not begun: others for the same object must not overtake it.
+  [[nodiscard]] bool somebody_has_waited() const noexcept {
+    return in_turn_.load(std::memory_order_relaxed) != 0;
+  }
 
   [[nodiscard]] bool empty() {
     const std::lock_guard lock(mutex_);
@@ -58,6 +67,8 @@ class request_queue {
     frame f;
     error lacking;
     intrusive_ptr<served_request> call;
+    std::uint64_t waited = 0;  // its number at `from`
+    bool in_turn = false;
   };
   void push(entry&& what);
   void drain();
@@ -67,6 +78,7 @@ class request_queue {
   std::mutex mutex_;  // guards the inbox
   std::vector<entry> inbox_;
   sure_post wake_;
+  std::atomic<std::size_t> in_turn_{0};  // entries pushed so
   // The worker's thread:
   std::vector<entry> draining_;
   std::size_t drained_ = 0;  // of draining_

@@ -39,6 +39,7 @@ class tensor_table final : public weft::tensor_table {
  private:
   std::unordered_map<const void*, std::uint32_t> index_of_;  // used once there are many
   bool open_ = false;
+  bool passed_on_ = false;  // what it has came in a message, so that nothing of it needs a copy
 };
 
 /// Makes them known to `codec<at::Tensor>` before main, wherever this file is compiled in.

@@ -21,6 +21,8 @@ class request_body {
  public:
   /// May throw anything; then nothing is sent.
   virtual void write(message& m) const = 0;
+  /// The request is queued. Of one that `send_later` sends from the worker's thread.
+  virtual void was_sent() const noexcept {}
 
  protected:
   ~request_body() = default;

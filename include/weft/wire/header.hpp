@@ -201,8 +201,9 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         count ranks of 4 bytes
 // What the sections hold:
 //    1 tensors   descriptors (wire/tensor_desc.hpp)
-//    2 rref      flags 1 (bit 0: a target, bit 1: a creation; both in requests only), then the
-//                target's rref_id 16, the creation 24, and count 4, count transfers of 24 bytes:
+//    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how often the request
+//                went on behind references to its target; all in requests only), then the target's
+//                rref_id 16, the creation 24, and count 4, count transfers of 24 bytes:
 //                the references of the payload, where they are numbers (rref/ledger_wire.hpp)
 //    3 autograd  context 8 (serial in the low 44 bits, creator in the high 20), message 8 (0: no
 //                tensor has a history), count 4, count ranks of 4 bytes: who joined the context

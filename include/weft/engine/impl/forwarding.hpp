@@ -46,6 +46,7 @@ class forwarded_body final : public request_body {
   forwarded_body(served_request& call, const intrusive_ptr<reference>& to,
                  const std::optional<rref_protocol::creation>& create) noexcept
       : call_(call), to_(to), create_(create) {}
+  void was_sent() const noexcept override { call_.from().went_on(call_); }
   void write(message& m) const override {
     const auto forwards = call_.in.record().find<rref_handover>()->forwards;
     if (forwards == rref_protocol::most_forwards) {
@@ -64,19 +65,45 @@ class forwarded_body final : public request_body {
   const std::optional<rref_protocol::creation>& create_;
 };
 
+/// What became of a call that went on, as its caller is told.
+[[nodiscard]] inline error told_back(const served_request& call, const outgoing_call& c,
+                                     const error& why) {
+  const bool late = call.deadline && call.who.self().time().now() >= *call.deadline;
+  // Whether its timer there or here rang first must not show.
+  if (late && why == errc::cancelled) {
+    return sure_error(errc::timed_out, "the deadline passed while the call went on from here",
+                      why.ran() == call_progress::not_sent ? call_progress::not_executed
+                                                           : why.ran(),
+                      origin::remote_runtime);
+  }
+  // What was met here is this worker's, and not that of the one behind it.
+  const bool met_here = why.ran() == call_progress::not_sent && why != errc::peer_died;
+  return with_if_possible(as_owner_loss(met_here ? why : c.to().describe(why, c)),
+                          [](error_detail& d) {
+                            if (d.ran == call_progress::not_sent) {
+                              d.ran = call_progress::not_executed;
+                            }
+                            if (d.from == origin::local) d.from = origin::remote_runtime;
+                          });
+}
+
 /// A result that is to stay becomes a reference to where it stays, and what is called on that may
 /// follow at once.
 inline asio::awaitable<void> serving::forward(served_request& call) {
   weft::worker& me = call.who.self();
+  const struct at_the_end {
+    served_request& call;
+    ~at_the_end() { call.from().went_on(call); }
+  } later{call};
   const auto* target = call.in.record().find<call_target>();
   const intrusive_ptr<reference> to = leads_on(target->object.get(), target->type)->to;
   weft::link& next = me.link_to(to->id().owner);
   auto* keeper = call.in.record().find<result_keeper>();
-  // Seen from here on: what fails before it is sent has not run.
   call.runs = true;
 
   std::optional<rref_protocol::creation> create;
   std::optional<unbegun_creation> made;
+  std::optional<creation_follower> follow;
   if (keeper) {
     auto fresh = me.use<weft::rref_service>().create(next.rank());
     if (!fresh) throw rpc_error(as_owner_loss(next.reason()));
@@ -84,6 +111,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
     const intrusive_ptr<reference> stays = fresh->reference;
     made.emplace(me, call.function->name, std::move(fresh->reference));
     keeper->keep(std::make_shared<forwarding_address>(stays), type_key<forwarding_address>);
+    follow.emplace(creation_follower{me, made->begin()});
   }
   // Its time is that of the request: it may have none.
   outgoing_call c(next, *call.function, detail::call_settings{no_limit},
@@ -92,25 +120,19 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
   const forwarded_body body(call, to, create);
   call.now = invocation::stage::function;
   call_result r;
-  if (made) {
-    const creation_follower follow{me, made->begin()};
-    try {
-      r = co_await next.send_later(c, body);
-    } catch (...) {  // no memory to begin
-      r.failure = next.caught(c, call_progress::not_sent);
-    }
-    follow(r, c);
-    co_return;  // whoever uses it hears what became of it
+  try {
+    r = co_await next.send_later(c, body);
+  } catch (...) {  // no memory to begin
+    r.failure = next.caught(c, call_progress::not_sent);
   }
-  r = co_await next.send_later(c, body);
-  if (r.reply) {
+  if (follow) {
+    (*follow)(r, c);  // whoever uses it hears what became of it
+  } else if (r.reply) {
     call.now = invocation::stage::result;
     pass_on(*r.reply, call.out);
-    co_return;
+  } else {
+    call.failure = told_back(call, c, r.failure);
   }
-  call.failure = with_if_possible(as_owner_loss(next.describe(r.failure, c)), [](error_detail& d) {
-    if (d.ran == call_progress::not_sent) d.ran = call_progress::not_executed;
-  });
 }
 
 }  // namespace weft::engine

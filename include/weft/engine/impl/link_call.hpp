@@ -120,7 +120,9 @@ inline link::sending link::send_body(outgoing_call& c, const request_body& body,
     }
     message m(me_.settings().bounds);
     body.write(m);
-    return send_request(c, std::move(m), now, why);
+    const sending how = send_request(c, std::move(m), now, why);
+    if (how == sending::sent) body.was_sent();
+    return how;
   } catch (...) {  // whatever is thrown here is thrown before the request is sent
     why = unsent(engine::caught(me_));
     return sending::failed;

@@ -138,11 +138,10 @@ inline void link::refuse_request(std::uint64_t call, std::uint16_t flags,
 
 inline void link::dispatch(const intrusive_ptr<served_request>& call) {
   if (call->failure) return fail(call);
-  if (const auto* target = call->in.record().find<call_target>()) {
-    if (target->unmade) return wait_for_object(call);
-    if (target->failure) return fail_with_object(call, *target);
-  }
-  if (call->goes_on) return start_in_turn(call);
+  const auto* const target = call->in.record().find<call_target>();
+  if (target && target->unmade) return wait_for_object(call);
+  if (target && target->failure) return fail_with_object(call, *target);
+  if (call->goes_on) return me_.requests().push(call);
   switch (call->function->style) {
   case function_style::immediate:
     if (begin(call, order::none)) serve_here(call);
@@ -151,10 +150,12 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
     submit_plain(call);
     break;
   case function_style::coroutine:
-    if (on_worker_thread_) {
-      start_coroutine(call);
-    } else {
+    if (!on_worker_thread_) {
       me_.requests().push(call);
+    } else if (target && me_.requests().somebody_has_waited()) {
+      me_.requests().push_in_turn(call);
+    } else {
+      start_coroutine(call);
     }
     break;
   }
@@ -168,17 +169,6 @@ inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
                                          call->who.name(), self->me_.time().now());
       self->serve_here(call);
     });
-  } catch (...) {
-    call->failure = engine::caught(me_, call_progress::not_executed);
-    serve_here(call);
-  }
-}
-
-/// Behind those that waited for the same object, and now are on their way to the worker's thread.
-inline void link::start_in_turn(intrusive_ptr<served_request> call) noexcept {
-  try {
-    asio::post(me_.context(),
-               [self = intrusive_ptr<link>(this), call] { self->start_coroutine(call); });
   } catch (...) {
     call->failure = engine::caught(me_, call_progress::not_executed);
     serve_here(call);
@@ -246,11 +236,24 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
         // Over the mark, but served.
       }
     }
-    granted_.begun(std::exchange(call->cost, 0));
+    // What goes on stays in the window until it is queued there: who cannot send does not take in.
+    if (!call->goes_on) granted_.begun(std::exchange(call->cost, 0));
     due = granted_.due();
   }
   if (due) give_credit();
   return true;
+}
+
+/// A request that goes on is queued towards its object, or never will be.
+inline void link::went_on(served_request& call) noexcept {
+  bool due = false;
+  {
+    const std::lock_guard lock(serving_mutex_);
+    granted_.begun(std::exchange(call.cost, 0));
+    due = granted_.due();
+  }
+  if (due) give_credit();
+  if ((call.in.header().flags & flag_no_reply) == 0) call.done();
 }
 
 inline void link::release_soon() noexcept {

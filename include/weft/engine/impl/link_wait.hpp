@@ -79,8 +79,7 @@ inline void link::object_there(std::uint64_t number, function_style style) noexc
   if (style == function_style::coroutine) {
     try {
       // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
-      asio::post(me_.context(),
-                 [self = intrusive_ptr<link>(this), number] { self->begin_waiting(number); });
+      me_.requests().push_in_turn(intrusive_ptr<link>(this), number);
       return;
     } catch (const std::bad_alloc&) {
       // Its failure can be said from any thread.
@@ -116,9 +115,18 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
   } else if (call.function->style == function_style::coroutine) {
     start_coroutine(waiter->call());
   } else if (call.goes_on) {
-    start_in_turn(waiter->call());
+    pass_on_in_turn(waiter->call());
   } else {
     submit_plain(waiter->call());  // immediate functions too: this may be any thread
+  }
+}
+
+inline void link::pass_on_in_turn(const intrusive_ptr<served_request>& call) noexcept {
+  try {
+    me_.requests().push(call);
+  } catch (...) {
+    call->failure = engine::caught(me_, call_progress::not_executed);
+    fail(call);
   }
 }
 

@@ -23,16 +23,24 @@ inline void request_queue::keep_idle(std::size_t most) noexcept {
 }
 
 inline void request_queue::push(intrusive_ptr<link> from, frame f, error lacking) {
-  push({std::move(from), std::move(f), std::move(lacking), nullptr});
+  push({.from = std::move(from), .f = std::move(f), .lacking = std::move(lacking)});
 }
 inline void request_queue::push(intrusive_ptr<served_request> call) {
-  push({nullptr, {}, {}, std::move(call)});
+  push({.call = std::move(call)});
+}
+inline void request_queue::push_in_turn(intrusive_ptr<link> of, std::uint64_t number) {
+  push({.from = std::move(of), .waited = number, .in_turn = true});
+}
+inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
+  push({.call = std::move(call), .in_turn = true});
 }
 inline void request_queue::push(entry&& what) {
   const bool wake = insist([&] {
     const std::lock_guard lock(mutex_);
     if (inbox_.size() == inbox_.capacity()) inbox_.reserve(2 * inbox_.size() + 16);
+    const bool in_turn = what.in_turn;
     inbox_.push_back(std::move(what));
+    if (in_turn) in_turn_.fetch_add(1, std::memory_order_relaxed);
     return inbox_.size() == 1;
   });
   if (wake) wake_(me_.context(), [this] { drain(); });
@@ -60,7 +68,10 @@ inline void request_queue::drain() {
     }
     entry e = std::move(draining_[drained_++]);
     if (since_flush > 0) cork.before_handler();
-    if (e.call) {
+    if (e.in_turn) in_turn_.fetch_sub(1, std::memory_order_relaxed);
+    if (e.waited != 0) {
+      e.from->begin_waiting(e.waited);
+    } else if (e.call) {
       link& from = e.call->from();
       from.start_coroutine(std::move(e.call));
     } else {
@@ -79,8 +90,8 @@ inline void request_queue::drain() {
 
 inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
   const intrusive_ptr<coroutine> by = idle_or_new();
-  // Nobody waits for its outcome here when only the reply is wanted.
-  if ((call->in.header().flags & flag_no_reply) == 0) call->done();
+  // Nobody waits for its outcome here when only the reply is wanted. (One that goes on: `went_on`.)
+  if ((call->in.header().flags & flag_no_reply) == 0 && !call->goes_on) call->done();
   resume_users(me_.context(), [&] { by->give(call); });
 }
 

@@ -8,6 +8,7 @@
 #include <weft/engine/not_made.hpp>
 #include <weft/rref/detail/forwarding_address.hpp>
 #include <weft/rref/ledger.hpp>
+#include <weft/rref/section.hpp>
 #include <weft/rref/service.hpp>
 
 #include <algorithm>
@@ -97,6 +98,10 @@ class rref_core final : public reference_keeper {
   rref_id look(const rref_id& id, call_target& target, asks which) {
     const std::lock_guard lock(mutex);
     const rref_id end = end_of(id, which);
+    if (end != id && !values.contains(end) && !ledger.value(end)) {
+      target.failure = why_broken(rref_protocol::cause::lost, end);
+      return end;
+    }
     value& v = values[end];
     v.function = 0;
     if (!v.open() && (which == asks::first || end != id)) return end;
@@ -106,16 +111,18 @@ class rref_core final : public reference_keeper {
     if (const auto* on = leads_on(v.object.get(), v.type);
         on && on->to->id().owner == ledger.self()) {
       target.object = nullptr;
-      target.failure = error(errc::invalid_argument,
-                             "reference " + to_string(id) + " leads in a circle, to no object",
-                             call_progress::not_executed);
+      target.failure =
+          error(errc::invalid_argument,
+                "reference " + to_string(id) + " leads from one to the next more than " +
+                    std::to_string(rref_protocol::most_forwards) + " times; in a circle?",
+                call_progress::not_executed);
     }
     return end;
   }
   /// Under the lock: of results that are references to values of this worker the last. It leads to
-  /// none of this worker, unless they lead in a circle.
+  /// none of this worker, unless there are more than requests follow.
   [[nodiscard]] rref_id end_of(rref_id id, asks which) const {
-    for (std::size_t steps = 0; steps <= values.size(); ++steps) {
+    for (std::uint8_t steps = 0; steps < rref_protocol::most_forwards; ++steps) {
       const auto at = values.find(id);
       if (at == values.end()) break;
       const bool follows = which == asks::first || (which == asks::again && steps != 0);

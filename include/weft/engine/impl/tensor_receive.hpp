@@ -244,7 +244,8 @@ inline void tensor_table::open(reader& r) {
 
 inline void tensor_table::pass_on(incoming_message& from, message& to) {
   auto& came = from.record().get<weft::tensor_table>();
-  auto& goes = to.record().get<weft::tensor_table>();
+  auto& goes = static_cast<tensor_table&>(to.record().get<weft::tensor_table>());
+  goes.passed_on_ = true;
   reader r = from.payload();
   came.only_read = true;
   came.open(r);

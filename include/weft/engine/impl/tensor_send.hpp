@@ -63,6 +63,8 @@ namespace engine {
 // Plans which ranges of which storages the message's buffers are.
 class tensor_packer {
  public:
+  /// `as_it_came`: nothing is copied for it.
+  explicit tensor_packer(bool as_it_came) noexcept : as_it_came_(as_it_came) {}
   void add(const at::Tensor& t) {
     std::uint8_t flags = 0;
     if (t.defined() && t.requires_grad()) {
@@ -100,6 +102,7 @@ class tensor_packer {
     return storages_.try_emplace(s.unsafeGetStorageImpl(), storages_.size()).first->second;
   }
 
+  const bool as_it_came_;
   std::vector<item> items_;
   std::vector<range> ranges_;
   std::unordered_map<const void*, std::size_t> storages_;  // looked up, never iterated
@@ -172,6 +175,9 @@ inline void tensor_packer::add_parts() {
 
 // A view with gaps becomes a copy of its elements; expanded dimensions stay expanded.
 inline void tensor_packer::compact(item& it) {
+  if (as_it_came_) {
+    throw rpc_error(errc::bad_arguments, "a view with gaps that no tensor of its message covers");
+  }
   std::vector<std::int64_t> sizes(it.desc.sizes().begin(), it.desc.sizes().end());
   std::vector<std::int64_t> strides(it.desc.strides().begin(), it.desc.strides().end());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -279,7 +285,7 @@ inline std::uint32_t tensor_table::add(const at::Tensor& t) {
 inline void tensor_table::finish(message& m) {
   if (tensors_.empty()) return;
   const at::NoGradGuard no_grad;
-  tensor_packer packer;
+  tensor_packer packer(passed_on_);
   for (const at::Tensor& t : tensors_) packer.add(t);
   packer.add_parts();
   packer.write(m, static_cast<std::uint32_t>(tensors_.size()));

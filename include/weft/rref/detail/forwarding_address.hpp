@@ -13,12 +13,13 @@
 
 namespace weft::detail {
 
-/// What is kept of a function's result that is a reference: the reference, which must not be empty.
+/// What is kept of a function's result that is a reference: that, which must hold something.
 struct forwarding_address {
   explicit forwarding_address(intrusive_ptr<reference> r) noexcept : to(std::move(r)) {}
   template <class T>
   explicit forwarding_address(rref<T>&& r) : to(std::move(r.held_)) {
     if (!to) throw rpc_error(errc::invalid_argument, "the function returned an empty reference");
+    if (to->broken()) throw rpc_error(to->broken());
   }
 
   intrusive_ptr<reference> to;
