@@ -99,6 +99,14 @@ asio::awaitable<rref<notes>> made_late(worker& me, std::uint32_t rank) {
   co_await weft::sleep_for(20ms);
   co_return me.peer(rank).make<notes>();
 }
+asio::awaitable<rref<notes>> made_later_still(worker& me, std::uint32_t rank) {
+  co_await weft::sleep_for(15ms);
+  co_return me.peer(rank).make<notes>();
+}
+asio::awaitable<rref<notes>> same_late(rref<notes> r) {
+  co_await weft::sleep_for(5ms);
+  co_return r;
+}
 /// One whose making fails on that worker.
 notes no_notes() { throw std::runtime_error("out of paper"); }
 rref<notes> fails_there(worker& me, std::uint32_t rank) {
@@ -440,4 +448,30 @@ TEST_CASE("leads on: the loss of the worker in between, or of the object's, is t
     CHECK(came_to_its_end);
     CHECK_FALSE(ends[0]);
   }
+}
+
+TEST_CASE("leads on: those who wait for one that leads to another wait there in their order") {
+  pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    for (const std::uint32_t last : {0u, 1u, 2u}) {
+      // On 1: a reference that comes late, to one on 1 that comes later, to an object somewhere.
+      rref<notes> far = me.peer(1).remote<&made_later_still>(last);
+      rref<notes> near = me.peer(1).remote<&same_late>(far);
+      std::vector<weft::future<void>> all;
+      for (int i = 0; i < 200; ++i) {
+        // Each style in its own order: they wait and go on in different ways.
+        all.push_back(near.start<&notes::tell>(i));
+        if (i % 8 == 0) co_await weft::sleep_for(400us);
+      }
+      auto given_up = near.start<&notes::tell>(1000, weft::within(1us));
+      co_await weft::gather(std::move(all));
+      CHECK(co_await near.call<&notes::list>() == counted(200));
+      CHECK(co_await far.call<&notes::list>() == counted(200));
+      try {
+        co_await std::move(given_up).get();
+        CHECK(false);
+      } catch (const rpc_error& e) {
+        CHECK(e.error() == errc::timed_out);
+      }
+    }
+  });
 }

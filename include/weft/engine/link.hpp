@@ -203,6 +203,7 @@ class link final : public weft::link, public frame_sink {
   /// The object that it waited for is there. Any thread, unless it is of a coroutine function.
   void begin_waiting(std::uint64_t number) noexcept;
   /// A request that came over this link is no longer served. Any thread.
+  void goes_on(served_request& call);
   void went_on(served_request& call) noexcept;
   void forget(served_request& call) noexcept;
   /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
@@ -329,7 +330,8 @@ class link final : public weft::link, public frame_sink {
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
-  std::mutex waiting_mutex_;  // guards the next four; nothing is called under it
+  std::atomic<std::size_t> going_on_{0};  // requests that wait to; as many
+  std::mutex waiting_mutex_;              // guards the next four; nothing is called under it
   waiting_calls<intrusive_ptr<waiting_call>, time_point> waiting_{most_waiting_calls};
   std::optional<time_point> waiting_watched_;  // the alarm rings then
   bool watch_posted_ = false;

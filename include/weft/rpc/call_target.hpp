@@ -62,7 +62,7 @@ class unmade_object : public ref_counted {
   /// Writes what there is by now.
   virtual void look(call_target& out) = 0;
 
- protected:
+  /// Where it waits: one number at a time, of all objects of one worker. For who keeps it.
   [[nodiscard]] static std::uint64_t& place(object_waiter& w) noexcept { return w.place_; }
   [[nodiscard]] static std::uint64_t place(const object_waiter& w) noexcept { return w.place_; }
 };

@@ -100,6 +100,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
   weft::link& next = me.link_to(to->id().owner);
   auto* keeper = call.in.record().find<result_keeper>();
   call.runs = true;
+  call.from().goes_on(call);
 
   std::optional<rref_protocol::creation> create;
   std::optional<unbegun_creation> made;

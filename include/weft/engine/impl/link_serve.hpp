@@ -177,10 +177,14 @@ inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
 
 /// On whatever thread, a request that has begun or that cannot.
 inline void link::serve_here(const intrusive_ptr<served_request>& call) noexcept {
+  bool due = false;
   if (call->cost > 0) {
-    const std::lock_guard lock(serving_mutex_);  // its answer gives its credit back
+    const std::lock_guard lock(
+        serving_mutex_);  // its answer gives its credit back, if there is one
     granted_.begun(std::exchange(call->cost, 0));
+    due = granted_.due();
   }
+  if (due) give_credit();
   serving::evaluate(*call);
   forget(*call);
 }
@@ -236,23 +240,29 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
         // Over the mark, but served.
       }
     }
-    // What goes on stays in the window until it is queued there: who cannot send does not take in.
-    if (!call->goes_on) granted_.begun(std::exchange(call->cost, 0));
+    granted_.begun(std::exchange(call->cost, 0));
     due = granted_.due();
   }
   if (due) give_credit();
   return true;
 }
 
-/// A request that goes on is queued towards its object, or never will be.
-inline void link::went_on(served_request& call) noexcept {
-  bool due = false;
-  {
-    const std::lock_guard lock(serving_mutex_);
-    granted_.begun(std::exchange(call.cost, 0));
-    due = granted_.due();
+/// A request that goes on has left its caller's window, or two workers that go on by way of each
+/// other would wait for each other's. So this bounds those that wait. Throws rpc_error.
+inline void link::goes_on(served_request& call) {
+  if (going_on_.load(std::memory_order_relaxed) >= most_waiting_calls) {
+    throw rpc_error(errc::resource_exhausted,
+                    std::to_string(most_waiting_calls) +
+                        " calls of this peer wait to go on to objects of other workers",
+                    call_progress::not_executed);
   }
-  if (due) give_credit();
+  going_on_.fetch_add(1, std::memory_order_relaxed);
+  call.waits_to_go_on = true;
+}
+
+/// It is queued towards its object, or never will be.
+inline void link::went_on(served_request& call) noexcept {
+  if (std::exchange(call.waits_to_go_on, false)) going_on_.fetch_sub(1, std::memory_order_relaxed);
   if ((call.in.header().flags & flag_no_reply) == 0) call.done();
 }
 

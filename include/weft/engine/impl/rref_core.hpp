@@ -91,9 +91,9 @@ class rref_core final : public reference_keeper {
             }};
   }
 
-  /// Who looks for a value: a request that has just come, and follows those that are being told of
-  /// it; one that was told; or whoever wants what there is by now.
-  enum class asks : std::uint8_t { first, again, at_once };
+  /// Who looks for a value: a request that has just come, and stays behind those that are being
+  /// told of it, or whoever wants what there is by now.
+  enum class asks : std::uint8_t { first, at_once };
   /// What there is of the value, or of the one that it leads to on this worker; returns which.
   rref_id look(const rref_id& id, call_target& target, asks which) {
     const std::lock_guard lock(mutex);
@@ -104,7 +104,7 @@ class rref_core final : public reference_keeper {
     }
     value& v = values[end];
     v.function = 0;
-    if (!v.open() && (which == asks::first || end != id)) return end;
+    if (which == asks::first && !v.open()) return end;
     target.object = v.object;
     target.type = v.type;
     target.failure = v.failure;
@@ -119,19 +119,36 @@ class rref_core final : public reference_keeper {
     }
     return end;
   }
-  /// Under the lock: of results that are references to values of this worker the last. It leads to
-  /// none of this worker, unless there are more than requests follow.
+  /// Under the lock: of results that are references to values of this worker the last, or the first
+  /// that is not there. It leads to none of this worker, unless there are more than are followed.
   [[nodiscard]] rref_id end_of(rref_id id, asks which) const {
     for (std::uint8_t steps = 0; steps < rref_protocol::most_forwards; ++steps) {
-      const auto at = values.find(id);
-      if (at == values.end()) break;
-      const bool follows = which == asks::first || (which == asks::again && steps != 0);
-      if (at->second.telling && follows) break;
-      const auto* on = leads_on(at->second.object.get(), at->second.type);
-      if (!on || on->to->id().owner != ledger.self()) break;
+      const auto* on = local_lead(id);
+      if (!on || (which == asks::first && values.find(id)->second.telling)) break;
       id = on->to->id();
     }
     return id;
+  }
+  /// Under the lock: where the value leads to on this worker, if it does.
+  [[nodiscard]] const forwarding_address* local_lead(const rref_id& id) const {
+    const auto at = values.find(id);
+    if (at == values.end()) return nullptr;
+    const auto* on = leads_on(at->second.object.get(), at->second.type);
+    return on && on->to->id().owner == ledger.self() ? on : nullptr;
+  }
+  /// Under the lock, for a value that was just made: those who wait for it wait for what it leads
+  /// to, if that is not there, in front of whoever comes.
+  void
+  wait_where_it_leads(const rref_id& id,
+                      std::map<std::uint64_t, intrusive_ptr<object_waiter>>& waiting) noexcept {
+    const rref_id end = end_of(id, asks::first);
+    const auto at = values.find(end);
+    if (end == id || at == values.end() || at->second.open()) return;
+    while (!waiting.empty()) {
+      auto one = waiting.extract(waiting.begin());
+      unmade_object::place(*one.mapped()) = one.key() = ++places;
+      at->second.waiting.insert(std::move(one));
+    }
   }
 
   void drop(const rref_id& id) noexcept override {
@@ -380,47 +397,6 @@ class rref_core final : public reference_keeper {
   bool again_is_coming_ = false;
 };
 
-/// A value of this worker, as a request waits for it. The request holds a local reference, so that
-/// it is not released meanwhile.
-class unmade_value final : public unmade_object {
- public:
-  unmade_value(intrusive_ptr<rref_core> core, const rref_id& id)
-      : core_(std::move(core)), id_(id) {}
-
-  bool enter(const intrusive_ptr<object_waiter>& who) override {
-    const std::lock_guard lock(core_->mutex);
-    auto& v = core_->values[id_];
-    if (v.open()) return false;
-    v.waiting.emplace(place(*who) = ++core_->places, who);
-    return true;
-  }
-  void leave(const object_waiter& who) noexcept override {
-    intrusive_ptr<object_waiter> left;  // dies without the lock
-    const std::lock_guard lock(core_->mutex);
-    const auto at = core_->values.find(id_);
-    if (at == core_->values.end()) return;
-    const auto there = at->second.waiting.find(place(who));
-    if (there == at->second.waiting.end()) return;
-    left = std::move(there->second);
-    at->second.waiting.erase(there);
-  }
-  void look(call_target& out) override;
-
- private:
-  const intrusive_ptr<rref_core> core_;
-  const rref_id id_;
-};
-
-/// What there is of the value, or how to wait for it. Throws std::bad_alloc.
-inline void look(const intrusive_ptr<rref_core>& core, const rref_id& id, call_target& target,
-                 rref_core::asks which) {
-  const rref_id end = core->look(id, target, which);
-  if (!target.object && !target.failure) target.unmade = make_intrusive<unmade_value>(core, end);
-}
-inline void unmade_value::look(call_target& out) {
-  engine::look(core_, id_, out, rref_core::asks::again);
-}
-
 /// What becomes of a result that stays here. A request that ends without an outcome (its link was
 /// closed, the pool was stopped) has failed: nobody waits for it in vain.
 struct kept_outcome final : result_keeper {
@@ -451,6 +427,7 @@ struct kept_outcome final : result_keeper {
         at->second.object = std::move(object);
         at->second.type = type;
         at->second.failure = std::move(failure);
+        core_->wait_where_it_leads(id_, told);
         at->second.telling = !told.empty();
         if (failed) at->second.function = function_;
       }

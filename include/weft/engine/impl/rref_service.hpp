@@ -5,6 +5,7 @@
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/engine/impl/rref_core.hpp>
+#include <weft/engine/impl/rref_unmade.hpp>
 #include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/section.hpp>
 #include <weft/rref/service.hpp>
@@ -119,9 +120,10 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
                                                "'; local() is for the owner, use to_here()");
   };
   if (r.id().owner != core_->ledger.self()) throw elsewhere(" belongs to worker '", r.id().owner);
-  const auto at = core_->values.find(core_->end_of(r.id(), core::asks::at_once));
+  const rref_id end = core_->end_of(r.id(), core::asks::at_once);
+  const auto at = core_->values.find(end);
   const bool is_there = at != core_->values.end();
-  if (!is_there && !core_->ledger.value(r.id())) {
+  if (!is_there && !core_->ledger.value(end)) {
     throw rpc_error(errc::rref_lost, "reference " + to_string(r.id()) + " holds nothing");
   }
   if (is_there) at->second.function = 0;

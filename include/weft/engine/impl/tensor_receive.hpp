@@ -8,9 +8,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -36,7 +39,7 @@ class tensor_unpacker {
   struct memory {
     c10::Storage storage;
     std::uint64_t offset = 0;  // of the buffer's first byte in the storage
-    bool ours = false;         // the storage is a sender's in this process
+    bool ours = false;         // the bytes are those of a tensor of this process
   };
   struct byte_range {
     std::uint32_t buffer;
@@ -60,8 +63,21 @@ class tensor_unpacker {
 /// Whether nobody but this blob has that memory any more, which libtorch allocated.
 [[nodiscard]] inline bool is_the_last(const tensor_blob_owner& sent) {
   const c10::Storage& storage = sent.storage();
-  return sent.use_count() == 1 && storage.use_count() == 1 &&
-         storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+  if (sent.use_count() != 1 || storage.use_count() != 1 ||
+      storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
+    return false;
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what the others did with it
+  return true;
+}
+
+/// Of the CPU allocator; lack of memory is std::bad_alloc here.
+[[nodiscard]] inline c10::DataPtr allocate_bytes(std::size_t size) {
+  try {
+    return c10::GetCPUAllocator()->allocate(size);
+  } catch (const c10::Error&) {
+    throw std::bad_alloc();
+  }
 }
 
 inline auto tensor_unpacker::of(std::uint32_t buffer) -> const memory& {
@@ -82,10 +98,11 @@ inline auto tensor_unpacker::of(std::uint32_t buffer) -> const memory& {
   c10::Allocator* allocator = c10::GetCPUAllocator();
   const bool aligned = reinterpret_cast<std::uintptr_t>(b.data()) % 16 == 0;
   if (!b.owner() || !aligned || sent_here) {
-    c10::DataPtr copy = allocator->allocate(b.size());
+    c10::DataPtr copy = allocate_bytes(b.size());
     std::memcpy(copy.mutable_get(), b.data(), b.size());
     m.storage = c10::Storage(c10::Storage::use_byte_size_t(), b.size(), std::move(copy), allocator,
                              /*resizable=*/true);
+    m.ours = sent_here;
     return m;
   }
   c10::DataPtr data(
