@@ -63,10 +63,10 @@ class request_queue {
   using coroutine = request_coroutine<serving>;
 
   struct entry {
-    intrusive_ptr<link> from;  // of a frame
-    frame f;
-    error lacking;
-    intrusive_ptr<served_request> call;
+    intrusive_ptr<link> from{};  // of a frame
+    frame f{};
+    error lacking{};
+    intrusive_ptr<served_request> call{};
     std::uint64_t waited = 0;  // its number at `from`
     bool in_turn = false;
   };
