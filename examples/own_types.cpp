@@ -19,7 +19,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -52,7 +51,6 @@ class money {
   [[nodiscard]] std::int64_t cents() const { return cents_; }
   [[nodiscard]] const std::string& currency() const { return currency_; }
 
-  static constexpr std::string_view weft_structure = "money 1";  // changes with the two below
   friend void weft_encode(weft::writer& w, const money& m) {
     weft::encode(w, m.cents_);
     weft::encode(w, m.currency_);

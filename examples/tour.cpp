@@ -204,7 +204,6 @@ void called_by_others() { weft::expose<half_everywhere>(); }
 // [a type of one's own]
 struct money {
   explicit money(std::int64_t c) : cents(c) {}  // no aggregate: weft cannot see what it is made of
-  static constexpr std::string_view weft_structure = "money 1";  // names the format
   std::int64_t cents;
 };
 void weft_encode(weft::writer& w, const money& m) { weft::encode(w, m.cents); }

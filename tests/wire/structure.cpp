@@ -122,6 +122,38 @@ struct own_encoding {
   int a;
   friend void weft_encode(weft::writer&, const own_encoding&) {}
 };
+template <class T>
+struct own_box {
+  T a;
+  friend void weft_encode(weft::writer&, const own_box&) {}
+};
+template <int N>
+struct own_number {
+  friend void weft_encode(weft::writer&, const own_number&) {}
+};
+template <class T>
+struct around {
+  struct own {
+    friend void weft_encode(weft::writer&, const own&) {}
+  };
+};
+struct own_tree {
+  int value;
+  std::vector<own_box<own_tree>> children;
+};
+namespace {
+struct hidden {
+  friend void weft_encode(weft::writer&, const hidden&) {}
+};
+}  // namespace
+namespace elsewhere {
+inline namespace v2 {
+struct own_encoding {
+  long b;
+  friend void weft_encode(weft::writer&, const own_encoding&) {}
+};
+}  // namespace v2
+}  // namespace elsewhere
 struct own_and_named {
   int a;
   static constexpr const char* weft_structure = "own 1";
@@ -215,6 +247,21 @@ TEST_CASE("structure: customized types are described by their text and parts") {
   CHECK_FALSE(same<foreign, versioned>);
   CHECK_FALSE(same<boxed<int>, boxed<float>>);
   CHECK_FALSE(same<boxed<int>, std::optional<int>>);
+}
+
+TEST_CASE("structure: a class with its own weft_encode is described by its name") {
+  CHECK(describable<own_encoding>);
+  CHECK(describable<hidden>);
+  CHECK(same<own_encoding, elsewhere::own_encoding>);  // wherever it stands
+  CHECK_FALSE(same<own_encoding, own_and_named>);
+  CHECK_FALSE(same<own_encoding, hidden>);
+  CHECK_FALSE(same<own_box<int>, own_box<float>>);
+  CHECK_FALSE(same<own_box<own_encoding>, own_box<own_and_named>>);
+  CHECK(describable<own_box<std::vector<own_box<int>>>>);
+  CHECK(describable<own_tree>);
+  CHECK_FALSE(describable<own_number<3>>);
+  CHECK_FALSE(describable<around<int>::own>);
+  CHECK_FALSE(describable<own_box<unknown>>);
   CHECK(describable<own_and_named>);
 }
 
@@ -226,7 +273,6 @@ TEST_CASE("structure: what cannot be described is told without an error") {
   CHECK_FALSE(describable<boxed<unknown>>);
   CHECK_FALSE(describable<int*>);
   CHECK_FALSE(describable<std::string_view>);
-  CHECK_FALSE(describable<own_encoding>);
   CHECK_FALSE(describable<has_reference>);
   CHECK_FALSE(describable<thirty_three>);
 }
@@ -252,6 +298,9 @@ TEST_CASE("structure: every compiler computes these very numbers") {
   CHECK(structure_of<node>() == 0x83dec8d2u);
   CHECK(structure_of<even>() == 0x83c6c660u);
   CHECK(structure_of<boxed<foreign>>() == 0x2451d682u);
+  CHECK(structure_of<own_encoding>() == 0x9c450d5fu);
+  CHECK(structure_of<own_box<std::vector<own_encoding>>>() == 0xd5bbce62u);
+  CHECK(structure_of<own_tree>() == 0xc2b616e7u);
   CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
 }
 

@@ -16,8 +16,9 @@
 //   void weft_encode(weft::writer&, const T&);
 //   T    weft_decode(weft::reader&, std::type_identity<T>);
 //
-// in T's namespace, or by specialising `weft::codec<T>`; and, because weft cannot see what they
-// write, by a name of its format (wire/structure.hpp), which caller and callee compare:
+// in T's namespace, or by specialising `weft::codec<T>`. Caller and callee compare the name of its
+// class, as weft cannot see what the pair writes; who changes that can name the format
+// (wire/structure.hpp), so that programs with the one before and this one find that they differ:
 //
 //   static constexpr std::string_view weft_structure = "geo::shape 2";   // a member of T
 #pragma once

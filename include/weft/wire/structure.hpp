@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Structural hash of a type: what two programs compare to know that they mean the same bytes.
 //
-// It is computed from a description of the type's structure, never from a printed name: renaming a
-// type, a member or a parameter keeps it; changing a type, an order or a count changes it. All
-// compilers and standard libraries agree on it.
+// It is computed from a description of the type's structure: renaming a type, a member or a
+// parameter keeps it; changing a type, an order or a count changes it. What a type's own
+// weft_encode writes cannot be seen, so that its own name stands for it. All compilers and standard
+// libraries agree on it.
 //
 //   type                                   described as
 //   bool, characters, integers, floats     kind and size
@@ -15,7 +16,8 @@
 //   chrono duration, time point            kind, period, representation (no steady_clock)
 //   aggregate                              "aggregate", count, its members in order
 //   a type that is being described         "again", how many levels up
-//   weft::structure<T> or T::weft_structure  "named", the text, the parts
+//   a class with weft_encode               "own", its name (no namespaces), its template arguments
+//   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
 #pragma once
 
 #include <weft/wire/detail/describe.hpp>
@@ -24,11 +26,14 @@
 
 namespace weft {
 
-/// Customization: names the wire format of a type that has its own codec (wire/codec.hpp).
+/// Customization: names the wire format of a type that has its own codec (wire/codec.hpp). A type
+/// with weft_encode has the name of its class, unless that stands in a template, or is a template
+/// whose arguments are not all types that can be sent: such a one needs this, a specialisation of
+/// weft::codec too, and whatever changes its format and wants programs of both to be told apart.
 ///
 ///   template <>
 ///   struct weft::structure<geo::shape> {
-///     static constexpr std::string_view tag = "geo::shape 2";  // change it with the format
+///     static constexpr std::string_view tag = "geo::shape 2";  // changed with the format
 ///     using parts = std::tuple<double, int>;  // optional: types whose formats it contains
 ///   };
 ///

@@ -5,6 +5,7 @@
 
 #include <weft/wire/detail/aggregate.hpp>
 #include <weft/wire/detail/sentence.hpp>
+#include <weft/wire/detail/type_name.hpp>
 
 #include <array>
 #include <chrono>
@@ -84,6 +85,7 @@ enum class structure_kind : std::uint8_t {
   aggregate,
   again,
   named,
+  own,
 };
 
 struct strict {};   // a type without a description is an error
@@ -113,22 +115,36 @@ template <class T>
 consteval void refuse_structure() {
   if constexpr (has_own_encoding<T>) {
     WEFT_REQUIRE((names_its_format<T>),
-                 "weft: this type has its own weft_encode, so weft cannot see its structure; name "
-                 "its format by a member `static constexpr std::string_view weft_structure`, or "
-                 "specialise weft::structure.",
+                 "weft: this type has its own weft_encode, and no name by which all compilers know "
+                 "it; name its format by a member `static constexpr std::string_view "
+                 "weft_structure`, or specialise weft::structure.",
                  "weft: ", spelled<T>(),
-                 " has its own weft_encode, so weft cannot see its structure; name its format by a "
-                 "member `static constexpr std::string_view weft_structure`, or specialise "
-                 "weft::structure.");
+                 " has its own weft_encode, and no name by which all compilers know it; name its "
+                 "format by a member `static constexpr std::string_view weft_structure`, or "
+                 "specialise weft::structure.");
   } else {
     WEFT_REQUIRE((can_be_described<T>),
                  "weft: this type cannot be sent: it is neither a plain aggregate, nor a type that "
-                 "weft knows, nor one with weft_encode, weft_decode and weft_structure.",
+                 "weft knows, nor one with weft_encode and weft_decode.",
                  "weft: ", spelled<T>(),
                  " cannot be sent: it is neither a plain aggregate, nor a type that weft knows, "
-                 "nor one with weft_encode, weft_decode and weft_structure.");
+                 "nor one with weft_encode and weft_decode.");
   }
 }
+
+// What all compilers call a class: its name without what it stands in, and of a template without
+// its arguments, which are `parts`. Empty where they do not agree: of what a class template
+// contains, and of a template whose arguments are not all types.
+template <class T>
+struct own_name {
+  using parts = std::type_identity<std::tuple<>>;
+  static constexpr std::string_view text = last_name(type_name<T>());
+};
+template <template <class...> class C, class... Args>
+struct own_name<C<Args...>> {
+  using parts = std::type_identity<std::tuple<Args...>>;
+  static constexpr std::string_view text = last_name(without_arguments(type_name<C<Args...>>()));
+};
 
 // Types being described, innermost first.
 template <class... Types>
@@ -223,6 +239,23 @@ constexpr void describe_parts(structure_text& out, std::type_identity<std::tuple
   (describe<Mode, Parts, Open>(out), ...);
 }
 
+/// By its name, if its template's arguments can be described.
+template <class T, class... Outer>
+consteval bool has_own_name(open_types<Outer...>) {
+  if constexpr (std::is_class_v<T> && has_own_encoding<T>) {
+    structure_text text;
+    describe_parts<lenient, open_types<T, Outer...>>(text, typename own_name<T>::parts{});
+    return !own_name<T>::text.empty() && !text.failed();
+  } else {
+    return false;
+  }
+}
+template <class Mode, class T, class... Outer>
+constexpr void describe_by_name(structure_text& out, open_types<Outer...>) {
+  out.text(own_name<T>::text);
+  describe_parts<Mode, open_types<T, Outer...>>(out, typename own_name<T>::parts{});
+}
+
 template <class Mode, class T, class... Outer>
 constexpr void describe_aggregate(structure_text& out, open_types<Outer...>) {
   if constexpr (std::is_same_v<Mode, strict> || plain_aggregate<T>) {
@@ -274,6 +307,9 @@ constexpr void describe_type(structure_text& out) {
   } else if constexpr (Open::template levels_up<T>() != 0) {
     kind(structure_kind::again);
     out.number(Open::template levels_up<T>());
+  } else if constexpr (has_own_name<T>(Open{})) {
+    kind(structure_kind::own);
+    describe_by_name<Mode, T>(out, Open{});
   } else if constexpr ((std::is_aggregate_v<T> || std::is_union_v<T>) && !std::is_array_v<T> &&
                        !has_own_encoding<T>) {
     kind(structure_kind::aggregate);
