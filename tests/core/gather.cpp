@@ -7,8 +7,10 @@
 
 #include <core/loop.hpp>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -167,6 +169,32 @@ TEST_CASE("gather: errors as values leave the others alone") {
   CHECK(got[1] == 2);
   CHECK(got[2].error() == weft::errc::remote_exception);
   CHECK(got[2].error().message().find("the user's own") != std::string::npos);
+}
+
+TEST_CASE("gather: errors as values of several kinds of work") {
+  asio::io_context io;
+  pending a, b, c, d;
+  using results = std::tuple<weft::expected<int>, weft::expected<std::unique_ptr<int>>,
+                             weft::expected<void>, weft::expected<int>>;
+  std::optional<results> got;
+  const auto body = [&]() -> asio::awaitable<void> {
+    future<int> started = start_on(io.get_executor(), d.number(4));
+    got = co_await gather(a.failure("gone"), b.pointer(2), c.nothing(), std::move(started),
+                          weft::as_expected);
+  };
+  task t(io, body());
+  settle(io);
+  a.end->set();
+  settle(io);
+  CHECK_FALSE(t.ended());
+  for (const pending* p : {&b, &c, &d}) p->end->set();
+  settle(io);
+  REQUIRE(got);
+  CHECK(std::get<0>(*got).error() == weft::errc::peer_died);
+  CHECK(**std::get<1>(*got) == 2);
+  CHECK(std::get<2>(*got).has_value());
+  CHECK(std::get<3>(*got) == 4);
+  CHECK(b.ending == "ended");
 }
 
 TEST_CASE("as_completed: results in the order in which they come, errors among them") {

@@ -1,4 +1,4 @@
-// expect: weft: the function is a template argument: .*call<&f>\(\.\.\.\)
+// expect: weft: the function is a template argument: .*start<&f>\(\.\.\.\)
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>

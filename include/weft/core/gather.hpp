@@ -2,6 +2,7 @@
 // Several results at once: all of them, each as it comes, or the first few.
 #pragma once
 
+#include <weft/core/detail/gathered.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/intrusive_ptr.hpp>
@@ -17,14 +18,6 @@
 namespace weft {
 
 namespace detail {
-template <class>
-inline constexpr bool is_started = false;
-template <class T>
-inline constexpr bool is_started<future<T>> = true;
-template <class T>
-inline constexpr bool is_started<asio::awaitable<T>> = true;
-template <class Work>
-using result_of = typename Work::value_type;
 class arrivals;
 }  // namespace detail
 
@@ -38,7 +31,7 @@ concept startable = detail::is_started<Work>;
 ///
 ///   auto [a, b] = co_await weft::gather(p.call<&f>(1), q.call<&g>("two"));
 template <startable... Work>
-[[nodiscard]] auto gather(Work... work)
+[[nodiscard]] auto gather(Work&&... work)
     -> asio::awaitable<std::tuple<detail::stored<detail::result_of<Work>>...>>;
 /// The same of any number of one kind.
 ///
@@ -46,13 +39,23 @@ template <startable... Work>
 ///   for (weft::peer p : me.peers("actor")) calls.push_back(p.call<&rollout>(step));
 ///   std::vector<int> lengths = co_await weft::gather(std::move(calls));
 template <startable Work>
-[[nodiscard]] auto gather(std::vector<Work> work)
+[[nodiscard]] auto gather(std::vector<Work>&& work)
     -> asio::awaitable<std::vector<detail::stored<detail::result_of<Work>>>>;
 /// Each result or its error, when all have ended: none cancels the others. What is thrown that is
 /// no rpc_error becomes an error with its words: remote_exception, resource_exhausted, cancelled.
 template <startable Work>
-[[nodiscard]] auto gather(std::vector<Work> work, as_expected_t)
+[[nodiscard]] auto gather(std::vector<Work>&& work, as_expected_t)
     -> asio::awaitable<std::vector<expected<detail::result_of<Work>>>>;
+/// The same of several kinds: a std::tuple of `expected`.
+///
+///   auto [a, b] = co_await weft::gather(p.call<&f>(1), q.call<&g>("two"), weft::as_expected);
+template <class... Work>
+  requires detail::work_as_expected<Work...>
+[[nodiscard]] auto gather(Work&&... work);
+/// A slip, for which there is a sentence: work that is not moved.
+template <class... Work>
+  requires(detail::is_kept_work<Work> || ...)
+auto gather(Work&&... work);
 
 /// One of several results, and which it is.
 template <class T>
@@ -86,9 +89,11 @@ class completions {
   std::size_t given_ = 0;
 };
 template <class T>
-[[nodiscard]] completions<T> as_completed(std::vector<future<T>> futures) {
+[[nodiscard]] completions<T> as_completed(std::vector<future<T>>&& futures) {
   return completions<T>(std::move(futures));
 }
+template <class T>
+auto as_completed(const std::vector<future<T>>& futures);  // a slip
 
 /// The first `k` that succeed, in the order in which they come; the others are cancelled. Throws
 /// rpc_error: what failed first, once too many have failed, with the words of the next ones;
@@ -97,11 +102,13 @@ template <class T>
 ///   auto fastest = co_await weft::first(8, std::move(gradients));  // of ten, say
 template <class T>
 [[nodiscard]] asio::awaitable<std::vector<completion<T>>> first(std::size_t k,
-                                                                std::vector<future<T>> futures);
+                                                                std::vector<future<T>>&& futures);
 /// The same of calls and other coroutines, which it starts.
 template <class T>
 [[nodiscard]] asio::awaitable<std::vector<completion<T>>>
-first(std::size_t k, std::vector<asio::awaitable<T>> work);
+first(std::size_t k, std::vector<asio::awaitable<T>>&& work);
+template <startable Work>
+auto first(std::size_t k, const std::vector<Work>& work);  // a slip
 
 }  // namespace weft
 

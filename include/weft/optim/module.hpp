@@ -3,8 +3,10 @@
 #pragma once
 
 #include <weft/optim/detail/module.hpp>
+#include <weft/optim/detail/module_slips.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
+#include <weft/wire/tensor.hpp>
 
 #include <asio/awaitable.hpp>
 

@@ -10,6 +10,7 @@
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/kept_result.hpp>
+#include <weft/rpc/detail/slips.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/immediate.hpp>
@@ -26,7 +27,7 @@ namespace weft {
 /// may use it; what it starts runs, and what it awaits is answered, as each member says.
 ///   weft::peer p = me.peer("helper");
 ///   at::Tensor y = co_await p.call<&scale>(x, 2.0, weft::within(2s));
-class peer {
+class peer : slips::peer_verbs {
  public:
   peer(worker& me, std::uint32_t rank) noexcept : me_(&me), rank_(rank) {}
 
@@ -68,14 +69,6 @@ class peer {
   template <class... Options>
   [[nodiscard]] asio::awaitable<void> room(const Options&... options) const;
 
-  /// Slips, for which there is a sentence: peer.call(&f, 1).
-  template <class F, class... Args>
-  auto call(F&&, Args&&...) const;
-  template <class F, class... Args>
-  auto start(F&&, Args&&...) const;
-  template <class F, class... Args>
-  void post(F&&, Args&&...) const;
-
   /// Runs F there and leaves the result there. Any thread, inherits as `start`. Usable at once; an
   /// error of F or of the way to it is met by whoever uses the reference. One that nobody meets is
   /// counted and said there as a post's (`creations_failed`). Of an F that returns an rref<T>, one,
@@ -98,7 +91,12 @@ class peer {
   /// "tcp", "unix", "self", ...; empty before the first call.
   [[nodiscard]] std::string transport() const { return link().transport(); }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
-  friend bool operator==(const peer& a, const peer& b) noexcept = default;
+  friend bool operator==(const peer& a, const peer& b) noexcept {
+    return a.me_ == b.me_ && a.rank_ == b.rank_;
+  }
+
+  /// For these there is a sentence: peer.call(&f, 1), peer.lookup("model").
+  using verbs::call, verbs::start, verbs::post, verbs::remote, peer_verbs::lookup;
 
  private:
   template <class>

@@ -82,6 +82,9 @@ class worker {
   /// Defined, and told in full, in weft/rref/published.hpp.
   template <class T>
   void publish(std::string name, const rref<T>& r);
+  /// A slip, for which there is a sentence: an object that is not shared.
+  template <class T>
+  void publish(std::string name, const T& object);
   bool unpublish(std::string_view name);
 
   /// Starts a coroutine on the worker's thread, in the caller's scope: it inherits deadline,

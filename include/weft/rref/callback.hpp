@@ -3,6 +3,7 @@
 // by piece, questions back.
 #pragma once
 
+#include <weft/rpc/detail/refusals.hpp>
 #include <weft/rref/detail/called_back.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/wire/codec.hpp>
@@ -10,6 +11,7 @@
 
 #include <asio/awaitable.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <string_view>
@@ -42,6 +44,21 @@ class callback<R(Args...)> {
       : target_(me.share(std::shared_ptr<target>(
             std::make_shared<detail::called_back_by<F, R(Args...)>>(std::move(f))))) {}
 
+  /// Slips, for which there is a sentence: a function of another signature, and one without worker.
+  template <class F>
+  callback(worker&, F) {
+    static_assert(detail::fits_signature<F, R(Args...)>,
+                  "weft: this function does not take what the callback's signature says; write the "
+                  "same in both: weft::callback<void(int)>(me, [](int step) { ... }).");
+  }
+  template <class F>
+    requires(!std::same_as<F, callback> && std::is_invocable_v<F&, Args...>)
+  explicit callback(F) {
+    static_assert(detail::has_its_worker<F>,
+                  "weft: a callback's function runs at a worker, which comes first: "
+                  "weft::callback<void(int)>(me, f).");
+  }
+
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(target_); }
 
   /// Calls it and waits for its result. Call options come last, as with any call.
@@ -67,6 +84,9 @@ class callback<R(Args...)> {
 
   rref<target> target_;
 };
+
+template <class Signature>
+inline constexpr bool detail::is_callback<callback<Signature>> = true;
 
 template <class R, class... Args>
 struct codec<callback<R(Args...)>> {

@@ -44,6 +44,13 @@ void worker::publish(std::string name, const rref<T>& r) {
   service.published().publish(std::move(name), {detail::published_type<T>(), r.held_});
 }
 
+template <class T>
+void worker::publish(std::string, const T&) {
+  static_assert(detail::published_is_an_rref<T>,
+                "weft: what is published is a weft::rref; share the object first: "
+                "me.publish(name, me.share(object)).");
+}
+
 /// Takes a name back: it may be given to another object, and who asks for it waits. Whoever has
 /// looked it up keeps what it has. False if there is no such name. Any thread.
 inline bool worker::unpublish(std::string_view name) {

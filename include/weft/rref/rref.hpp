@@ -4,6 +4,7 @@
 
 #include <weft/core/future.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
+#include <weft/rpc/detail/slips.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rref/service.hpp>
 #include <weft/wire/codec.hpp>
@@ -35,7 +36,7 @@ namespace weft {
 ///   weft::rref<net> a = me.peer(0).make<net>(128), b = me.peer(1).make<net>(64);
 ///   weft::rref<at::Tensor> y = b.remote<&net::forward>(a.remote<&net::forward>(x));
 template <class T>
-class rref {
+class rref : slips::verbs, public slips::as_pointer<T> {
   static_assert(!std::is_void_v<T>,
                 "weft: a function that returns nothing leaves nothing to refer to; use call, start "
                 "or post instead of remote.");
@@ -80,11 +81,8 @@ class rref {
   template <auto M, class... Args>
   void post(Args&&... args) const;
 
-  /// Slips, for which there is a sentence.
-  template <class U = T>
-  U* operator->() const;
-  template <class U = T>
-  U& operator*() const;
+  /// Slips, for which there is a sentence: r.call(&T::member, 1).
+  using verbs::call, verbs::remote, verbs::start, verbs::post;
 
   /// Of one object. One that never got a name, since its owner was lost, equals its copies only.
   friend bool operator==(const rref& a, const rref& b) {

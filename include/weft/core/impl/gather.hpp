@@ -84,60 +84,113 @@ struct future_access {
   }
 };
 
-}  // namespace detail
-
-template <startable... Work>
-auto gather(Work... work)
-    -> asio::awaitable<std::tuple<detail::stored<detail::result_of<Work>>...>> {
-  std::tuple<std::optional<detail::stored<detail::result_of<Work>>>...> results;
+template <class... Work>
+asio::awaitable<std::tuple<stored<result_of<Work>>...>> gather_each(Work... work) {
+  std::tuple<std::optional<stored<result_of<Work>>>...> results;
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
     std::apply(
-        [&](auto&... out) {
-          (group.spawn(detail::keep_result(detail::started(std::move(work)), out)), ...);
-        },
+        [&](auto&... out) { (group.spawn(keep_result(started(std::move(work)), out)), ...); },
         results);
     co_return;
   };
   co_await with_task_group(body);
   co_return std::apply(
-      [](auto&... out) {
-        return std::tuple<detail::stored<detail::result_of<Work>>...>{detail::result_in(out)...};
-      },
+      [](auto&... out) { return std::tuple<stored<result_of<Work>>...>{result_in(out)...}; },
       results);
 }
 
-template <startable Work>
-auto gather(std::vector<Work> work)
-    -> asio::awaitable<std::vector<detail::stored<detail::result_of<Work>>>> {
-  std::vector<std::optional<detail::stored<detail::result_of<Work>>>> results(work.size());
+template <class Work>
+asio::awaitable<std::vector<stored<result_of<Work>>>> gather_all(std::vector<Work> work) {
+  std::vector<std::optional<stored<result_of<Work>>>> results(work.size());
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
     for (std::size_t i = 0; i < results.size(); ++i) {
-      group.spawn(detail::keep_result(detail::started(std::move(work[i])), results[i]));
+      group.spawn(keep_result(started(std::move(work[i])), results[i]));
     }
     co_return;
   };
   co_await with_task_group(body);
-  std::vector<detail::stored<detail::result_of<Work>>> out;
+  std::vector<stored<result_of<Work>>> out;
   out.reserve(results.size());
-  for (auto& r : results) out.push_back(detail::result_in(r));
+  for (auto& r : results) out.push_back(result_in(r));
   co_return out;
 }
 
-template <startable Work>
-auto gather(std::vector<Work> work, as_expected_t)
-    -> asio::awaitable<std::vector<expected<detail::result_of<Work>>>> {
-  std::vector<std::optional<expected<detail::result_of<Work>>>> results(work.size());
+template <class... Work>
+asio::awaitable<std::tuple<expected<result_of<Work>>...>> gather_each_outcome(Work... work) {
+  std::tuple<std::optional<expected<result_of<Work>>>...> results;
+  const auto body = [&](task_group& group) -> asio::awaitable<void> {
+    std::apply(
+        [&](auto&... out) { (group.spawn(keep_outcome(started(std::move(work)), out)), ...); },
+        results);
+    co_return;
+  };
+  co_await with_task_group(body);
+  co_return std::apply(
+      [](auto&... out) { return std::tuple<expected<result_of<Work>>...>{result_in(out)...}; },
+      results);
+}
+
+template <class Work>
+asio::awaitable<std::vector<expected<result_of<Work>>>>
+gather_all_outcomes(std::vector<Work> work) {
+  std::vector<std::optional<expected<result_of<Work>>>> results(work.size());
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
     for (std::size_t i = 0; i < results.size(); ++i) {
-      group.spawn(detail::keep_outcome(detail::started(std::move(work[i])), results[i]));
+      group.spawn(keep_outcome(started(std::move(work[i])), results[i]));
     }
     co_return;
   };
   co_await with_task_group(body);
-  std::vector<expected<detail::result_of<Work>>> out;
+  std::vector<expected<result_of<Work>>> out;
   out.reserve(results.size());
-  for (auto& r : results) out.push_back(detail::result_in(r));
+  for (auto& r : results) out.push_back(result_in(r));
   co_return out;
+}
+
+}  // namespace detail
+
+template <startable... Work>
+auto gather(Work&&... work)
+    -> asio::awaitable<std::tuple<detail::stored<detail::result_of<Work>>...>> {
+  return detail::gather_each<Work...>(std::move(work)...);
+}
+template <startable Work>
+auto gather(std::vector<Work>&& work)
+    -> asio::awaitable<std::vector<detail::stored<detail::result_of<Work>>>> {
+  return detail::gather_all(std::move(work));
+}
+template <startable Work>
+auto gather(std::vector<Work>&& work, as_expected_t)
+    -> asio::awaitable<std::vector<expected<detail::result_of<Work>>>> {
+  return detail::gather_all_outcomes(std::move(work));
+}
+template <class... Work>
+  requires detail::work_as_expected<Work...>
+auto gather(Work&&... work) {
+  return [all = std::forward_as_tuple(std::forward<Work>(work)...)]<std::size_t... I>(
+             std::index_sequence<I...>) {
+    return detail::gather_each_outcome(std::get<I>(std::move(all))...);
+  }(std::make_index_sequence<sizeof...(Work) - 1>());
+}
+
+template <class... Work>
+  requires(detail::is_kept_work<Work> || ...)
+auto gather(Work&&...) {
+  static_assert(detail::results_are_moved_out<Work...>,
+                "weft: gather moves the results out of what it is given: write "
+                "gather(std::move(calls)).");
+}
+template <class T>
+auto as_completed(const std::vector<future<T>>&) {
+  static_assert(detail::results_are_moved_out<T>,
+                "weft: as_completed moves the results out of the futures: write "
+                "as_completed(std::move(futures)).");
+}
+template <startable Work>
+auto first(std::size_t, const std::vector<Work>&) {
+  static_assert(detail::results_are_moved_out<Work>,
+                "weft: first moves the results out of what it is given: write "
+                "first(k, std::move(futures)).");
 }
 
 template <class T>
@@ -163,8 +216,11 @@ asio::awaitable<std::optional<completion<T>>> completions<T>::next() {
   co_return completion<T>{index, detail::future_access::take(futures_[index])};
 }
 
+namespace detail {
+
 template <class T>
-asio::awaitable<std::vector<completion<T>>> first(std::size_t k, std::vector<future<T>> futures) {
+asio::awaitable<std::vector<completion<T>>> first_of(std::size_t k,
+                                                     std::vector<future<T>> futures) {
   const std::size_t all = futures.size();
   if (k > all) {
     throw rpc_error(errc::invalid_argument,
@@ -197,13 +253,25 @@ asio::awaitable<std::vector<completion<T>>> first(std::size_t k, std::vector<fut
 }
 
 template <class T>
-asio::awaitable<std::vector<completion<T>>> first(std::size_t k,
-                                                  std::vector<asio::awaitable<T>> work) {
+asio::awaitable<std::vector<completion<T>>> first_of(std::size_t k,
+                                                     std::vector<asio::awaitable<T>> work) {
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   std::vector<future<T>> started;
   started.reserve(work.size());
   for (asio::awaitable<T>& w : work) started.push_back(start_on(executor, std::move(w)));
-  co_return co_await first(k, std::move(started));
+  co_return co_await first_of(k, std::move(started));
+}
+
+}  // namespace detail
+
+template <class T>
+asio::awaitable<std::vector<completion<T>>> first(std::size_t k, std::vector<future<T>>&& futures) {
+  return detail::first_of(k, std::move(futures));
+}
+template <class T>
+asio::awaitable<std::vector<completion<T>>> first(std::size_t k,
+                                                  std::vector<asio::awaitable<T>>&& work) {
+  return detail::first_of(k, std::move(work));
 }
 
 }  // namespace weft

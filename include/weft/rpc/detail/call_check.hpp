@@ -63,19 +63,6 @@ consteval bool check_object_call() {
   return true;
 }
 
-/// peer.call(&f, args...): false, so that whoever writes it reads how it is done.
-template <class F>
-inline constexpr bool function_is_a_template_argument = false;
-
-/// Its return type is deduced so that its sentence comes before what else is wrong with the call.
-template <class F, class Result>
-auto refuse_function_as_argument() {
-  static_assert(function_is_a_template_argument<F>,
-                "weft: the function is a template argument: peer.call<&f>(...), not "
-                "peer.call(&f, ...).");
-  return Result();
-}
-
 /// That the result of F can be sent, as call and start need it (remote does not).
 template <auto F>
 consteval bool check_result() {

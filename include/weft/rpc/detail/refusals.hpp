@@ -130,12 +130,11 @@ consteval bool check_parameter() {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
     WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
                  "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
-                 "that weft knows, no plain aggregate, and has no weft_encode, weft_decode and "
-                 "weft_structure.",
+                 "that weft knows, no plain aggregate, and has no weft_encode and weft_decode.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(),
                  " cannot be sent: ", spelled<part>(),
                  ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
-                 "weft_encode, weft_decode and weft_structure.");
+                 "weft_encode and weft_decode.");
   }
   return true;
 }
@@ -188,13 +187,28 @@ template <bool... IsOption>
 inline constexpr bool options_come_last =
     (std::size_t{0} + ... + (IsOption ? 0u : 1u)) == arguments_before_options<IsOption...>();
 
+/// Higher floors say so of weft::callback.
+template <class Parameter>
+inline constexpr bool is_callback = false;
+
 template <auto F, class Arguments, std::size_t Argument, class Given>
 consteval bool check_argument() {
   using parameter = std::tuple_element_t<Argument - 1, Arguments>;
-  WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
-               "weft: this argument does not convert to the function's parameter.",
-               "weft: argument ", Argument, " of ", name_of<F>::value(), ", ", spelled<Given>(),
-               ", does not convert to ", spelled<parameter>(), ".");
+  if constexpr (!argument_converts<F, Argument, Given, parameter>) {
+    if constexpr (is_callback<parameter>) {
+      WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
+                   "weft: this argument is to be a weft::callback; make one of the function, at "
+                   "the worker that runs it: weft::callback<void(int)>(me, f).",
+                   "weft: argument ", Argument, " of ", name_of<F>::value(),
+                   " is to be a callback; make one of the function, at the worker that runs it: ",
+                   spelled<parameter>(), "(me, f).");
+    } else {
+      WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
+                   "weft: this argument does not convert to the function's parameter.",
+                   "weft: argument ", Argument, " of ", name_of<F>::value(), ", ", spelled<Given>(),
+                   ", does not convert to ", spelled<parameter>(), ".");
+    }
+  }
   return true;
 }
 

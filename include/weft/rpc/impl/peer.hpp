@@ -344,19 +344,6 @@ void post_call(link& to, Prepare prepare, Args&&... args) {
 
 }  // namespace detail
 
-template <class F, class... Args>
-auto peer::call(F&&, Args&&...) const {
-  return detail::refuse_function_as_argument<F, asio::awaitable<void>>();
-}
-template <class F, class... Args>
-auto peer::start(F&&, Args&&...) const {
-  return detail::refuse_function_as_argument<F, future<void>>();
-}
-template <class F, class... Args>
-void peer::post(F&&, Args&&...) const {
-  detail::refuse_function_as_argument<F, void>();
-}
-
 template <class... Options>
 asio::awaitable<void> peer::room(const Options&... options) const {
   static_assert((std::is_same_v<Options, within> && ...),

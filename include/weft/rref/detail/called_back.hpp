@@ -9,6 +9,12 @@
 
 namespace weft::detail {
 
+/// False, for sentences about callbacks that are made of something else.
+template <class F, class Signature>
+inline constexpr bool fits_signature = false;
+template <class F>
+inline constexpr bool has_its_worker = false;
+
 /// What a callback refers to.
 template <class Signature>
 class called_back;

@@ -17,6 +17,10 @@ template <class T>
 inline constexpr bool has_a_portable_type_name =
     std::is_arithmetic_v<T> || is_plain_name(spelled<T>());
 
+/// me.publish("model", object): false, so that whoever writes it reads how it is done.
+template <class T>
+inline constexpr bool published_is_an_rref = false;
+
 template <class T>
 consteval bool check_published() {
   static_assert(std::is_same_v<T, std::remove_cvref_t<T>>,

@@ -170,25 +170,7 @@ using object_called = typename called_object<T>::type;
 /// What a call of F with these arguments calls, options included.
 template <auto F, class T, class... Args>
 using on_rref = called<typename called_object<T>::template call<on_object<F>>, Args...>;
-
-template <class>
-inline constexpr bool rref_is_a_pointer = false;
 }  // namespace detail
-
-template <class T>
-template <class U>
-U* rref<T>::operator->() const {
-  static_assert(detail::rref_is_a_pointer<U>,
-                "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), or "
-                "r.local() on the worker that owns the object");
-}
-template <class T>
-template <class U>
-U& rref<T>::operator*() const {
-  static_assert(detail::rref_is_a_pointer<U>,
-                "weft: a weft::rref is no pointer: co_await r.call<&T::member>(...), "
-                "co_await r.to_here() for a copy, or *r.local() on the worker that owns it");
-}
 
 template <class T>
 template <detail::derived_class<T> Derived>

@@ -1,0 +1,9 @@
+// expect: weft: this function does not take what the callback's signature says
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rref/callback.hpp>
+
+#include <string>
+
+auto use(weft::worker& me) {
+  return weft::callback<void(int)>(me, [](std::string) {});
+}

@@ -1,0 +1,5 @@
+// expect: weft: lookup is told of which type the object is: lookup<T>\("model"\)
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rref/published.hpp>
+
+asio::awaitable<void> use(weft::peer p) { auto r = co_await p.lookup("model"); }

@@ -1,0 +1,7 @@
+// expect: weft: what is published is a weft::rref; share the object first: me\.publish\(name, me\.share\(object\)\)
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rref/published.hpp>
+
+struct model {};
+
+void use(weft::worker& me) { me.publish("model", model()); }

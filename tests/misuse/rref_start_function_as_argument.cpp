@@ -1,0 +1,9 @@
+// expect: weft: the function is a template argument: start<&f>\(\.\.\.\)
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rref/rref.hpp>
+
+struct thing {
+  int method(int);
+};
+
+void use(weft::rref<thing> r) { auto f = r.start(&thing::method, 1); }
