@@ -3,15 +3,21 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/co_spawn.hpp>
+#include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <asio/use_future.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <core/bounded_wait.hpp>
+#include <future>
 #include <mutex>
 #include <rpc/cluster.hpp>
+#include <semaphore>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -272,6 +278,146 @@ TEST_CASE("window: several threads that post at once, and calls beside them, nev
       INFO(end.message());
       CHECK_FALSE(end);
     }
+  }
+}
+
+/// A call that finds room, and another thread whose post takes it before the call is queued.
+struct race {
+  std::counting_semaphore<> passes{0};  // of those that keep the pool's thread of the callee
+  std::atomic<bool> post_found_room{false};
+  std::binary_semaphore go{0};
+  std::binary_semaphore posted{0};
+  std::atomic<bool> beaten{false};
+  std::atomic<int> written{0};  // the call, so often
+  std::mutex mutex;
+  std::vector<int> came;  // in this order
+};
+std::atomic<race*> racing{nullptr};
+
+/// 0: what is posted; 1: the call that it beats.
+struct racer {
+  static constexpr std::string_view weft_structure = "small_windows::racer 1";
+  int n = 0;
+};
+/// Of a message that is about to be queued.
+struct starting_gun : weft::message_extension {
+  void finish(weft::message&) override {
+    race& r = *racing;
+    if (r.beaten.exchange(true)) return;
+    r.go.release();
+    CHECK(r.posted.try_acquire_for(wait_patience));
+  }
+};
+void weft_encode(weft::writer& w, const racer& value) {
+  race& r = *racing;
+  if (value.n == 0) {
+    r.post_found_room = true;
+    CHECK(r.go.try_acquire_for(wait_patience));
+  }
+  if (value.n == 1) {
+    ++r.written;
+    static_cast<void>(w.extension<starting_gun>());
+  }
+  w.number(value.n);
+}
+racer weft_decode(weft::reader& r, std::type_identity<racer>) { return {r.number<int>()}; }
+
+void held_up() { CHECK(racing.load()->passes.try_acquire_for(wait_patience)); }
+void arrive(racer who) {
+  const std::lock_guard lock(racing.load()->mutex);
+  racing.load()->came.push_back(who.n);
+}
+asio::awaitable<void> call_arrive(weft::peer to, int n) { co_await to.call<&arrive>(racer{n}); }
+/// All that was on its way to this thread has come.
+asio::awaitable<void> settle() {
+  for (int i = 0; i < 20; ++i) co_await asio::post(asio::use_awaitable);
+}
+
+/// Another executor, whose thread says how often it has written the call and passed it on.
+class other_place {
+ public:
+  asio::io_context context;
+  std::atomic<int> passed_on{0};
+  ~other_place() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_{false};
+  std::thread thread_{[this] {
+    while (!over_) {  // bounded: by its owner's life
+      context.restart();
+      context.run_one_for(1ms);
+      passed_on = racing.load()->written.load();
+    }
+  }};
+};
+
+TEST_CASE("window: a call that is beaten to room by another thread keeps its place in line") {
+  for (const bool elsewhere : {false, true}) {
+    CAPTURE(elsewhere);
+    over_all(2, 4 * kib, [elsewhere](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      race r;
+      racing = &r;
+      other_place other;
+      const auto p = me.peer(1);
+      std::thread poster([&] {
+        p.post<&arrive>(racer{0});
+        r.posted.release();
+      });
+      for (bounded_wait until("the post has found room"); until.not_yet(r.post_found_room);) {
+        co_await asio::post(asio::use_awaitable);
+      }
+      // The pool's one thread begins the first, which frees its room: four more wait.
+      std::vector<weft::future<void>> held;
+      for (bounded_wait until("the window is full"); until.not_yet(held.size() == 5);) {
+        try {
+          held.push_back(p.start<&held_up>());
+        } catch (const weft::rpc_error& e) {
+          CHECK(e.error() == errc::too_many_calls);
+        }
+        co_await asio::post(asio::use_awaitable);
+      }
+      std::vector<weft::future<void>> waiting;
+      std::future<void> there;
+      if (elsewhere) {
+        there = asio::co_spawn(other.context, call_arrive(p, 1), asio::use_future);
+        for (bounded_wait until("it is in line"); until.not_yet(other.passed_on == 1);) {
+          co_await asio::post(asio::use_awaitable);
+        }
+      } else {
+        waiting.push_back(me.spawn(call_arrive(p, 1)));
+      }
+      co_await settle();
+      for (const int n : {2, 3}) waiting.push_back(me.spawn(call_arrive(p, n)));
+      co_await settle();
+      r.passes.release(1);
+      for (bounded_wait until("it was beaten"); until.not_yet(r.beaten);) {
+        co_await asio::post(asio::use_awaitable);
+      }
+      poster.join();
+      if (elsewhere) {
+        for (bounded_wait until("it is in line again"); until.not_yet(other.passed_on == 2);) {
+          co_await asio::post(asio::use_awaitable);
+        }
+        co_await settle();
+      }
+      r.passes.release(4);
+      for (auto& h : held) co_await std::move(h);
+      for (auto& w : waiting) co_await std::move(w);
+      if (elsewhere) {
+        for (bounded_wait until("it is over");
+             until.not_yet(there.wait_for(0s) == std::future_status::ready);) {
+          co_await asio::post(asio::use_awaitable);
+        }
+        there.get();
+      }
+      CHECK(r.written == 2);
+      const std::lock_guard lock(r.mutex);
+      CHECK(r.came == std::vector<int>{0, 1, 2, 3});
+    });
   }
 }
 

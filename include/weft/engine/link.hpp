@@ -63,8 +63,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace weft::engine {
@@ -140,9 +142,9 @@ class link final : public weft::link, public frame_sink {
   [[nodiscard]] bool roomy() noexcept;
   /// Somebody waits in line.
   [[nodiscard]] bool crowded() const noexcept { return !line_.empty(); }
-  /// Waits in line until there is room. Errors, all not_sent: timed_out, cancelled, or the reason
-  /// why the link is down. Worker's thread.
-  asio::awaitable<expected<void>> room(time_point deadline);
+  /// Waits in line until there is room; with the same turn again, where it stood before. Errors,
+  /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
+  asio::awaitable<expected<void>> room(time_point deadline, waiting_line::turn& turn);
   asio::awaitable<void> room_or_error(time_point deadline);
   void mark_down(error reason) noexcept override;
 
@@ -186,6 +188,8 @@ class link final : public weft::link, public frame_sink {
 
   /// Worker's thread.
   [[nodiscard]] link_counts count();
+  /// Functions of the peer's requests that have not ended, in order. Worker's thread.
+  [[nodiscard]] std::multiset<std::string> serves();
 
   /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
   [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
@@ -228,7 +232,9 @@ class link final : public weft::link, public frame_sink {
   sending send_body(outgoing_call& c, const request_body& body, time_point now,
                     error& why) noexcept;
   asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
-  asio::awaitable<std::optional<call_result>> exchange_for_others(outgoing_call c, message m);
+  using result_or_turn = std::variant<call_result, waiting_line::turn>;
+  asio::awaitable<result_or_turn> exchange_for_others(outgoing_call c, message m,
+                                                      waiting_line::turn turn);
 
   // sending
   std::optional<std::uint64_t> push(frame&& f);
@@ -277,7 +283,8 @@ class link final : public weft::link, public frame_sink {
   void fail(const intrusive_ptr<served_request>& call) noexcept;
   enum class order : std::uint8_t { none, of_arrival, released };
   [[nodiscard]] bool begin(const intrusive_ptr<served_request>& call, order how) noexcept;
-  [[nodiscard]] bool begins_at_once(served_request& call) const noexcept;
+  [[nodiscard]] bool begins_at_once(const served_request& call) const noexcept;
+  void leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept;
   void no_longer_served(std::uint64_t call) noexcept;
   void open_gates() noexcept {
     const std::lock_guard lock(serving_mutex_);
@@ -295,8 +302,6 @@ class link final : public weft::link, public frame_sink {
   void wait_for_object(intrusive_ptr<served_request> call);  // the thread that reads
   // Any thread:
   void object_there(std::uint64_t number, function_style style) noexcept;
-  void wait_again(const intrusive_ptr<served_request>& call) noexcept;
-  void pass_on_in_turn(const intrusive_ptr<served_request>& call) noexcept;
   void fail_with_object(const intrusive_ptr<served_request>& call,
                         const call_target& target) noexcept;
   void give_up_waiting(const intrusive_ptr<waiting_call>& w, const error& why) noexcept;

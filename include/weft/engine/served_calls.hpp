@@ -53,6 +53,12 @@ class served_calls {
       return true;  // a second one does no harm
     }
   }
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const Item* first : buckets_) {
+      for (const Item* i = first; i; i = i->served_next) visit(*i);
+    }
+  }
   /// Takes out any one; null if there is none. `from` is where it goes on looking, at first 0.
   [[nodiscard]] Item* take(std::size_t& from) noexcept {
     for (; from < buckets_.size(); ++from) {

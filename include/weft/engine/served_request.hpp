@@ -8,6 +8,7 @@
 #include <weft/engine/cancellable.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/memory_budget.hpp>
+#include <weft/rpc/call_target.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/table.hpp>
 
@@ -30,7 +31,8 @@ class served_request final : public invocation, public deadline_entry {
   ~served_request() override;
 
   const function_entry* function = nullptr;
-  error failure;  ///< set: a failure is sent instead of `out`
+  error failure;                  ///< set: a failure is sent instead of `out`
+  call_target* target = nullptr;  ///< what the request says of its object, if it has one
   /// Cancels the coroutine that serves it, while one does; worker's thread only.
   cancellable* runner = nullptr;
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun

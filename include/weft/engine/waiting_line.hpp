@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 
 namespace weft::engine {
@@ -21,16 +22,30 @@ namespace weft::engine {
 /// On one thread, but for `empty`. Leaving costs O(1) wherever one stands.
 class waiting_line {
  public:
+  /// When somebody came first. Who comes back with it, because others took what it had waited for,
+  /// stands before all who came later.
+  class turn {
+    friend class waiting_line;
+    std::uint64_t number_ = 0;  // none yet
+  };
+
   /// A place in the line; lives in the waiting coroutine's frame. Whoever stands behind it is told
   /// when it leaves.
   class place final : public deadline_entry {
    public:
-    place(waiting_line& line, timer_list& deadlines, time_point deadline)
+    place(waiting_line& line, timer_list& deadlines, time_point deadline, turn& mine)
         : line_(line), deadlines_(deadlines) {
       deadlines_.add(*this, deadline);
-      before_ = line_.last_;
+      if (mine.number_ == 0) {
+        mine.number_ = ++line_.turns_;
+        before_ = line_.last_;
+      } else {  // only others that came back stand before it
+        for (place* p = line_.first_; p && p->number_ < mine.number_; p = p->behind_) before_ = p;
+      }
+      number_ = mine.number_;
+      behind_ = before_ ? before_->behind_ : line_.first_;
       (before_ ? before_->behind_ : line_.first_) = this;
-      line_.last_ = this;
+      (behind_ ? behind_->before_ : line_.last_) = this;
       line_.size_.fetch_add(1, std::memory_order_relaxed);
     }
     place(const place&) = delete;
@@ -72,6 +87,7 @@ class waiting_line {
     timer_list& deadlines_;
     place* before_ = nullptr;
     place* behind_ = nullptr;
+    std::uint64_t number_ = 0;
     intrusive_ptr<event> wake_;
     bool late_ = false;
   };
@@ -88,6 +104,7 @@ class waiting_line {
  private:
   place* first_ = nullptr;
   place* last_ = nullptr;
+  std::uint64_t turns_ = 0;
   std::atomic<std::size_t> size_{0};
 };
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
 #include <weft/wire/tensor_values.hpp>
@@ -49,13 +50,9 @@ inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
 ///   w.number(w.extension<weft::tensor_table>().add(value));
 class tensor_table : public message_extension {
  public:
-  /// Throws `rpc_error` with `not_encodable` if no file of the program
-  /// includes weft/run.hpp.
+  /// Throws `rpc_error` with `not_encodable` if no file of the program includes weft/run.hpp.
   [[nodiscard]] static std::unique_ptr<tensor_table> make() {
-    if (detail::make_tensor_table == nullptr) {
-      throw rpc_error(errc::not_encodable,
-                      "a tensor in a program of which no file includes weft/run.hpp");
-    }
+    if (detail::make_tensor_table == nullptr) detail::no_tensors_known();
     return detail::make_tensor_table();
   }
 

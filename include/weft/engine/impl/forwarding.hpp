@@ -34,10 +34,7 @@ inline void pass_on(incoming_message& from, message& to) {
     }
   }
   if (!from.section(section_kind::tensors)) return;
-  if (!pass_tensors_on) {
-    throw rpc_error(errc::not_encodable,
-                    "a tensor in a program of which no file includes weft/run.hpp");
-  }
+  if (!pass_tensors_on) weft::detail::no_tensors_known();
   pass_tensors_on(from, to);
 }
 
@@ -68,23 +65,20 @@ class forwarded_body final : public request_body {
 /// What became of a call that went on, as its caller is told.
 [[nodiscard]] inline error told_back(const served_request& call, const outgoing_call& c,
                                      const error& why) {
+  const call_progress ran =
+      why.ran() == call_progress::not_sent ? call_progress::not_executed : why.ran();
   const bool late = call.deadline && call.who.self().time().now() >= *call.deadline;
   // Whether its timer there or here rang first must not show.
   if (late && why == errc::cancelled) {
-    return sure_error(errc::timed_out, "the deadline passed while the call went on from here",
-                      why.ran() == call_progress::not_sent ? call_progress::not_executed
-                                                           : why.ran(),
+    return sure_error(errc::timed_out, "the deadline passed while the call went on from here", ran,
                       origin::remote_runtime);
   }
   // What was met here is this worker's, and not that of the one behind it.
   const bool met_here = why.ran() == call_progress::not_sent && why != errc::peer_died;
-  return with_if_possible(as_owner_loss(met_here ? why : c.to().describe(why, c)),
-                          [](error_detail& d) {
-                            if (d.ran == call_progress::not_sent) {
-                              d.ran = call_progress::not_executed;
-                            }
-                            if (d.from == origin::local) d.from = origin::remote_runtime;
-                          });
+  return with_if_possible(met_here ? why : c.to().describe(why, c), [ran](error_detail& d) {
+    d.ran = ran;
+    if (d.from == origin::local) d.from = origin::remote_runtime;
+  });
 }
 
 /// A result that is to stay becomes a reference to where it stays, and what is called on that may
@@ -95,24 +89,22 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
     served_request& call;
     ~at_the_end() { call.from().went_on(call); }
   } later{call};
-  const auto* target = call.in.record().find<call_target>();
-  const intrusive_ptr<reference> to = leads_on(target->object.get(), target->type)->to;
+  const intrusive_ptr<reference> to = leads_on(call.target->object.get(), call.target->type)->to;
   weft::link& next = me.link_to(to->id().owner);
   auto* keeper = call.in.record().find<result_keeper>();
   call.runs = true;
   call.from().goes_on(call);
 
   std::optional<rref_protocol::creation> create;
-  std::optional<unbegun_creation> made;
   std::optional<creation_follower> follow;
   if (keeper) {
     auto fresh = me.use<weft::rref_service>().create(next.rank());
     if (!fresh) throw rpc_error(as_owner_loss(next.reason()));
     create = fresh->what;
-    const intrusive_ptr<reference> stays = fresh->reference;
-    made.emplace(me, call.function->name, std::move(fresh->reference));
-    keeper->keep(std::make_shared<forwarding_address>(stays), type_key<forwarding_address>);
-    follow.emplace(creation_follower{me, made->begin()});
+    unbegun_creation made(me, call.function->name, fresh->reference);
+    keeper->keep(std::make_shared<forwarding_address>(fresh->reference),
+                 type_key<forwarding_address>);
+    follow.emplace(creation_follower{me, made.begin()});
   }
   // Its time is that of the request: it may have none.
   outgoing_call c(next, *call.function, detail::call_settings{no_limit},

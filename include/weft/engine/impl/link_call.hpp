@@ -31,7 +31,8 @@ inline asio::awaitable<void> link::wait_for_room(std::optional<duration> limit) 
 inline asio::awaitable<void> link::room_or_error(time_point deadline) {
   const intrusive_ptr<link> self(this);
   if (finds_room()) co_return;
-  const auto found = co_await room(deadline);
+  waiting_line::turn turn;
+  const auto found = co_await room(deadline, turn);
   if (found) co_return;
   throw rpc_error(with_if_possible(found.error(), [this](error_detail& d) { d.peer = name(); }));
 }
@@ -143,11 +144,13 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
   call_result r;
   try {
     if (!me_.on_thread()) co_return co_await call_from_elsewhere(c, body);
-    for (;;) {
+    for (waiting_line::turn turn;;) {
       // In line first, so that who waits there holds no encoded message.
       if (!finds_room()) {
         c.waits(true);
-        if (auto ok = co_await room(c.deadline()); !ok) co_return call_result{nullptr, ok.error()};
+        if (auto ok = co_await room(c.deadline(), turn); !ok) {
+          co_return call_result{nullptr, ok.error()};
+        }
       }
       switch (send_body(c, body, me_.time().now(), r.failure)) {
       case sending::later:
@@ -173,15 +176,17 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
                                                               const request_body& body) {
   bool written = false;
   try {
-    for (;;) {
+    for (waiting_line::turn turn;;) {
       written = false;
       message m(me_.settings().bounds);
       body.write(m);
       written = true;
       c.waits(true);
-      future<std::optional<call_result>> there = start_on(
-          me_.executor_in(make_intrusive<call_scope>()), exchange_for_others(c, std::move(m)));
-      if (auto result = co_await std::move(there).get()) co_return std::move(*result);
+      future<result_or_turn> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
+                                              exchange_for_others(c, std::move(m), turn));
+      result_or_turn came = co_await std::move(there).get();
+      if (auto* result = std::get_if<call_result>(&came)) co_return std::move(*result);
+      turn = std::get<waiting_line::turn>(came);
     }
   } catch (...) {
     const error why = engine::caught(me_, call_progress::maybe_executed);
@@ -190,18 +195,20 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
   }
 }
 
-/// On the worker's thread. None: other threads took its room, and it may try again.
-inline asio::awaitable<std::optional<call_result>> link::exchange_for_others(outgoing_call c,
-                                                                             message m) {
+/// On the worker's thread. A turn: other threads took its room, and it may try again with that.
+inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::turn turn)
+    -> asio::awaitable<result_or_turn> {
   if (!finds_room()) {
-    if (auto ok = co_await room(c.deadline()); !ok) co_return call_result{nullptr, ok.error()};
+    if (auto ok = co_await room(c.deadline(), turn); !ok) {
+      co_return call_result{nullptr, ok.error()};
+    }
   }
   const time_point now = me_.time().now();
   if (c.deadline() <= now) co_return call_result{nullptr, too_late()};
   error why;
   switch (send_request(c, std::move(m), now, why)) {
   case sending::later:
-    co_return std::nullopt;
+    co_return turn;
   case sending::failed:
     co_return call_result{nullptr, std::move(why)};
   case sending::sent:

@@ -288,9 +288,9 @@ inline void link::wake_line() noexcept {
   });
 }
 
-inline asio::awaitable<expected<void>> link::room(time_point deadline) {
+inline asio::awaitable<expected<void>> link::room(time_point deadline, waiting_line::turn& turn) {
   const intrusive_ptr<link> self(this);
-  waiting_line::place mine(line_, me_.deadlines(), deadline);
+  waiting_line::place mine(line_, me_.deadlines(), deadline, turn);
   for (;;) {
     if (now() == state::down) co_return tl::unexpected(reason());
     if (calls_over_) co_return tl::unexpected(*calls_over_);

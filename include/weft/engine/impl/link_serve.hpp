@@ -11,6 +11,7 @@
 #include <weft/engine/impl/link_send.hpp>
 #include <weft/engine/resume_users.hpp>
 #include <weft/engine/serving.hpp>
+#include <weft/rref/detail/forwarding_address.hpp>
 
 #include <algorithm>
 
@@ -63,24 +64,22 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
     call->function = known;
     if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
     if (call->in.lacking()) call->failure = call->in.lacking();
-    if (const auto* target = call->in.record().find<call_target>()) {
+    call->target = call->in.record().find<call_target>();
+    if (const call_target* const target = call->target) {
       call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
     }
-    bool due = false;
     {
-      const std::lock_guard lock(serving_mutex_);
+      std::unique_lock lock(serving_mutex_);
       if (!granted_.arrived(cost)) return too_much();
       call->cost = cost;
       entered = true;
       served_.add(*call);
       call->served.store(true, std::memory_order_relaxed);
       if (begins_at_once(*call)) {
-        granted_.begun(std::exchange(call->cost, 0));
-        due = granted_.due();
         call->begun = true;
+        leave_window(*call, lock);
       }
     }
-    if (due) give_credit();
     dispatch(call);
   } catch (const std::bad_alloc&) {
     const error why = bare_error(errc::resource_exhausted, call_progress::not_executed);
@@ -104,15 +103,22 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
 
 /// Under the serving lock: whether what this thread does next with a request is to begin it, so
 /// that its window needs no second look.
-inline bool link::begins_at_once(served_request& call) const noexcept {
+inline bool link::begins_at_once(const served_request& call) const noexcept {
   if (!gated_.empty() || !granted_.may_begin() || call.goes_on) return false;
   if (call.failure) return true;
-  if (const auto* target = call.in.record().find<call_target>(); target && target->unmade) {
-    return false;
-  }
+  if (call.target && call.target->unmade) return false;
   const function_style style = call.function->style;
   return style == function_style::immediate ||
          (style == function_style::coroutine && on_worker_thread_);
+}
+
+/// Under the serving lock: a request leaves its window, and if credit is due by that, it is given.
+/// Unlocks.
+inline void link::leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept {
+  granted_.begun(std::exchange(call.cost, 0));
+  const bool due = granted_.due();
+  lock.unlock();
+  if (due) give_credit();
 }
 
 /// A request for which memory lacks fails; the link lives on.
@@ -138,7 +144,7 @@ inline void link::refuse_request(std::uint64_t call, std::uint16_t flags,
 
 inline void link::dispatch(const intrusive_ptr<served_request>& call) {
   if (call->failure) return fail(call);
-  const auto* const target = call->in.record().find<call_target>();
+  const call_target* const target = call->target;
   if (target && target->unmade) return wait_for_object(call);
   if (target && target->failure) return fail_with_object(call, *target);
   if (call->goes_on) return me_.requests().push(call);
@@ -177,14 +183,10 @@ inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
 
 /// On whatever thread, a request that has begun or that cannot.
 inline void link::serve_here(const intrusive_ptr<served_request>& call) noexcept {
-  bool due = false;
-  if (call->cost > 0) {
-    const std::lock_guard lock(
-        serving_mutex_);  // its answer gives its credit back, if there is one
-    granted_.begun(std::exchange(call->cost, 0));
-    due = granted_.due();
+  if (call->cost > 0) {  // its answer gives its credit back, if there is one
+    std::unique_lock lock(serving_mutex_);
+    leave_window(*call, lock);
   }
-  if (due) give_credit();
   serving::evaluate(*call);
   forget(*call);
 }
@@ -224,26 +226,21 @@ inline void link::serve(const intrusive_ptr<served_request>& call) noexcept {
 /// Whether the request may run now; else it is kept, and dispatched again when it may.
 inline bool link::begin(const intrusive_ptr<served_request>& call, order how) noexcept {
   if (call->begun) return true;
-  bool due = false;
-  {
-    const std::lock_guard lock(serving_mutex_);
-    const bool behind = how == order::of_arrival && !gated_.empty();
-    if (!ungated_ && (behind || !granted_.may_begin())) {
-      try {
-        if (how == order::released) {
-          gated_.push_front(call);
-        } else {
-          gated_.push_back(call);
-        }
-        return false;
-      } catch (const std::bad_alloc&) {
-        // Over the mark, but served.
+  std::unique_lock lock(serving_mutex_);
+  const bool behind = how == order::of_arrival && !gated_.empty();
+  if (!ungated_ && (behind || !granted_.may_begin())) {
+    try {
+      if (how == order::released) {
+        gated_.push_front(call);
+      } else {
+        gated_.push_back(call);
       }
+      return false;
+    } catch (const std::bad_alloc&) {
+      // Over the mark, but served.
     }
-    granted_.begun(std::exchange(call->cost, 0));
-    due = granted_.due();
   }
-  if (due) give_credit();
+  leave_window(*call, lock);
   return true;
 }
 
@@ -307,17 +304,10 @@ inline void link::release_gated() noexcept {
 inline void link::forget(served_request& call) noexcept {
   if (call.listed()) me_.deadlines().remove(call);  // only of a coroutine, so on its thread
   if (!call.served.load(std::memory_order_acquire) && call.cost == 0) return;
-  bool due = false;
-  {
-    const std::lock_guard lock(serving_mutex_);
-    served_.remove(call);
-    call.served.store(false, std::memory_order_release);
-    if (call.cost > 0) {
-      granted_.begun(std::exchange(call.cost, 0));
-      due = granted_.due();
-    }
-  }
-  if (due) give_credit();
+  std::unique_lock lock(serving_mutex_);
+  served_.remove(call);
+  call.served.store(false, std::memory_order_release);
+  if (call.cost > 0) leave_window(call, lock);
 }
 
 /// Under both locks: its answer is queued, so it cannot be given up any more.

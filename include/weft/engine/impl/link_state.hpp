@@ -54,6 +54,15 @@ inline link_counts link::count() {
   return out;
 }
 
+inline std::multiset<std::string> link::serves() {
+  std::multiset<std::string> out;
+  const std::lock_guard serving(serving_mutex_);
+  served_.each([&](const served_request& call) {
+    if (call.function) out.emplace(call.function->name);
+  });
+  return out;
+}
+
 // ── connecting ──
 
 inline void link::open() {

@@ -28,7 +28,7 @@ class link::waiting_call final : public object_waiter {
       : link_(std::move(l)), call_(std::move(c)) {}
   void object_there() noexcept override { link_->object_there(number_, call_->function->style); }
 
-  [[nodiscard]] call_target& target() const { return *call_->in.record().find<call_target>(); }
+  [[nodiscard]] call_target& target() const noexcept { return *call_->target; }
   [[nodiscard]] const intrusive_ptr<served_request>& call() const noexcept { return call_; }
 
  private:
@@ -39,7 +39,7 @@ class link::waiting_call final : public object_waiter {
 };
 
 inline void link::wait_for_object(intrusive_ptr<served_request> call) {
-  const intrusive_ptr<unmade_object> object = call->in.record().find<call_target>()->unmade;
+  const intrusive_ptr<unmade_object> object = call->target->unmade;
   const auto waiter = make_intrusive<waiting_call>(intrusive_ptr<link>(this), call);
   {
     std::unique_lock lock(waiting_mutex_);
@@ -108,35 +108,22 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
   }
   served_request& call = *waiter->call();
   call.goes_on = leads_on(target.object.get(), target.type) != nullptr;
-  if (target.failure) {
-    fail_with_object(waiter->call(), target);
-  } else if (target.unmade) {
-    wait_again(waiter->call());
-  } else if (call.function->style == function_style::coroutine) {
-    start_coroutine(waiter->call());
-  } else if (call.goes_on) {
-    pass_on_in_turn(waiter->call());
-  } else {
-    submit_plain(waiter->call());  // immediate functions too: this may be any thread
-  }
-}
-
-inline void link::pass_on_in_turn(const intrusive_ptr<served_request>& call) noexcept {
   try {
-    me_.requests().push(call);
+    if (target.failure) {
+      fail_with_object(waiter->call(), target);
+    } else if (target.unmade) {
+      // What it waited for is a reference to something that is being made here as well.
+      wait_for_object(waiter->call());
+    } else if (call.function->style == function_style::coroutine) {
+      start_coroutine(waiter->call());
+    } else if (call.goes_on) {
+      me_.requests().push(waiter->call());
+    } else {
+      submit_plain(waiter->call());  // immediate functions too: this may be any thread
+    }
   } catch (...) {
-    call->failure = engine::caught(me_, call_progress::not_executed);
-    fail(call);
-  }
-}
-
-/// What it waited for is a reference to something that is being made here as well.
-inline void link::wait_again(const intrusive_ptr<served_request>& call) noexcept {
-  try {
-    wait_for_object(call);
-  } catch (...) {
-    call->failure = engine::caught(me_, call_progress::not_executed);
-    fail(call);
+    call.failure = engine::caught(me_, call_progress::not_executed);
+    fail(waiter->call());
   }
 }
 

@@ -215,13 +215,29 @@ asio::awaitable<expected<void>> step_one(part_of<Optimizer> p, double scale, wit
   co_return expected<void>();
 }
 
+/// Starts what `ask` makes of each part, all at once.
+template <class Part, class Ask>
+[[nodiscard]] auto start_all(const asio::any_io_executor& on, const std::vector<Part>& parts,
+                             Ask ask) {
+  std::vector<decltype(start_on(on, ask(parts.front())))> calls;
+  for (const Part& p : parts) calls.push_back(start_on(on, ask(p)));
+  return calls;
+}
+/// From the parts' worker, in the scope of who asks.
+template <class Part, class Ask>
+[[nodiscard]] auto start_all(const std::vector<Part>& parts, Ask ask) {
+  asio::any_io_executor here;
+  if (!parts.empty()) {
+    here = scoped(weft::detail::context_of(parts.front().owner().self()), this_scope());
+  }
+  return start_all(here, parts, std::move(ask));
+}
+
 template <class Optimizer>
 asio::awaitable<double> norm_of_all(std::vector<part_of<Optimizer>> parts, step_scope inside) {
-  std::vector<future<expected<double>>> calls;
-  for (const part_of<Optimizer>& p : parts) {
-    calls.push_back(start_on(inside.executor, p.template call<gradient_norm_function<Optimizer>>(
-                                                  inside.limit, as_expected)));
-  }
+  auto calls = start_all(inside.executor, parts, [&](const auto& p) {
+    return p.template call<gradient_norm_function<Optimizer>>(inside.limit, as_expected);
+  });
   double norm = 0;
   for (const double one : co_await all_of(std::move(calls))) norm = std::hypot(norm, one);
   co_return norm;
@@ -232,35 +248,20 @@ asio::awaitable<double> norm_in(std::vector<part_of<Optimizer>> parts, autograd:
   co_return co_await norm_of_all<Optimizer>(std::move(parts), step_scope(ctx, std::nullopt));
 }
 
-/// Calls of all parts at once, from their worker, in the scope of who asks. There is one at least.
-template <class Part>
-[[nodiscard]] asio::any_io_executor executor_of(const std::vector<Part>& parts) {
-  return scoped(weft::detail::context_of(parts.front().owner().self()), this_scope());
-}
-
 template <class Optimizer>
 asio::awaitable<void> set_all_options(std::vector<part_of<Optimizer>> parts,
                                       typename optimizer_traits<Optimizer>::options options) {
-  if (parts.empty()) co_return;
-  const auto here = executor_of(parts);
-  std::vector<future<expected<void>>> calls;
-  for (const part_of<Optimizer>& p : parts) {
-    calls.push_back(
-        start_on(here, p.template call<set_options_function<Optimizer>>(options, as_expected)));
-  }
+  auto calls = start_all(parts, [&](const auto& p) {
+    return p.template call<set_options_function<Optimizer>>(options, as_expected);
+  });
   co_await all_of(std::move(calls));
 }
 
 template <class Optimizer>
 asio::awaitable<std::vector<std::vector<parameter_state>>>
 state_of_all(std::vector<part_of<Optimizer>> parts) {
-  std::vector<future<expected<std::vector<parameter_state>>>> calls;
-  if (!parts.empty()) {
-    const auto here = executor_of(parts);
-    for (const part_of<Optimizer>& p : parts) {
-      calls.push_back(start_on(here, p.template call<state_function<Optimizer>>(as_expected)));
-    }
-  }
+  auto calls = start_all(
+      parts, [](const auto& p) { return p.template call<state_function<Optimizer>>(as_expected); });
   co_return co_await all_of(std::move(calls));
 }
 
@@ -272,13 +273,9 @@ asio::awaitable<void> load_all(std::vector<part_of<Optimizer>> parts,
                                                 " owners, and the optimizer has " +
                                                 std::to_string(parts.size()));
   }
-  if (parts.empty()) co_return;
-  const auto here = executor_of(parts);
-  std::vector<future<expected<void>>> calls;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    calls.push_back(start_on(here, parts[i].template call<set_state_function<Optimizer>>(
-                                       std::move(state[i]), as_expected)));
-  }
+  auto calls = start_all(parts, [next = state.begin()](const auto& p) mutable {
+    return p.template call<set_state_function<Optimizer>>(std::move(*next++), as_expected);
+  });
   co_await all_of(std::move(calls));
 }
 
@@ -317,10 +314,9 @@ asio::awaitable<void> step_all(std::vector<part_of<Optimizer>> parts, autograd::
   const step_scope inside(ctx, how.limit);
   double scale = 1;
   if (how.clip) scale = co_await scale_to_clip<Optimizer>(parts, inside, how.clip->most);
-  std::vector<future<expected<void>>> calls;
-  for (const part_of<Optimizer>& p : parts) {
-    calls.push_back(start_on(inside.executor, step_one<Optimizer>(p, scale, inside.limit)));
-  }
+  auto calls = start_all(inside.executor, parts, [&](const auto& p) {
+    return step_one<Optimizer>(p, scale, inside.limit);
+  });
   co_await all_of(std::move(calls));
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tensors of a message that goes on as it came, for who knows nothing of libtorch.
+// Tensors for who knows nothing of libtorch: those of a message that goes on as it came, and what
+// is said where nobody knows any.
 #pragma once
 
+#include <weft/core/error.hpp>
 #include <weft/wire/message.hpp>
 
 namespace weft::detail {
@@ -9,5 +11,10 @@ namespace weft::detail {
 /// Puts the tensors of a message that arrived into one that goes on, under the same indices. Set
 /// before main, where tensors are known. Throws rpc_error for bytes that are none.
 inline constinit void (*pass_tensors_on)(incoming_message& from, message& to) = nullptr;
+
+[[noreturn]] inline void no_tensors_known() {
+  throw rpc_error(errc::not_encodable,
+                  "a tensor in a program of which no file includes weft/run.hpp");
+}
 
 }  // namespace weft::detail
