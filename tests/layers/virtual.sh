@@ -25,6 +25,7 @@ my @exceptions = (  # file, rule, reason
   ["include/weft/core/detail/insist", "timer", "waits for memory, which a world lacks for fewer tries"],
   ["include/weft/core/detail/waiter_registry", "timer", "waits for other threads, which are none"],
   ["include/weft/core/detail/blocking_end", "thread", "blocks a thread that is no worker'"'"'s"],
+  ["${engine}rref_core", "thread", "waits for other threads, which are none"],
   ["include/weft/transport/detail/stream_listener", "timer", "sockets"],
   ["include/weft/transport/detail/host", "random", "the name of a machine"],
   ["${engine}compute_pool", "thread", "a world has an io_context for it"],
@@ -59,7 +60,7 @@ my @rules = (
    "a real clock; use weft\x27s clock"],
   ["timer", qr/\basio::(?:basic_waitable_|steady_|system_|high_resolution_)timer\b|\bthis_thread::|\b(?:usleep|nanosleep)\s*\(/,
    "a real timer; use weft\x27s timers"],
-  ["thread", qr/\bstd::(?:j?thread|async|condition_variable(?:_any)?)\b|\bpthread_create\b|\basio::thread_pool\b/,
+  ["thread", qr/\bstd::(?:j?thread|async|condition_variable(?:_any)?|(?:shared_)?future|promise|packaged_task|latch|barrier|(?:counting|binary)_semaphore)\b|\bnotify_(?:one|all)\s*\(|\bpthread_create\b|\basio::thread_pool\b/,
    "a thread; use the worker\x27s executors"],
   ["random", qr/\brandom_device\b|\b(?:getrandom|getentropy|arc4random|srand|drand48|default_random_engine)\b|\brand\s*\(/,
    "real randomness; use weft\x27s random source"],
@@ -92,12 +93,12 @@ while (my $file = <STDIN>) {
 # The names of unordered containers, wherever they are declared.
 my (%names, %aliases);
 for my $code (values %codes) {
-  while ($code =~ /\bunordered_(?:multi)?(?:map|set)\s*<[^;{}()]*>\s+(\w+)\s*[;={]/g) { $names{$1} = 1 }
+  while ($code =~ /\bunordered_(?:multi)?(?:map|set)\s*<[^;{}()]*>(?:\s*&&?\s*|\s+)(\w+)\s*[;={,)]/g) { $names{$1} = 1 }
   while ($code =~ /\busing\s+(\w+)\s*=\s*(?:std::)?unordered_(?:multi)?(?:map|set)\b/g) { $aliases{$1} = 1 }
 }
 for my $code (values %codes) {
   for my $alias (keys %aliases) {
-    while ($code =~ /\b$alias(?:<[^;{}()]*>)?\s+(\w+)\s*[;={]/g) { $names{$1} = 1 }
+    while ($code =~ /\b$alias(?:<[^;{}()]*>)?(?:\s*&&?\s*|\s+)(\w+)\s*[;={,)]/g) { $names{$1} = 1 }
   }
 }
 

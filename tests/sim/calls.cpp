@@ -346,7 +346,7 @@ asio::awaitable<void> some_program(worker& me, std::uint32_t steps) {
     w.mains_done.push_back(me.rank());
     if (w.is_quiet_at_the_end) {
       co_await silence(me);
-      if (!w.world.faulty()) w.check_quiet(me);
+      co_await must_be_quiet(me);
     }
   } catch (const std::exception& e) {
     witness::current->mains_threw.push_back(me.rank());

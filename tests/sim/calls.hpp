@@ -38,6 +38,7 @@ struct seen_call {
   bool linked = false;        // its link was up when it began
   bool awaited = true;        // somebody waits for its outcome
   bool carries = false;       // references, with which it is not taken back
+  bool may_repeat = false;    // it is repeated, and idempotent
   int ran = 0;                // how often its function began
   int outcomes = 0;
   error failure{};      // of the outcome
@@ -60,6 +61,7 @@ class witness {
   bool wires_have_room = false;      // for all that a program sends
   bool writes_at_once = false;       // what is sent with nothing before it has left at once
   bool may_miss_each_other = false;  // each of their connections may be refused
+  bool something_stays = false;      // a function that ends with the run only
   duration longest_way{};            // from when something is written until it is handled
   duration faults_over{};            // from when on nothing goes wrong any more
   std::vector<std::string> broken;
@@ -130,15 +132,24 @@ class witness {
         me.time().now() - c.began < c.limit - c.limit / 40) {
       complain(describe(id) + " timed out too early");
     }
-    if (c.limit > duration::zero()) {
-      const duration paused = world.paused(me.rank()) - c.paused_before;
-      // Its own clock may run a hundredth faster than the world.
-      const duration late = me.time().now() - (c.began + c.limit) - paused - paused / 90;
-      if (late > std::chrono::milliseconds(50)) {
-        complain(describe(id) + " outlived its deadline by " +
-                 std::to_string(late / std::chrono::milliseconds(1)) + " ms");
-      }
+    const duration late =
+        since_deadline(me.rank(), c.began, c.limit > duration::zero() ? c.limit : default_limit(me),
+                       c.paused_before);
+    if (late > std::chrono::milliseconds(50)) {
+      complain(describe(id) + " outlived its deadline by " +
+               std::to_string(late / std::chrono::milliseconds(1)) + " ms");
     }
+  }
+  /// Of what has none of its own: what it is part of may end before, not later.
+  [[nodiscard]] static duration default_limit(const worker& me) {
+    return me.settings().call_deadline;
+  }
+  /// How long the deadline of what began then has passed on that worker, but for its pauses.
+  [[nodiscard]] duration since_deadline(std::uint32_t rank, time_point began, duration limit,
+                                        duration paused_before) const {
+    const duration paused = world.paused(rank) - paused_before;
+    // Its own clock may run a hundredth faster than the world.
+    return world.at(rank).time().now() - (began + limit) - paused - paused / 90;
   }
   /// Of a plain function that begins: what its caller may make this worker keep.
   void check_bounds(worker& me, std::uint64_t id) {
@@ -180,9 +191,11 @@ class witness {
     return world.crashed(c.from) && !world.was_cut() &&
            world.now() - world.crashed_at(c.from) > lost_limit(me.rank());
   }
-  /// Of a world in which nothing went wrong, nothing is under way, and nothing will be.
-  void check_quiet(worker& me) {
+  /// Nothing is under way any more, and nothing will be: what this worker still has of others. Where
+  /// something went wrong only of those to whom both ends still have their link.
+  [[nodiscard]] std::string left_over(worker& me) const {
     const sim::memory::spared watching;
+    std::string out;
     for (std::uint32_t r = 0; r < me.world_size(); ++r) {
       if (!world.at(r).alive()) continue;  // its run has failed, which is said at the end
       const auto link_of = [this](std::uint32_t from, std::uint32_t to) -> engine::link& {
@@ -190,11 +203,13 @@ class witness {
       };
       engine::link& mine = link_of(me.rank(), r);
       engine::link& theirs = link_of(r, me.rank());
+      const bool up = mine.now() == weft::link::state::up && theirs.now() == weft::link::state::up;
+      if (!up && world.faulty()) continue;
       const engine::link_counts here = mine.count();
       const auto must = [&](bool so, const char* what, auto number) {
         if (so) return;
-        complain("in silence worker" + std::to_string(me.rank()) + " has " + what + " of worker" +
-                 std::to_string(r) + ": " + std::to_string(number));
+        out += "; worker" + std::to_string(me.rank()) + " has " + what + " of worker" +
+               std::to_string(r) + ": " + std::to_string(number);
       };
       must(here.calls == 0, "calls", here.calls);
       must(here.answers_due == 0, "answers due", here.answers_due);
@@ -209,6 +224,7 @@ class witness {
       must(mine.requests.sent == theirs.requests.finished, "sent requests, not finished,",
            mine.requests.sent.load());
     }
+    return out;
   }
   /// Once the world is over.
   void check() {
@@ -224,14 +240,17 @@ class witness {
       const auto must = [&](bool so, const char* what) {
         if (!so) complain(describe(id) + ": " + what);
       };
-      must(c.ran <= 1, "it ran twice");
+      must(c.ran <= 1 || c.may_repeat, "it ran twice");
       must(c.outcomes <= 1, "it had two outcomes");
       if (!c.awaited) continue;
       must(c.outcomes == 1 || world.crashed(c.from) || lacked(c.from), "it had no outcome");
       if (c.outcomes != 1) continue;
       if (!c.failure) {
-        must(c.ran == 1, "it succeeded and did not run");
+        must(c.ran >= 1, "it succeeded and did not run");
         continue;
+      }
+      if (c.failure == errc::remote_exception && !c.carries) {
+        must(c.failure.ran() == call_progress::executed, "its function threw, and is not executed");
       }
       switch (c.failure.ran()) {
       case call_progress::not_sent:
@@ -241,7 +260,7 @@ class witness {
         must(c.ran == 0, "not_executed, and it ran");
         break;
       case call_progress::executed:
-        must(c.ran == 1, "executed, and it did not run");
+        must(c.ran >= 1, "executed, and it did not run");
         break;
       case call_progress::maybe_executed:
         break;
@@ -312,6 +331,42 @@ class waits_for {
   int exceptions_;
 };
 
+/// Of whoever waits: it has its outcome, or is destroyed, 50 ms after its deadline at the latest.
+class must_end {
+ public:
+  /// `limit`: zero is the default deadline.
+  must_end(worker& me, const char* what, duration limit = duration::zero())
+      : in_(witness::current),
+        where_(me.rank()),
+        what_(what),
+        began_(me.time().now()),
+        limit_(limit > duration::zero() ? limit : witness::default_limit(me)),
+        paused_before_(in_->world.paused(where_)) {}
+  must_end(const must_end&) = delete;
+  must_end& operator=(const must_end&) = delete;
+  ~must_end() {
+    const sim::memory::spared watching;
+    const duration late = in_->since_deadline(where_, began_, limit_, paused_before_);
+    if (late <= std::chrono::milliseconds(50)) return;
+    in_->complain(std::string(what_) + " on worker " + std::to_string(where_) +
+                  " outlived its deadline by " +
+                  std::to_string(late / std::chrono::milliseconds(1)) + " ms");
+  }
+
+ private:
+  witness* in_;
+  std::uint32_t where_;
+  const char* what_;
+  time_point began_;
+  duration limit_, paused_before_;
+};
+/// `work`, which must.
+template <class T>
+asio::awaitable<T> in_time(worker& me, const char* what, duration limit, asio::awaitable<T> work) {
+  const must_end by_then(me, what, limit);
+  co_return co_await std::move(work);
+}
+
 inline std::uint32_t draw(std::uint32_t among) {
   return witness::current->world.decide().pick(among);
 }
@@ -332,6 +387,25 @@ inline asio::awaitable<void> sleep_for(worker& me, duration d) {
   const auto t = me.time().make_timer(weft::detail::context_of(me));
   t->arm(later(me.time().now(), d), [over] { over->set(); });
   co_await event::wait(over);
+}
+
+/// Behind a silence of all: no link, window or budget has anything left.
+inline asio::awaitable<void> must_be_quiet(worker& me) {
+  witness& w = *witness::current;
+  if (w.something_stays) co_return;
+  const auto in_world = [&w] { return w.world.now() - sim::timeline::beginning; };
+  // Who was refused, or is connected again, or woke up, may hear late of what it is sent, or who was
+  // lost, and what it serves may wait for its deadline, and for what it calls then.
+  const duration until = std::max(in_world(), w.faults_over) + 2 * me.settings().call_deadline +
+                         me.settings().stall_limit + std::chrono::seconds(14);
+  std::string left = w.left_over(me);
+  const bool late = w.world.faulty() || w.may_miss_each_other;
+  // bounded: by `until`
+  while (late && !left.empty() && in_world() < until) {
+    co_await sleep_for(me, std::chrono::milliseconds(20));
+    left = w.left_over(me);
+  }
+  if (!left.empty()) w.complain("in silence" + left.substr(1));
 }
 
 // ── the functions ──

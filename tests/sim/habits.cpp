@@ -233,6 +233,7 @@ asio::awaitable<void> end_badly(worker& me) {
   if (draw(4) != 3) {
     const std::uint32_t to = draw(me.world_size());
     const std::uint64_t id = w.begin(me, to, "post without end", duration::zero(), false);
+    w.something_stays = true;
     try {
       me.peer(to).post<&stays>(id);
     } catch (const rpc_error&) {
@@ -372,7 +373,7 @@ asio::awaitable<void> some_habits(worker& me, std::uint32_t steps, bool crowded)
       co_await silence(me);
       co_await sleep_for(me,
                          me.settings().call_deadline + 6s);  // what is long in making, or detached
-      if (!w.world.faulty()) w.check_quiet(me);
+      co_await must_be_quiet(me);
     }
   } catch (const std::exception&) {
     witness::current->mains_threw.push_back(me.rank());

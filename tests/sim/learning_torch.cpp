@@ -467,7 +467,9 @@ class lesson {
   asio::awaitable<expected<void>> pass_of(const attempt& a, graph_retention retention,
                                           std::optional<duration> limit = {}) {
     return outcome_of(
-        context_.backward(a.roots, {.retention = retention, .gradients = a.given, .limit = limit}));
+        in_time(me_, "a pass", limit.value_or(duration::zero()),
+                context_.backward(a.roots,
+                                  {.retention = retention, .gradients = a.given, .limit = limit})));
   }
 
   asio::awaitable<void> some_pass(graph_retention retention) {
@@ -566,7 +568,8 @@ class lesson {
   }
 
   asio::awaitable<void> check() {
-    const auto mine = co_await outcome_of(context_.gradients());
+    const auto mine =
+        co_await outcome_of(in_time(me_, "a look at gradients", {}, context_.gradients()));
     if (!mine) {
       judge(me_, "a look at gradients", mine.error(), may_be_cancelled_);
       lost_ = true;
@@ -606,14 +609,17 @@ class lesson {
       const std::uint32_t to = draw(me_.world_size());
       done = co_await outcome_of(me_.peer(to).call<&steps_for_another>(*of_.optimizer));
     } else if (how == 4) {
-      done = co_await outcome_of_step(of_.optimizer->step(context_, within(draw_duration() / 16)));
+      const duration limit = draw_duration() / 16;
+      done = co_await outcome_of_step(
+          in_time(me_, "a step", limit, of_.optimizer->step(context_, within(limit))));
     } else if (how == 5) {
-      auto stopped = me_.spawn(outcome_of_step(of_.optimizer->step(context_)));
+      auto stopped =
+          me_.spawn(outcome_of_step(in_time(me_, "a step", {}, of_.optimizer->step(context_))));
       co_await sleep_for(me_, draw_duration() / 16);
       stopped.request_stop();
       done = co_await std::move(stopped);
     } else {
-      done = co_await outcome_of_step(of_.optimizer->step(context_));
+      done = co_await outcome_of_step(in_time(me_, "a step", {}, of_.optimizer->step(context_)));
     }
     bool nowhere = false;
     if (done) {
@@ -791,10 +797,16 @@ asio::awaitable<void> some_learning(worker& me) {
     };
     // bounded: by the world's time
     while (!calls.all_mains_done()) co_await sleep_for(me, 20ms);
-    const duration limit = me.settings().lost_after + 1s + 2 * me.settings().call_deadline + 4s;
-    const time_point until = later(me.time().now(), limit);
-    while (me.time().now() < until && !calls.all_living(clean)) co_await sleep_for(me, 20ms);
-    if (!clean(me.rank()) && !world.was_cut()) {
+    const time_point began = me.time().now();
+    const auto has_time = [&] {
+      duration most = me.settings().lost_after + 1s + 2 * me.settings().call_deadline + 4s;
+      // Those who were cut off have to miss each other first, and who is paused wakes late.
+      if (world.was_cut()) most += me.settings().stall_limit + 14s;
+      return me.time().now() - began < most;
+    };
+    // bounded: by has_time
+    while (has_time() && !calls.all_living(clean)) co_await sleep_for(me, 20ms);
+    if (!clean(me.rank())) {
       const auto& contexts = me.use<autograd_service>();
       calls.complain("worker " + std::to_string(me.rank()) + " is left with " +
                      std::to_string(contexts.contexts()) + " contexts, " +
@@ -804,7 +816,7 @@ asio::awaitable<void> some_learning(worker& me) {
     }
     if (calls.is_quiet_at_the_end) {
       co_await sleep_for(me, 1s);
-      if (!world.faulty()) calls.check_quiet(me);
+      co_await must_be_quiet(me);
     }
   } catch (const std::exception& e) {
     calls.mains_threw.push_back(me.rank());

@@ -66,7 +66,7 @@ void object_witness::died(std::uint64_t number) {
     return;
   }
   const duration lived = w.now() - o.free_since;
-  if (!w.was_cut() && lived > longest_life()) {
+  if (lived > longest_life()) {
     calls.complain(name + " lived for " + std::to_string(lived / std::chrono::milliseconds(1)) +
                    " ms after its last holder had let go");
   }
@@ -131,7 +131,9 @@ duration object_witness::longest_life() const {
   duration most = o.lost_after + std::chrono::seconds(1);
   // Whom it was handed on to may first have to reach the owner, which refused.
   if (calls.may_miss_each_other) most += o.rendezvous_deadline;
-  return w.faulty() ? most + o.call_deadline + std::chrono::seconds(1) : most;
+  if (w.faulty()) most += o.call_deadline + std::chrono::seconds(1);
+  if (w.was_cut()) most += o.call_deadline + o.stall_limit + std::chrono::seconds(17);
+  return most;
 }
 
 namespace {
@@ -140,8 +142,9 @@ namespace {
 class attempt {
  public:
   /// `has_time`: the default deadline, and nothing that it is part of ends before.
-  attempt(worker& me, std::uint64_t number, bool has_time)
+  attempt(worker& me, std::uint64_t number, bool has_time, duration limit = duration::zero())
       : me_(me),
+        by_then_(me, "a use of an object", limit),
         number_(number),
         has_time_(has_time),
         was_seen_(object().seen),
@@ -211,6 +214,7 @@ class attempt {
   }
 
   worker& me_;
+  must_end by_then_;
   std::uint64_t number_;
   bool has_time_, was_seen_;
   time_point began_;
@@ -240,22 +244,25 @@ asio::awaitable<void> use(worker& me, const held<thing>& it, bool of_main) {
   bool is_lost = false;
   const std::uint32_t how = draw(6);
   const bool within_time = how >= 3;
-  const attempt a(me, it.number, of_main && !within_time);
-  try {
-    std::uint64_t seen = 0;
-    if (within_time) {
-      seen = co_await it.it.call<&thing::number>(within(draw_duration()));
-    } else if (how == 0) {
-      seen = co_await it.it.call<&thing::number>();
-    } else if (how == 1) {
-      seen = co_await it.it.call<&thing::number_at_once>();
-    } else {
-      seen = (co_await it.it.to_here()).number();
+  const duration limit = within_time ? draw_duration() : duration::zero();
+  {
+    const attempt a(me, it.number, of_main && !within_time, limit);
+    try {
+      std::uint64_t seen = 0;
+      if (within_time) {
+        seen = co_await it.it.call<&thing::number>(within(limit));
+      } else if (how == 0) {
+        seen = co_await it.it.call<&thing::number>();
+      } else if (how == 1) {
+        seen = co_await it.it.call<&thing::number_at_once>();
+      } else {
+        seen = (co_await it.it.to_here()).number();
+      }
+      a.succeeds(seen);
+    } catch (const rpc_error& e) {
+      a.fails(e.error());
+      is_lost = e.error() == errc::rref_owner_died;
     }
-    a.succeeds(seen);
-  } catch (const rpc_error& e) {
-    a.fails(e.error());
-    is_lost = e.error() == errc::rref_owner_died;
   }
   if (is_lost) co_await must_not_travel(me, it);
 }
@@ -302,7 +309,8 @@ asio::awaitable<void> use_by_way_of(worker& me, std::uint32_t first, const held<
   const std::uint32_t last = draw(me.world_size());
   const std::uint32_t how = draw(8);
   const bool slowly = draw(2) == 1;
-  const attempt a(me, it.number, of_main && how < 6);
+  const duration limit = how < 6 ? duration::zero() : draw_duration();
+  const attempt a(me, it.number, of_main && how < 6, limit);
   try {
     const rref<thing> near =
         slowly ? me.peer(last).remote<&refer_slowly_to>(it) : me.peer(last).remote<&refer_to>(it);
@@ -316,7 +324,6 @@ asio::awaitable<void> use_by_way_of(worker& me, std::uint32_t first, const held<
     } else if (how < 6) {
       seen = (co_await led.to_here()).number();
     } else {
-      const duration limit = draw_duration();
       seen = co_await led.call<&thing::number_at_once>(within(limit));
     }
     a.succeeds(seen);
@@ -407,6 +414,9 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
   const auto is_there = [&] {
     return of_main && (w.objects[number].sure || w.objects[number].seen);
   };
+  const auto shared = [&me]<class T>(duration limit, asio::awaitable<T> call) {
+    return in_time(me, "a call with references", limit, std::move(call));
+  };
   try {
     switch (draw(15)) {
     case 0:
@@ -414,14 +424,16 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
       break;
     case 1:
       must = is_there();
-      static_cast<void>(co_await me.peer(to).call<&look>(it));
+      static_cast<void>(co_await shared({}, me.peer(to).call<&look>(it)));
       break;
-    case 2:
-      static_cast<void>(co_await me.peer(to).call<&keep>(it, within(draw_duration())));
+    case 2: {
+      const duration limit = draw_duration();
+      static_cast<void>(co_await shared(limit, me.peer(to).call<&keep>(it, within(limit))));
       break;
+    }
     case 3: {
       must = is_there();
-      const held<thing> back = co_await me.peer(to).call<&pass_back>(it);
+      const held<thing> back = co_await shared({}, me.peer(to).call<&pass_back>(it));
       must = false;
       must_be(back, number, "came back");
       if (!(back.it == it.it)) w.calls.complain("a reference came back as another one");
@@ -429,22 +441,24 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
       co_await use(me, back, of_main);
       break;
     }
-    case 4:
+    case 4: {
       if (depth == 0) break;
+      const duration limit = draw_duration();
       static_cast<void>(
-          co_await me.peer(to).call<&pass_on>(it, depth - 1, within(draw_duration())));
+          co_await shared(limit, me.peer(to).call<&pass_on>(it, depth - 1, within(limit))));
       break;
+    }
     case 5:
       me.peer(to).post<&keep>(it);
       break;
     case 6: {
       const auto all = some_more(me, it);
       const duration limit = draw_duration();
-      static_cast<void>(co_await me.peer(to).call<&keep_all>(all, within(limit)));
+      static_cast<void>(co_await shared(limit, me.peer(to).call<&keep_all>(all, within(limit))));
       break;
     }
     case 7: {
-      const auto back = co_await me.peer(to).call<&pass_back_all>(some_more(me, it));
+      const auto back = co_await shared({}, me.peer(to).call<&pass_back_all>(some_more(me, it)));
       it = held<thing>();
       for (const auto& [n, one] : back) {
         must_be(one, n, "came back");
@@ -458,7 +472,7 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
       it = held<thing>();
       if (draw(2) == 1) co_await sleep_for(me, draw_duration());
       must = is_there();
-      const held<thing> inner = co_await outer.it.call<&nest::open>();
+      const held<thing> inner = co_await shared({}, outer.it.call<&nest::open>());
       must = false;
       must_be(inner, number, "was inside");
       co_await use(me, inner, of_main);
@@ -467,7 +481,8 @@ asio::awaitable<void> some_sharing(worker& me, held<thing> it, std::uint32_t dep
     case 9: {  // made by somebody else for us
       const std::uint32_t owner = draw(me.world_size());
       const std::uint64_t n = w.expect(me, owner, "make_", false);
-      const held<thing> made = co_await me.peer(to).call<&let_make>(n, owner, draw(2) == 1);
+      const bool slowly = draw(2) == 1;
+      const held<thing> made = co_await shared({}, me.peer(to).call<&let_make>(n, owner, slowly));
       co_await use(me, made, false);
       break;
     }
@@ -641,10 +656,8 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
     while (!calls.all_mains_done()) co_await tidy();
     const time_point began = me.time().now();
     const auto has_time = [&] {
-      duration most = me.settings().lost_after + std::chrono::seconds(1) +
-                      2 * me.settings().call_deadline + std::chrono::seconds(4);
-      // Those who were cut off have to miss each other first, and who is paused wakes late.
-      if (world.was_cut()) most += me.settings().stall_limit + std::chrono::seconds(14);
+      const duration most =
+          w.longest_life() + me.settings().call_deadline + std::chrono::seconds(3);
       return me.time().now() - began < most;
     };
     // bounded: by has_time
@@ -660,7 +673,7 @@ asio::awaitable<void> some_references(worker& me, std::uint32_t steps) {
     }
     if (calls.is_quiet_at_the_end) {
       co_await sleep_for(me, std::chrono::seconds(1));
-      if (!world.faulty()) calls.check_quiet(me);
+      co_await must_be_quiet(me);
     }
     ++w.mains_over;
   } catch (const std::exception& e) {

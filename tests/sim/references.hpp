@@ -70,7 +70,8 @@ class object_witness {
   /// Objects that could not be made there, which nobody has asked for.
   [[nodiscard]] std::uint64_t unmet(std::uint32_t owner) const;
   /// How long an object may live after its last holder has let go: a lost holder is noticed, and
-  /// where something went wrong a call that waits may keep what it carries.
+  /// where something went wrong a call that waits may keep what it carries. Those who were cut off
+  /// have to miss each other first, and who is paused wakes late.
   [[nodiscard]] duration longest_life() const;
 
   static thread_local object_witness* current;

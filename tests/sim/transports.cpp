@@ -185,6 +185,30 @@ TEST_CASE_TEMPLATE("sim transports: what is cut off waits, what is reset is lost
   }
 }
 
+TEST_CASE_TEMPLATE("sim transports: of what is reset one end may hear later, and of nothing else",
+                   Transport, sim::frames, sim::bytes) {
+  for (const bool reader_first : {false, true}) {
+    CAPTURE(reader_first);
+    rig<Transport> r;
+    r.connect();
+    r.read();
+    outbox batch;
+    batch.push(make_frame(1, 10));
+    CHECK(r.near->try_write(batch) == write_status::everything);
+    CHECK((reader_first ? r.net.reset(1, 0, 1s) : r.net.reset(0, 1, 1s)));
+    CHECK_FALSE(r.net.reset(0, 1));
+    r.run(500ms);
+    CHECK(r.arrives.ended.has_value() == reader_first);
+    batch.push(make_frame(2, 10));
+    CHECK((r.near->try_write(batch) == write_status::closed) == !reader_first);
+    r.run(1s);
+    CHECK(r.arrives.ended);
+    CHECK(r.arrives.numbers.empty());
+    if (batch.empty()) batch.push(make_frame(3, 10));
+    CHECK(r.near->try_write(batch) == write_status::closed);
+  }
+}
+
 TEST_CASE_TEMPLATE("sim transports: nobody listens, is refused, or answers", Transport, sim::frames,
                    sim::bytes, sim::late_bytes) {
   SUBCASE("nobody listens") {

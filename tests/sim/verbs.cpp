@@ -299,18 +299,21 @@ asio::awaitable<void> take_turns(worker& me) {
   }
 }
 
-/// Its function runs once at most, as it is not idempotent.
+/// Its function runs once at most, unless it is idempotent.
 asio::awaitable<void> repeat_a_call(worker& me) {
   witness& w = *witness::current;
   const std::uint32_t to = draw(me.world_size());
+  const bool may_repeat = draw(2) == 1;
   const duration limit = draw_duration();
   const duration first = draw_duration() / 64;
   const duration each = draw_duration();
   const retry how{.first = first, .each = each};
   const std::uint64_t id = w.begin(me, to, "repeated", limit, true);
   const waits_for its_end(id);
-  const auto result = co_await me.peer(to).call<&takes_time>(id, how, within(limit), as_expected);
-  w.ends(me, id, result);
+  w.calls[id].may_repeat = may_repeat;
+  auto call = may_repeat ? me.peer(to).call<&takes_time_again>(id, how, within(limit), as_expected)
+                         : me.peer(to).call<&takes_time>(id, how, within(limit), as_expected);
+  w.ends(me, id, co_await std::move(call));
 }
 
 /// Each worker publishes what it is asked for, for some time.
@@ -321,8 +324,9 @@ asio::awaitable<void> find_by_name(worker& me) {
     me.publish(mine, me.share(counting(std::uint64_t{me.rank()})));
     if (draw(2) == 1) co_await sleep_for(me, draw_duration());
     const std::uint32_t to = draw(me.world_size());
-    const auto found =
-        co_await me.peer(to).lookup<counting>(mine, within(draw_duration()), as_expected);
+    const duration limit = draw_duration();
+    const auto found = co_await in_time(
+        me, "a lookup", limit, me.peer(to).lookup<counting>(mine, within(limit), as_expected));
     if (found) {
       const auto value = co_await found->call<&counting::look>(as_expected);
       if (value && *value != to) w.complain("a name led to another worker's object");
@@ -356,6 +360,9 @@ asio::awaitable<void> leave_work_behind(worker& me) {
 
 }  // namespace
 
+asio::awaitable<std::uint64_t> takes_time_again(worker& me, std::uint64_t id) {
+  return takes_time(me, id);
+}
 asio::awaitable<std::uint64_t> number_there(worker& me, std::uint64_t number, bool fails) {
   const inside_now lives;
   if (draw(2) == 1) co_await sleep_for(me, draw_duration() / 8);
@@ -462,7 +469,7 @@ asio::awaitable<void> some_verbs(worker& me, std::uint32_t steps) {
     w.mains_done.push_back(me.rank());
     if (w.is_quiet_at_the_end) {
       co_await silence(me);
-      if (!w.world.faulty()) w.check_quiet(me);
+      co_await must_be_quiet(me);
     }
   } catch (const std::exception&) {
     witness::current->mains_threw.push_back(me.rank());

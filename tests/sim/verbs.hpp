@@ -4,6 +4,7 @@
 // are expected, objects that serve one call at a time, names, repeated calls, work left behind.
 #pragma once
 
+#include <weft/rpc/retry.hpp>
 #include <weft/rref/callback.hpp>
 #include <weft/rref/exclusive.hpp>
 #include <weft/rref/published.hpp>
@@ -28,6 +29,8 @@ class counting {
   std::uint64_t value_;
 };
 
+/// May be repeated.
+asio::awaitable<std::uint64_t> takes_time_again(worker& me, std::uint64_t id);
 /// A number that others get by reference; some are never made.
 asio::awaitable<std::uint64_t> number_there(worker& me, std::uint64_t number, bool fails);
 /// With one that is given so, and what it must be.
@@ -49,3 +52,6 @@ class lonely {
 asio::awaitable<void> some_verbs(worker& me, std::uint32_t steps);
 
 }  // namespace weft::testing
+
+template <>
+inline constexpr bool weft::idempotent<&weft::testing::takes_time_again> = true;

@@ -116,7 +116,27 @@ TEST_CASE("worlds: what waits for something outside of virtual time is named") {
     co_await never.async_wait(asio::use_awaitable);
   });
   CHECK_FALSE(w.run(100h));
-  CHECK(w.waits().find("worker1") != std::string::npos);
+  CHECK(w.waits().find("worker1, whose main has not returned") != std::string::npos);
+}
+
+asio::awaitable<void> waits_for_the_machine(weft::worker& me) {
+  asio::steady_timer never(weft::detail::context_of(me), 24h);
+  co_await never.async_wait(asio::use_awaitable);
+}
+
+TEST_CASE("worlds: a function that waits for something outside of virtual time is named") {
+  weft::sim::settings how;
+  how.workers = 2;
+  weft::sim::world w(1, how);
+  w.start([](weft::worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 0) co_await me.peer(1).call<&waits_for_the_machine>(weft::within(24h));
+  });
+  CHECK_FALSE(w.run(1min));
+  const std::string who = w.waits();
+  CAPTURE(who);
+  CHECK(who.find("worker0, whose main has not returned") != std::string::npos);
+  CHECK(who.find("worker1, whose main has returned, and which serves "
+                 "sim_worlds::waits_for_the_machine for worker0") != std::string::npos);
 }
 
 TEST_CASE("worlds: no more time passes than it is told") {

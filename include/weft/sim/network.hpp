@@ -73,8 +73,9 @@ class network {
   /// The process on `h` is no more. `in_silence`: its machine went with it, and nobody is told;
   /// else its system closes its connections, and what was on its way from it is lost or not.
   void lose(host_id h, bool in_silence);
-  /// An established connection between the two breaks, for both.
-  bool reset(host_id a, host_id b);
+  /// An established connection between the two breaks, and what was on its way is lost: for `a` at
+  /// once, for `b` so much later, or when the way from `a` is healed. False: there was none.
+  bool reset(host_id a, host_id b, duration later = {});
 
   /// Who listens on that host; null: nobody.
   void listen(host_id h, detail::listener* who) noexcept { listeners_[h] = who; }
@@ -165,6 +166,20 @@ class channel : public ref_counted, private moment {
     wake(writer_waits_, writer_);
     wake(reader_waits_, reader_);
   }
+  /// The same, but one end hears of it later, and until then of nothing.
+  void break_off_later(host_id who, duration later) noexcept {
+    fall_silent();
+    broken_ = true;
+    const time_point then = net_.time().now() + later;
+    if (who == from_) {
+      net_.time().add(refusal_, then);
+      hear_of_the_end();
+    } else {
+      net_.time().add(*this, then);
+      ended_ = true;
+      wake(writer_waits_, writer_);
+    }
+  }
   /// Its machine is gone: nothing arrives any more, and no end of it is told.
   void fall_silent() noexcept {
     lost_ = true;
@@ -217,6 +232,7 @@ class channel : public ref_counted, private moment {
   }
   void comes() override {
     if (net_.is_cut(from_, to_)) return net_.hold(*this);
+    if (broken_) return hear_of_the_end();
     std::uint64_t units = 0;
     while (!in_flight_.empty() && in_flight_.front().first <= net_.time().now()) {
       units += in_flight_.front().second;
@@ -233,6 +249,10 @@ class channel : public ref_counted, private moment {
     if (net_.tells) net_.tells(from_, to_, end_arrived_ ? "ends" : "arrives", units);
     wake(reader_waits_, reader_);
   }
+  void hear_of_the_end() noexcept {
+    end_arrived_ = true;
+    wake(reader_waits_, reader_);
+  }
   static void wake(bool& waits, const intrusive_ptr<weft::detail::pipe_waiter>& who) noexcept {
     if (std::exchange(waits, false) && who) who->wake();
   }
@@ -244,7 +264,8 @@ class channel : public ref_counted, private moment {
   time_point last_{};          // what is put now does not arrive before
   bool ended_ = false;
   bool end_arrived_ = false;
-  bool lost_ = false;
+  bool lost_ = false;    // what is put does not arrive
+  bool broken_ = false;  // ... and both ends hear of that
   bool reader_waits_ = false;
   bool writer_waits_ = false;
   refusal refusal_{*this};
@@ -275,14 +296,18 @@ inline void network::lose(host_id h, bool in_silence) {
   }
 }
 
-inline bool network::reset(host_id a, host_id b) {
+inline bool network::reset(host_id a, host_id b, duration later) {
   const memory::spared watching;
   bool any = false;
   for (channel* c : std::vector<channel*>(channels_)) {
     if ((c->from_ != a || c->to_ != b) && (c->from_ != b || c->to_ != a)) continue;
     if (c->lost_) continue;
     any = true;
-    c->break_off();
+    if (later > duration::zero()) {
+      c->break_off_later(b, later);
+    } else {
+      c->break_off();
+    }
   }
   return any;
 }

@@ -89,8 +89,9 @@ class world {
   [[nodiscard]] const std::string& story() const noexcept { return story_; }
   /// A line of the story, for programs.
   void tell(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number = {});
-  /// Who has not ended, and whose mains have not returned: after a time that should have been
-  /// enough, they may wait for something that does not happen in virtual time. Empty: nobody.
+  /// Who has not ended, whose mains have not returned, and what they serve: after a time that
+  /// should have been enough, they may wait for something that does not happen in virtual time.
+  /// Empty: nobody.
   [[nodiscard]] std::string waits() const;
 
  private:

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// `./dev sim`: random programs in random worlds, one for each seed. Of one that breaks something it
-// prints the seed, what was broken, and the story of the smallest record that still breaks it.
+// `./dev sim`: random programs in random worlds, one for each seed.
 #pragma once
-
-#include <weft/sim/shrink.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -17,6 +14,7 @@
 #include <iostream>
 #include <map>
 #include <sim/play.hpp>
+#include <sim/tool/tell.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,26 +22,6 @@
 #include <unistd.h>
 
 namespace weft::testing {
-
-inline void tell(to_play p, const played& first) {
-  std::cout << "seed " << p.seed << " (--profile " << name_of(p.how) << " --program "
-            << name_of(p.what) << " --workers " << p.workers << ") breaks:\n";
-  for (const std::string& b : first.broken) std::cout << "  " << b << '\n';
-  // Of a world in which much happens until its time is over, as little as is found in a minute.
-  const auto by = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  const sim::record small = sim::shrink(first.record, [&p, by](const sim::record& r) {
-    if (std::chrono::steady_clock::now() > by) return false;
-    p.record = &r;
-    return !play(p).broken.empty();
-  });
-  p.record = &small;
-  p.story = true;
-  const played story = play(p);
-  std::cout << "its smallest record has " << sim::faulty_choices(small) << " choices of "
-            << first.record.size() << ", and breaks:\n";
-  for (const std::string& b : story.broken) std::cout << "  " << b << '\n';
-  std::cout << story.story << std::flush;
-}
 
 /// Which seed it was that ended the process, or that it was ended in.
 class dying_words {
@@ -100,7 +78,7 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
     p.story = true;
     const played out = play(p);
     std::cout << out.story << "hash " << std::hex << out.hash << std::dec << '\n';
-    if (!out.broken.empty()) tell(p, out);
+    if (!out.broken.empty()) tell(std::cout, p, out);
     return out.broken.empty() ? 0 : 1;
   }
   const dying_words when_it_crashes;
@@ -127,7 +105,7 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
       std::cout << "broken after " << p.seed - from + 1 << " seeds: " << out.broken.front() << '\n';
       return 1;
     }
-    if (++failed <= 3) tell(p, out);
+    if (++failed <= 3) tell(std::cout, p, out);
   }
   std::cout << std::fixed << std::setprecision(0) << seeds << " seeds, " << failed << " failed; "
             << steps << " steps, ";

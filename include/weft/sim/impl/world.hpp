@@ -255,11 +255,17 @@ inline void world::fault() {
   const host_id a = choices_.pick(how_.workers);
   const host_id b = how_.workers > 1 ? (a + 1 + choices_.pick(how_.workers - 1)) % how_.workers : a;
   switch (kinds[what % n]) {
-  case 0:
-    if (!net_.reset(a, b)) return;
+  case 0: {
+    const bool late = choices_.pick(4) == 3;  // the other one
+    const duration d = late ? draw_part(how_.longest_cut, 1024) : duration::zero();
+    if (!net_.reset(a, b, d)) return;
     was_cut_ = true;
-    tell(a, "its connection breaks, to worker", b);
+    tell(a,
+         late ? "its connection breaks, which is not heard yet by worker"
+              : "its connection breaks, to worker",
+         b);
     return;
+  }
   case 1: {
     was_cut_ = true;
     const bool both = choices_.pick(2) == 0;
@@ -311,6 +317,11 @@ inline std::string world::waits() const {
       if (!hosts_[r]->alive() || fates_[r].in_main != in_main) continue;
       who += (who.empty() ? "" : ", ") + hosts_[r]->worker().name() +
              (in_main ? ", whose main has not returned" : ", whose main has returned");
+      for (host_id from = 0; from < hosts_.size(); ++from) {
+        for (const std::string& name : hosts_[r]->worker().link_to(from).serves()) {
+          who += ", and which serves " + name + " for " + hosts_[r]->worker().link_to(from).name();
+        }
+      }
     }
   }
   if (who.empty()) return who;

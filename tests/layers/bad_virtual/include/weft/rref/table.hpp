@@ -14,4 +14,8 @@ struct table {
     auto first = names_.begin();
     entries_.find(3);
   }
+  static void walk(const std::unordered_map<int, int>& given, index&& taken) {
+    for (auto& [key, value] : given) use(key);
+    for (int key : taken) use(key);
+  }
 };
