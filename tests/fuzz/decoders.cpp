@@ -1,26 +1,44 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whatever bytes come: a frame, or a typed error, and of each part of a frame what it says, or a
-// typed error. The first byte says whose decoder is asked, the second how the bytes are cut.
+// typed error. What is a value can be sent again, and is the same then. The first byte says whose
+// decoder is asked, the second how the bytes are cut.
+#include "scene.hpp"
 #include <weft/autograd/messages.hpp>
 #include <weft/engine/handshake.hpp>
 #include <weft/engine/registration.hpp>
+#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services.hpp>
+#include <weft/rref/callback.hpp>
+#include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/ledger_wire.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
 #include <weft/rref/section.hpp>
+#include <weft/rref/sharded.hpp>
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/drop_tensors.hpp>
 #include <weft/wire/error_codec.hpp>
 #include <weft/wire/message.hpp>
+#include <weft/wire/path.hpp>
 #include <weft/wire/tensor_desc.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <transport/feeding.hpp>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 #include <wire/everything.hpp>
 #include <wire/sent_over.hpp>
@@ -34,15 +52,108 @@ using weft_test::tree;
 
 using bytes = std::span<const std::byte>;
 
+/// What `everything` lacks.
+struct others {
+  std::filesystem::path path;
+  std::chrono::milliseconds time;
+  std::chrono::system_clock::time_point when;
+  std::complex<float> number;
+  std::vector<std::byte> raw;
+  std::set<std::pair<std::string, std::int16_t>> pairs;
+  std::map<std::uint8_t, std::monostate> keys;
+  std::tuple<> nothing;
+  std::vector<std::optional<std::unique_ptr<tree>>> trees;
+};
+
+template <class T>
+frame frame_of(const T& value) {
+  weft::message m;
+  weft::encode(m.payload(), value);
+  return std::move(m).finish({});
+}
+/// It arrives as it was sent; what a hash table holds, in any order.
+template <class T>
+void send_on(const T& value) {
+  const frame first = frame_of(value);
+  auto copy = weft_test::copy_of(first);
+  if (!copy) std::abort();
+  weft::incoming_message m(std::move(*copy));
+  if (!m.check()) std::abort();
+  weft::reader r = m.payload();
+  const T same = weft::decode<T>(r);
+  r.finish();
+  const frame second = frame_of(same);
+  if (second.head.size() != first.head.size()) std::abort();
+  if (!std::is_same_v<T, everything> && !std::ranges::equal(first.payload(), second.payload())) {
+    std::abort();
+  }
+}
+
 template <class T>
 void decode_as(bytes in) {
   weft::message_extensions record;
   weft::reader r(in, record);
+  std::optional<T> value;
   try {
-    static_cast<void>(weft::codec<T>::decode(r));
+    value.emplace(weft::codec<T>::decode(r));
     r.finish();
   } catch (const rpc_error&) {
+    return;
   }
+  send_on(*value);
+}
+
+/// As if the rref section had been read, and had three references to objects of nobody.
+template <class T>
+void refer_to(bytes in) {
+  static weft_fuzz::scene& with =
+      *new weft_fuzz::scene(weft::engine::services<weft::rref_service>());
+  weft::message_extensions record;
+  auto& handover = record.get<weft::rref_handover>();
+  handover.here = &with.victim().worker();
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    handover.references.push_back(weft::make_intrusive<weft::detail::reference>(
+        weft::rref_id{i % 2, 1, i + 1}, weft::error(weft::errc::rref_lost, "of nobody")));
+  }
+  weft::reader r(in, record);
+  std::optional<T> value;
+  try {
+    value.emplace(weft::codec<T>::decode(r));
+    r.finish();
+  } catch (const rpc_error&) {
+    return;
+  }
+  weft::bytes out;
+  weft::message_extensions again;
+  weft::writer w(out, again);
+  weft::encode(w, *value);
+  if (out.size() != in.size()) std::abort();
+}
+void refer(bytes in, std::size_t to) {
+  using namespace weft;
+  switch (to % 6) {
+  case 0:
+    return refer_to<std::map<std::string, rref<tree>>>(in);
+  case 1:
+    return refer_to<std::vector<callback<int(std::string)>>>(in);
+  case 2:
+    return refer_to<sharded<tree>>(in);
+  case 3:
+    return refer_to<detail::found_object>(in);
+  case 4:
+    return refer_to<detail::given_argument<std::vector<std::string>>>(in);
+  default:
+    return refer_to<std::tuple<std::string, std::string, detail::lookup_mode>>(in);
+  }
+}
+
+/// Memory lacked for the tensors of a frame that arrived.
+void drop_tensors(const frame& f) {
+  auto rest = weft_test::copy_of(f);
+  if (!rest || !weft::detail::drop_tensors(*rest)) std::abort();
+  weft::incoming_message m(std::move(*rest));
+  if (!m.check() || m.section(weft::section_kind::tensors)) std::abort();
+  if (!std::ranges::equal(m.whole().payload(), f.payload())) std::abort();
 }
 
 /// What arrives of a stream of frames, and all that stands in them.
@@ -57,6 +168,7 @@ struct hears final : weft::frame_sink {
   [[nodiscard]] weft::expected<void> frame_arrived(frame&& f) override {
     weft::incoming_message m(std::move(f), limits);
     if (!m.check()) return {};
+    drop_tensors(m.whole());
     weft::reader r = m.payload();
     try {
       static_cast<void>(weft::codec<everything>::decode(r));
@@ -128,7 +240,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::vector<std::byte> mine(reinterpret_cast<const std::byte*>(data) + 2,
                                     reinterpret_cast<const std::byte*>(data) + size);
   const bytes in(mine);
-  switch (data[0] % 12) {
+  switch (data[0] % 14) {
   case 0:
     assemble(in, 1 + data[1]);
     break;
@@ -155,7 +267,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     break;
   case 7:
-    static_cast<void>(weft::autograd::decode(in));
+    if (const auto m = weft::autograd::decode(in)) {
+      if (!std::ranges::equal(weft::autograd::encode(*m), in)) std::abort();
+    }
     break;
   case 8:
     shake_hands(in, data[1] % 2 == 0);
@@ -169,6 +283,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     break;
   case 10:
     assemble(in, 1 << 16);
+    break;
+  case 12:
+    decode_as<others>(in);
+    break;
+  case 13:
+    refer(in, data[1]);
     break;
   default:
     decode_as<tree>(in);
