@@ -117,6 +117,10 @@ def named(name, *parts):
     return kind(24, text(name), *parts)
 
 
+def own(name, *arguments):
+    return kind(25, text(name), *arguments)
+
+
 def signature(*descriptions):
     state = fnv(b"".join(descriptions))
     return (state ^ (state >> 32)) & 0xFFFFFFFF
@@ -165,6 +169,11 @@ SIGNATURES = {
     "structure_of<node>()": signature(aggregate(INT, vector(again(1)))),
     "structure_of<even>()": signature(aggregate(vector(ODD_IN_EVEN), vector(again(1)))),
     "structure_of<boxed<foreign>>()": signature(named("boxed", named("foreign"))),
+    "structure_of<own_encoding>()": signature(own("own_encoding")),
+    "structure_of<own_box<std::vector<own_encoding>>>()": signature(
+        own("own_box", vector(own("own_encoding")))
+    ),
+    "structure_of<own_tree>()": signature(aggregate(INT, vector(own("own_box", again(2))))),
     "structure_hash<void, small, std::tuple<>>()": signature(VOID, enum(UINT8), tuple_of()),
 }
 
