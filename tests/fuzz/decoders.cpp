@@ -6,8 +6,6 @@
 #include <weft/autograd/messages.hpp>
 #include <weft/engine/handshake.hpp>
 #include <weft/engine/registration.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/services.hpp>
 #include <weft/rref/callback.hpp>
 #include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/ledger_wire.hpp>
@@ -89,40 +87,30 @@ void send_on(const T& value) {
   }
 }
 
+/// None if they are refused.
+template <class T>
+std::optional<T> decoded(bytes in, weft::message_extensions& record) {
+  weft::reader r(in, record);
+  try {
+    std::optional<T> value(weft::codec<T>::decode(r));
+    r.finish();
+    return value;
+  } catch (const rpc_error&) {
+    return std::nullopt;
+  }
+}
 template <class T>
 void decode_as(bytes in) {
   weft::message_extensions record;
-  weft::reader r(in, record);
-  std::optional<T> value;
-  try {
-    value.emplace(weft::codec<T>::decode(r));
-    r.finish();
-  } catch (const rpc_error&) {
-    return;
-  }
-  send_on(*value);
+  if (const auto value = decoded<T>(in, record)) send_on(*value);
 }
 
-/// As if the rref section had been read, and had three references to objects of nobody.
 template <class T>
 void refer_to(bytes in) {
-  static weft_fuzz::scene& with =
-      *new weft_fuzz::scene(weft::engine::services<weft::rref_service>());
   weft::message_extensions record;
-  auto& handover = record.get<weft::rref_handover>();
-  handover.here = &with.victim().worker();
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    handover.references.push_back(weft::make_intrusive<weft::detail::reference>(
-        weft::rref_id{i % 2, 1, i + 1}, weft::error(weft::errc::rref_lost, "of nobody")));
-  }
-  weft::reader r(in, record);
-  std::optional<T> value;
-  try {
-    value.emplace(weft::codec<T>::decode(r));
-    r.finish();
-  } catch (const rpc_error&) {
-    return;
-  }
+  weft_fuzz::refer_to_nobody(record);
+  const auto value = decoded<T>(in, record);
+  if (!value) return;
   weft::bytes out;
   weft::message_extensions again;
   weft::writer w(out, again);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <weft/engine/handshake.hpp>
+#include <weft/engine/rref_service.hpp>
 #include <weft/engine/services.hpp>
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/function.hpp>
+#include <weft/rref/service.hpp>
 #include <weft/sim/host.hpp>
 #include <weft/sim/transports.hpp>
 
@@ -161,5 +163,17 @@ class scene {
   weft::frame_assembler assembler_;
   hears hears_;
 };
+
+/// As if a message's rref section had been read: three references to objects of nobody, at a worker
+/// that hears of none of them.
+inline void refer_to_nobody(weft::message_extensions& record) {
+  static scene& with = *new scene(weft::engine::services<weft::rref_service>());
+  auto& handover = record.get<weft::rref_handover>();
+  handover.here = &with.victim().worker();
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    handover.references.push_back(weft::make_intrusive<weft::detail::reference>(
+        weft::rref_id{i % 2, 1, i + 1}, weft::error(weft::errc::rref_lost, "of nobody")));
+  }
+}
 
 }  // namespace weft_fuzz

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The order in which coroutines begin that are called on one reference, in many worlds: whether the object is there, is
-// still being made, or is behind references that come late, on one worker or across several.
+// The order in which coroutines begin that are called on one reference, in many worlds: whether
+// the object is there, is still being made, or is behind references that come late, on one worker
+// or across several.
 #include <weft/core/gather.hpp>
 #include <weft/rref/exclusive.hpp>
 #include <weft/rref/peer.hpp>
