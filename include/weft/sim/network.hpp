@@ -77,8 +77,8 @@ class network {
   /// once, for `b` so much later, or when the way from `a` is healed. False: there was none.
   bool reset(host_id a, host_id b, duration later = {});
 
-  /// Who listens on that host; null: nobody.
-  void listen(host_id h, detail::listener* who) noexcept { listeners_[h] = who; }
+  /// Who listens on that host, whose machine is there again if it was gone; null: nobody.
+  void listen(host_id h, detail::listener* who) noexcept;
   [[nodiscard]] detail::listener* listener_at(host_id h) const noexcept { return listeners_.at(h); }
   /// Its machine is gone.
   [[nodiscard]] bool is_silent(host_id h) const noexcept { return silent_.at(h); }
@@ -272,6 +272,11 @@ class channel : public ref_counted, private moment {
   intrusive_ptr<weft::detail::pipe_waiter> reader_;
   intrusive_ptr<weft::detail::pipe_waiter> writer_;
 };
+
+inline void network::listen(host_id h, detail::listener* who) noexcept {
+  listeners_[h] = who;
+  if (who) silent_[h] = false;
+}
 
 inline void network::heal(host_id from, host_id to) {
   std::uint32_t& cuts = cut_[way(from, to)];

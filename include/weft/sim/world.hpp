@@ -65,8 +65,13 @@ class world {
   /// `in_silence`: its machine goes with it, and nobody is told. From a handler: once that has
   /// ended, also if it is another worker's.
   void crash(std::uint32_t rank, bool in_silence = false);
+  /// A process begins anew in the place of one that crashed, by the same main. It takes itself for
+  /// one of the old group, which knows the one before: nothing that was meant for that reaches it,
+  /// and the others refuse it. Throws rpc_error: invalid_argument if there is none that crashed.
+  void restart(std::uint32_t rank);
   /// It runs nothing until then; what it is sent waits.
   void pause(std::uint32_t rank, duration how_long);
+  /// Not of who was started anew.
   [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[known(rank)].crashed; }
   /// Requires that it has.
   [[nodiscard]] time_point crashed_at(std::uint32_t rank) const {
@@ -113,6 +118,11 @@ class world {
   /// That rank, if it is one.
   [[nodiscard]] std::uint32_t known(std::uint32_t rank) const;
   [[nodiscard]] engine::transport_set transports_at(host_id r);
+  [[nodiscard]] id128 draw_id();
+  /// A process; what the others will know of it; its run.
+  [[nodiscard]] std::unique_ptr<host> make_host(host_id r);
+  [[nodiscard]] member make_member(host_id r);
+  void begin(host_id r);
   void after(duration d, std::function<void()> what);
   [[nodiscard]] bool step_by(time_point latest);
   [[nodiscard]] duration draw_part(duration of, std::int64_t divisor);
@@ -134,6 +144,8 @@ class world {
   std::vector<std::unique_ptr<event>> events_;
   std::vector<std::unique_ptr<host>> hosts_;
   std::vector<fate> fates_;
+  main_function main_;
+  membership all_;
   std::uint64_t hash_ = 0xcbf29ce484222325u;
   std::uint64_t steps_ = 0;
   std::uint32_t runs_now_ = 0;

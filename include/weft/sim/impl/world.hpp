@@ -47,7 +47,7 @@ inline worker& world::worker_at(std::uint32_t rank) const {
   throw rpc_error(errc::peer_died, "worker " + std::to_string(rank) + " of the world is no more");
 }
 
-inline void world::start(const main_function& main_) {
+inline void world::start(const main_function& main_of_all) {
   if (how_.workers == 0) throw rpc_error(errc::invalid_argument, "a world needs a worker");
   if (!hosts_.empty()) throw rpc_error(errc::invalid_argument, "the world was started before");
   thread_ = &here_;
@@ -58,43 +58,58 @@ inline void world::start(const main_function& main_) {
     if (!how_.keeps_story || !how_.tells_arrivals) return;
     write(to, "from worker" + std::to_string(from) + " " + what, units);
   };
-  membership all;
-  all.token.high = random_();
-  all.token.low = random_();
+  main_ = main_of_all;
+  all_.token = draw_id();
   for (host_id r = 0; r < how_.workers; ++r) {
-    // Fast or slow; the first choice is neither.
-    std::int32_t ppm = 0;
-    if (how_.clock_ppm != 0) {
-      const std::uint32_t drawn = choices_.pick(2 * static_cast<std::uint32_t>(how_.clock_ppm) + 1);
-      const auto size = static_cast<std::int32_t>((drawn + 1) / 2);
-      ppm = drawn % 2 == 0 ? size : -size;
-    }
-    hosts_.push_back(std::make_unique<host>(time_, r, how_.worker, ppm));
-    member m;
-    m.name = how_.worker.name(r, how_.workers, "worker" + std::to_string(r));
-    m.role = how_.worker.role(r, how_.workers, "");
-    m.incarnation.high = random_();
-    m.incarnation.low = random_();
-    m.addresses = hosts_.back()->listen(transports_at(r));
-    m.window = how_.worker.window_bytes;
-    all.members.push_back(std::move(m));
+    hosts_.push_back(make_host(r));
+    all_.members.push_back(make_member(r));
   }
   runs_now_ = how_.workers;
-  for (host_id r = 0; r < how_.workers; ++r) {
-    membership mine = all;
-    mine.rank = r;
-    const std::uint64_t seed = random_();
-    const auto watched = [this, main_](weft::worker& me) -> asio::awaitable<void> {
-      struct inside {
-        explicit inside(bool& flag) : in(flag) { in = true; }
-        ~inside() { in = false; }
-        bool& in;
-      } now(fates_[me.rank()].in_main);
-      co_await main_(me);
-    };
-    hosts_[r]->start(std::move(mine), splitmix(seed), services_, watched);
-  }
+  for (host_id r = 0; r < how_.workers; ++r) begin(r);
   if (how_.mean_between_faults > duration::zero()) next_fault();
+}
+
+inline id128 world::draw_id() {
+  id128 id;
+  id.high = random_();
+  id.low = random_();
+  return id;
+}
+
+inline std::unique_ptr<host> world::make_host(host_id r) {
+  // Fast or slow; the first choice is neither.
+  std::int32_t ppm = 0;
+  if (how_.clock_ppm != 0) {
+    const std::uint32_t drawn = choices_.pick(2 * static_cast<std::uint32_t>(how_.clock_ppm) + 1);
+    const auto size = static_cast<std::int32_t>((drawn + 1) / 2);
+    ppm = drawn % 2 == 0 ? size : -size;
+  }
+  return std::make_unique<host>(time_, r, how_.worker, ppm);
+}
+
+inline member world::make_member(host_id r) {
+  member m;
+  m.name = how_.worker.name(r, how_.workers, "worker" + std::to_string(r));
+  m.role = how_.worker.role(r, how_.workers, "");
+  m.incarnation = draw_id();
+  m.addresses = hosts_[r]->listen(transports_at(r));
+  m.window = how_.worker.window_bytes;
+  return m;
+}
+
+inline void world::begin(host_id r) {
+  membership mine = all_;
+  mine.rank = r;
+  const std::uint64_t seed = random_();
+  const auto watched = [this](weft::worker& me) -> asio::awaitable<void> {
+    struct inside {
+      explicit inside(bool& flag) : in(flag) { in = true; }
+      ~inside() { in = false; }
+      bool& in;
+    } now(fates_[me.rank()].in_main);
+    co_await main_(me);
+  };
+  hosts_[r]->start(std::move(mine), splitmix(seed), services_, watched);
 }
 
 inline engine::transport_set world::transports_at(host_id r) {
@@ -203,6 +218,21 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
   faulty_ = true;
   net_.lose(rank, in_silence);
   if (runs_now_ == how_.workers) kill(rank);  // else behind the handler that runs
+}
+
+inline void world::restart(std::uint32_t rank) {
+  const memory::spared watching;
+  if (at(rank).alive() || !fates_[rank].crashed) {
+    throw rpc_error(errc::invalid_argument,
+                    "worker " + std::to_string(rank) + " of the world has not crashed");
+  }
+  hosts_[rank] = make_host(rank);
+  member anew = make_member(rank);
+  fates_[rank] = {};
+  tell(rank, "a process begins anew in its place");
+  std::swap(all_.members[rank], anew);
+  begin(rank);
+  std::swap(all_.members[rank], anew);
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
