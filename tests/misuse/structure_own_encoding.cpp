@@ -8,5 +8,7 @@ struct shape {
 };
 template <int Sides>
 void weft_encode(weft::writer&, const shape<Sides>&);
+template <int Sides>
+shape<Sides> weft_decode(weft::reader&, std::type_identity<shape<Sides>>);
 
 int main() { return static_cast<int>(weft::structure_of<shape<3>>()); }

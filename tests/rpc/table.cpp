@@ -143,6 +143,9 @@ TEST_CASE("table: constructors of one class may be alike on the wire") {
   listed b("shape::shape", 7, "b.cpp", &a.entry);
   a.entry.constructed = b.entry.constructed = &one;
   CHECK(refusal(b.entry) == "");
+  b.entry.arguments_in_full = 1;  // of types that have equal names, in namespaces of their own
+  CHECK(contains(refusal(b.entry), "shape::shape"));
+  b.entry.arguments_in_full = 0;
   b.entry.constructed = &other;  // each file has a class of its own
   CHECK(contains(refusal(b.entry), "shape::shape"));
 }

@@ -121,20 +121,24 @@ struct holds_unknown {
 struct own_encoding {
   int a;
   friend void weft_encode(weft::writer&, const own_encoding&) {}
+  friend own_encoding weft_decode(weft::reader&, std::type_identity<own_encoding>);
 };
 template <class T>
 struct own_box {
   T a;
   friend void weft_encode(weft::writer&, const own_box&) {}
+  friend own_box weft_decode(weft::reader&, std::type_identity<own_box>);
 };
 template <int N>
 struct own_number {
   friend void weft_encode(weft::writer&, const own_number&) {}
+  friend own_number weft_decode(weft::reader&, std::type_identity<own_number>);
 };
 template <class T>
 struct around {
   struct own {
     friend void weft_encode(weft::writer&, const own&) {}
+    friend own weft_decode(weft::reader&, std::type_identity<own>);
   };
 };
 struct own_tree {
@@ -144,6 +148,7 @@ struct own_tree {
 namespace {
 struct hidden {
   friend void weft_encode(weft::writer&, const hidden&) {}
+  friend hidden weft_decode(weft::reader&, std::type_identity<hidden>);
 };
 }  // namespace
 namespace elsewhere {
@@ -151,9 +156,38 @@ inline namespace v2 {
 struct own_encoding {
   long b;
   friend void weft_encode(weft::writer&, const own_encoding&) {}
+  friend own_encoding weft_decode(weft::reader&, std::type_identity<own_encoding>);
 };
 }  // namespace v2
 }  // namespace elsewhere
+template <class... T>
+struct own_row {
+  friend void weft_encode(weft::writer&, const own_row&) {}
+  friend own_row weft_decode(weft::reader&, std::type_identity<own_row>);
+};
+struct big_endian {};
+struct little_endian {};
+enum class metres : int {};
+enum class feet : int {};
+class declared;
+class of_nothing {
+ public:
+  virtual ~of_nothing() = default;
+  virtual void f() = 0;
+};
+struct writes_only {
+  int a, secret;
+  friend void weft_encode(weft::writer&, const writes_only&) {}
+};
+struct reads_only {
+  int a;
+  friend reads_only weft_decode(weft::reader&, std::type_identity<reads_only>);
+};
+struct reads_otherwise {
+  int a;
+  friend void weft_encode(weft::writer&, const reads_otherwise&) {}
+  friend reads_otherwise weft_decode(weft::reader&, reads_otherwise*);
+};
 struct own_and_named {
   int a;
   static constexpr const char* weft_structure = "own 1";
@@ -265,6 +299,35 @@ TEST_CASE("structure: a class with its own weft_encode is described by its name"
   CHECK(describable<own_and_named>);
 }
 
+TEST_CASE("structure: of a template with a codec of its own, all arguments count") {
+  CHECK_FALSE(same<own_row<>, own_row<int>>);
+  CHECK(structure_hash<own_row<int, own_row<>>, int>() !=
+        structure_hash<own_row<int>, own_row<int>>());
+  CHECK_FALSE(same<own_row<big_endian, int>, own_row<little_endian, int>>);
+  CHECK_FALSE(same<own_row<metres>, own_row<feet>>);
+  CHECK(describable<own_row<void>>);
+  CHECK_FALSE(describable<own_row<declared>>);
+  CHECK_FALSE(describable<own_row<of_nothing>>);
+  CHECK_FALSE(describable<own_row<int(int)>>);
+}
+
+TEST_CASE("structure: a type with one function of the pair is none that its members describe") {
+  CHECK_FALSE(describable<writes_only>);
+  CHECK_FALSE(describable<reads_only>);
+  CHECK_FALSE(describable<reads_otherwise>);
+  CHECK_FALSE(describable<std::vector<writes_only>>);
+}
+
+TEST_CASE("structure: within a program, names are in full") {
+  using weft::detail::structure_in_full;
+  CHECK(structure_in_full<own_encoding>() != structure_in_full<elsewhere::own_encoding>());
+  CHECK(structure_in_full<std::vector<own_encoding>>() !=
+        structure_in_full<std::vector<elsewhere::own_encoding>>());
+  CHECK(structure_in_full<own_box<own_encoding>>() !=
+        structure_in_full<own_box<elsewhere::own_encoding>>());
+  CHECK(structure_in_full<long>() == structure_in_full<long long>());
+}
+
 TEST_CASE("structure: what cannot be described is told without an error") {
   CHECK(describable<void>);
   CHECK(describable<std::vector<std::map<int, boxed<node>>>>);
@@ -298,9 +361,9 @@ TEST_CASE("structure: every compiler computes these very numbers") {
   CHECK(structure_of<node>() == 0x83dec8d2u);
   CHECK(structure_of<even>() == 0x83c6c660u);
   CHECK(structure_of<boxed<foreign>>() == 0x2451d682u);
-  CHECK(structure_of<own_encoding>() == 0x9c450d5fu);
-  CHECK(structure_of<own_box<std::vector<own_encoding>>>() == 0xd5bbce62u);
-  CHECK(structure_of<own_tree>() == 0xc2b616e7u);
+  CHECK(structure_of<own_encoding>() == 0x330eb5b1u);
+  CHECK(structure_of<own_box<std::vector<own_encoding>>>() == 0xb0f6c5e8u);
+  CHECK(structure_of<own_tree>() == 0x2f2ca54eu);
   CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
 }
 

@@ -26,6 +26,7 @@ struct function_entry {
   bool portable = true;                    ///< `name` is what every compiler finds
   const char* file = "";                   ///< a source file that contains it
   const void* constructed = nullptr;       ///< of a constructor: a key of its class in this program
+  std::uint32_t arguments_in_full = 0;     ///< ... and a hash of what it takes, with full names
   void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;

@@ -23,10 +23,10 @@
 //   static constexpr std::string_view weft_structure = "geo::shape 2";   // a member of T
 #pragma once
 
+#include <weft/wire/detail/own_pair.hpp>
 #include <weft/wire/reader.hpp>
 #include <weft/wire/writer.hpp>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -48,10 +48,7 @@ struct codec;
 
 /// The user's functions are there (see above).
 template <class T>
-concept custom_encodable = requires(writer& w, reader& r, const T& value) {
-  weft_encode(w, value);
-  { weft_decode(r, std::type_identity<T>{}) } -> std::same_as<T>;
-};
+concept custom_encodable = detail::own_pair<T>;
 
 }  // namespace weft
 

@@ -16,7 +16,11 @@
 //   chrono duration, time point            kind, period, representation (no steady_clock)
 //   aggregate                              "aggregate", count, its members in order
 //   a type that is being described         "again", how many levels up
-//   a class with weft_encode               "own", its name (no namespaces), its template arguments
+//   a class with weft_encode and weft_decode   "own", its name; of a template, how many arguments,
+//                                          and of each its name, if it is a class or an enum that
+//                                          none of these lines but aggregate, enum and this one
+//                                          describe, and its description. A name is without what
+//                                          it stands in: namespaces and classes do not count
 //   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
 #pragma once
 
@@ -55,6 +59,16 @@ consteval std::uint32_t structure_hash() {
   (detail::describe<detail::strict, Types>(text), ...);
   return text.hash();
 }
+
+namespace detail {
+/// The same of T with names as this program spells them: for comparisons within a program.
+template <class T>
+consteval std::uint32_t structure_in_full() {
+  structure_text text;
+  describe<in_full, T>(text);
+  return text.hash();
+}
+}  // namespace detail
 
 /// The structural hash of T; references and const are ignored.
 template <class T>

@@ -67,6 +67,9 @@ consteval bool check_object_call() {
 template <auto F>
 consteval bool check_result() {
   using result = typename function<F>::result;
+  if constexpr (!result_can_be_sent<F, result>) {
+    refuse_half_a_pair<typename undescribed<result>::type>();
+  }
   WEFT_REQUIRE((result_can_be_sent<F, result>),
                "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "
                "return a value that weft can encode.",

@@ -19,6 +19,7 @@ struct registration {
     entry.file = file;
     if constexpr (requires { requires Fn::is_constructor; }) {
       entry.constructed = &class_key<typename Fn::result>;
+      entry.arguments_in_full = structure_in_full<typename Fn::arguments>();
     }
     if constexpr (Fn::style == function_style::coroutine) {
       entry.start = &Thunk<Fn>::start;

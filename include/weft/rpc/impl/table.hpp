@@ -16,9 +16,10 @@ namespace weft {
 namespace detail {
 
 /// Several constructors of one class may differ in types that are alike on the wire, such as long
-/// and long long: any of them makes the same object.
+/// and long long: any of them makes the same object. Not if they take types of equal names.
 [[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
-  return a.constructed && a.constructed == b.constructed;
+  return a.constructed && a.constructed == b.constructed &&
+         a.arguments_in_full == b.arguments_in_full;
 }
 
 /// Why `a` and `b` cannot be in one program, or success. Addresses are not compared: linkers fold

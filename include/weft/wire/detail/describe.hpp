@@ -4,6 +4,7 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
+#include <weft/wire/detail/own_pair.hpp>
 #include <weft/wire/detail/sentence.hpp>
 #include <weft/wire/detail/type_name.hpp>
 
@@ -29,7 +30,6 @@
 #include <vector>
 
 namespace weft {
-class writer;
 template <class T>
 struct structure;
 }  // namespace weft
@@ -90,6 +90,7 @@ enum class structure_kind : std::uint8_t {
 
 struct strict {};   // a type without a description is an error
 struct lenient {};  // ... is noted in the text
+struct in_full {};  // the same, and names are those of this program, with all they stand in
 
 template <class T>
 concept has_structure_tag = requires { std::string_view(structure<T>::tag); };
@@ -98,7 +99,7 @@ concept has_structure_parts = requires { typename structure<T>::parts; };
 template <class T>
 concept has_structure_member = requires { std::string_view(T::weft_structure); };
 template <class T>
-concept has_own_encoding = requires(writer& w, const T& value) { weft_encode(w, value); };
+concept is_complete = std::is_void_v<T> || requires { sizeof(T); };
 
 template <class T>
 inline constexpr bool is_character =
@@ -113,7 +114,9 @@ inline constexpr bool can_be_described = false;
 
 template <class T>
 consteval void refuse_structure() {
-  if constexpr (has_own_encoding<T>) {
+  if constexpr (half_a_pair<T>) {
+    refuse_half_a_pair<T>();
+  } else if constexpr (own_pair<T>) {
     WEFT_REQUIRE((names_its_format<T>),
                  "weft: this type has its own weft_encode, and no name by which all compilers know "
                  "it; name its format by a member `static constexpr std::string_view "
@@ -236,15 +239,33 @@ constexpr void describe(structure_text& out);
 
 template <class Mode, class Open, class... Parts>
 constexpr void describe_parts(structure_text& out, std::type_identity<std::tuple<Parts...>>) {
-  (describe<Mode, Parts, Open>(out), ...);
+  (detail::describe<Mode, Parts, Open>(out), ...);
+}
+
+/// It has a name in the program, and none in descriptions.
+template <class T>
+concept has_last_name =
+    (std::is_class_v<T> || std::is_union_v<T> || std::is_enum_v<T>) && !has_structure_tag<T> &&
+    !has_structure_member<T> && !standard_shape<T>::known && !duration_period<T>::known;
+
+/// An argument of a template with a codec of its own may be a mark, of which only the name counts.
+template <class Mode, class Open, class... Args>
+constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>>) {
+  out.number(sizeof...(Args));
+  const auto one = [&out]<class T>(std::type_identity<T>) {
+    if constexpr (has_last_name<T>) out.text(own_name<T>::text);
+    detail::describe<Mode, T, Open>(out);
+  };
+  (one(std::type_identity<std::remove_cvref_t<Args>>{}), ...);
 }
 
 /// By its name, if its template's arguments can be described.
 template <class T, class... Outer>
 consteval bool has_own_name(open_types<Outer...>) {
-  if constexpr (std::is_class_v<T> && has_own_encoding<T>) {
+  if constexpr (std::is_class_v<T> && own_pair<T>) {
     structure_text text;
-    describe_parts<lenient, open_types<T, Outer...>>(text, typename own_name<T>::parts{});
+    detail::describe_arguments<lenient, open_types<T, Outer...>>(text,
+                                                                 typename own_name<T>::parts{});
     return !own_name<T>::text.empty() && !text.failed();
   } else {
     return false;
@@ -252,46 +273,59 @@ consteval bool has_own_name(open_types<Outer...>) {
 }
 template <class Mode, class T, class... Outer>
 constexpr void describe_by_name(structure_text& out, open_types<Outer...>) {
-  out.text(own_name<T>::text);
-  describe_parts<Mode, open_types<T, Outer...>>(out, typename own_name<T>::parts{});
+  out.text(std::is_same_v<Mode, in_full> ? type_name<T>() : own_name<T>::text);
+  detail::describe_arguments<Mode, open_types<T, Outer...>>(out, typename own_name<T>::parts{});
+}
+
+template <class T>
+constexpr void describe_size(structure_text& out, structure_kind kind) {
+  out.byte(static_cast<std::uint8_t>(kind));
+  out.number(sizeof(T));
 }
 
 template <class Mode, class T, class... Outer>
 constexpr void describe_aggregate(structure_text& out, open_types<Outer...>) {
   if constexpr (std::is_same_v<Mode, strict> || plain_aggregate<T>) {
     out.number(member_count<T>());
-    describe_parts<Mode, open_types<T, Outer...>>(out, std::type_identity<member_types_t<T>>{});
+    detail::describe_parts<Mode, open_types<T, Outer...>>(out,
+                                                          std::type_identity<member_types_t<T>>{});
   } else {
     out.fail();
+  }
+}
+
+template <class T>
+consteval bool describes_members() {
+  if constexpr (std::is_array_v<T> || !is_complete<T> || part_of_a_pair<T>) {
+    return false;
+  } else {
+    return std::is_aggregate_v<T> || std::is_union_v<T>;
   }
 }
 
 template <class Mode, class T, class Open>
 constexpr void describe_type(structure_text& out) {
   const auto kind = [&out](structure_kind k) { out.byte(static_cast<std::uint8_t>(k)); };
-  const auto sized = [&](structure_kind k) {
-    kind(k);
-    out.number(sizeof(std::conditional_t<std::is_void_v<T>, char, T>));
-  };
   if constexpr (std::is_void_v<T>) {
     kind(structure_kind::none);
   } else if constexpr (has_structure_tag<T>) {
     kind(structure_kind::named);
     out.text(structure<T>::tag);
     if constexpr (has_structure_parts<T>) {
-      describe_parts<Mode, Open>(out, std::type_identity<typename structure<T>::parts>{});
+      detail::describe_parts<Mode, Open>(out, std::type_identity<typename structure<T>::parts>{});
     }
   } else if constexpr (has_structure_member<T>) {
     kind(structure_kind::named);
     out.text(T::weft_structure);
   } else if constexpr (std::is_same_v<T, bool>) {
-    sized(structure_kind::boolean);
+    describe_size<T>(out, structure_kind::boolean);
   } else if constexpr (is_character<T>) {
-    sized(structure_kind::character);
+    describe_size<T>(out, structure_kind::character);
   } else if constexpr (std::is_integral_v<T>) {
-    sized(std::is_signed_v<T> ? structure_kind::signed_integer : structure_kind::unsigned_integer);
+    describe_size<T>(out, std::is_signed_v<T> ? structure_kind::signed_integer
+                                              : structure_kind::unsigned_integer);
   } else if constexpr (std::is_floating_point_v<T>) {
-    sized(structure_kind::floating);
+    describe_size<T>(out, structure_kind::floating);
   } else if constexpr (std::is_enum_v<T>) {
     kind(structure_kind::enumeration);
     describe<Mode, std::underlying_type_t<T>, Open>(out);
@@ -303,15 +337,14 @@ constexpr void describe_type(structure_text& out) {
   } else if constexpr (standard_shape<T>::known) {
     kind(standard_shape<T>::kind);
     out.number(standard_shape<T>::count);
-    describe_parts<Mode, Open>(out, typename standard_shape<T>::parts{});
+    detail::describe_parts<Mode, Open>(out, typename standard_shape<T>::parts{});
   } else if constexpr (Open::template levels_up<T>() != 0) {
     kind(structure_kind::again);
     out.number(Open::template levels_up<T>());
   } else if constexpr (has_own_name<T>(Open{})) {
     kind(structure_kind::own);
     describe_by_name<Mode, T>(out, Open{});
-  } else if constexpr ((std::is_aggregate_v<T> || std::is_union_v<T>) && !std::is_array_v<T> &&
-                       !has_own_encoding<T>) {
+  } else if constexpr (describes_members<T>()) {
     kind(structure_kind::aggregate);
     describe_aggregate<Mode, T>(out, Open{});
   } else if constexpr (std::is_same_v<Mode, lenient>) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
+#include <weft/wire/detail/own_pair.hpp>
 
 #include <cstddef>
 #include <span>
@@ -94,6 +95,7 @@ inline constexpr bool is_view<std::span<T, N>> = true;
 // there, counted from 0; the compiler prints them beside the sentence.
 template <class Whole, class Type, class Holder, std::size_t Index>
 consteval void explain() {
+  if constexpr (half_a_pair<Type>) return refuse_half_a_pair<Type>();
   static_assert(!std::is_reference_v<Type> && !std::is_const_v<Type>,
                 "weft: cannot send a reference or a const type: send a value.");
   static_assert(!std::is_pointer_v<Type>,

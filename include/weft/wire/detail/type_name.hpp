@@ -36,6 +36,7 @@ consteval std::string_view last_name(std::string_view of) {
 
 /// "ns::boxed<a<b>>" without "<a<b>>"; nothing if it does not end so.
 consteval std::string_view without_arguments(std::string_view of) {
+  if (!of.ends_with('>')) return {};
   std::size_t open = 0;
   for (std::size_t at = of.size(); at-- > 0;) {
     if (of[at] == '>') ++open;

@@ -35,7 +35,7 @@ consteval auto find_undescribed() {
     return std::type_identity<void>{};
   } else if constexpr (standard_shape<T>::known) {
     return find_undescribed_part<T, Above...>(typename standard_shape<T>::parts{});
-  } else if constexpr (std::is_class_v<T> && plain_aggregate<T> && !has_own_encoding<T>) {
+  } else if constexpr (std::is_class_v<T> && plain_aggregate<T> && !part_of_a_pair<T>) {
     return find_undescribed_part<T, Above...>(std::type_identity<member_types_t<T>>{});
   } else {
     return std::type_identity<T>{};

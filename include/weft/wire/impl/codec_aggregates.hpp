@@ -58,7 +58,7 @@ struct codec<T> {
 };
 
 template <class T>
-  requires(std::is_aggregate_v<T> && !detail::is_std_array<T> && !custom_encodable<T> &&
+  requires(std::is_aggregate_v<T> && !detail::is_std_array<T> && !detail::part_of_a_pair<T> &&
            detail::plain_aggregate<T>)
 struct codec<T> {
   using elements = detail::element_types_t<T>;

@@ -63,7 +63,7 @@ inline void reader::finish() {
   field_type_ = {};
   const auto rest = in_.subspan(at_);
   if (tail_ == tail::exact && !rest.empty()) {
-    fail(std::to_string(rest.size()) + " bytes are left over");
+    fail(std::to_string(rest.size()) + " bytes are left over: more was written than is read");
   }
   if (!std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; })) {
     fail("the padding is not zero");

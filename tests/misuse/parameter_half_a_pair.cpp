@@ -1,0 +1,18 @@
+// expect: weft: .* has weft_encode or weft_decode, but not both, .* next to the type T. void weft_encode
+// SPDX-License-Identifier: BSL-1.0
+#include <weft/rpc/peer.hpp>
+
+class path {
+ public:
+  explicit path(int n) : n_(n) {}
+  int size() const { return n_; }
+
+ private:
+  int n_;
+};
+void weft_encode(weft::writer& w, const path& p);
+void weft_decode(weft::reader& r, path& p);
+
+int measure(const path& p) { return p.size(); }
+
+asio::awaitable<int> f(weft::peer p) { co_return co_await p.call<&measure>(path(3)); }
