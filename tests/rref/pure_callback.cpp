@@ -3,6 +3,7 @@
 #include "pure.hpp"
 #include <weft/core/sleep_for.hpp>
 #include <weft/rref/callback.hpp>
+#include <weft/rref/exclusive.hpp>
 #include <weft/rref/sharded.hpp>
 
 #include <doctest/doctest.h>
@@ -162,6 +163,25 @@ TEST_CASE("sharded: one on each, by rank, by place, and the receiver's own") {
     CHECK(co_await me.peer(1).call<&look_at_mine>(s) == 7);
     CHECK(co_await me.peer(2).call<&look_at_mine>(s) == 5);
     CHECK(co_await s.call_all<&shard::next>() == std::vector<int>{207, 109});
+  });
+}
+
+asio::awaitable<int> ask_mine(weft::worker& me, sharded<weft::exclusive<shard>> s) {
+  co_return co_await s.on(me.rank()).call<&shard::next>();
+}
+
+TEST_CASE("sharded: objects that serve one call at a time") {
+  pure_everywhere(2, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    const auto s = co_await weft::make_sharded<weft::exclusive<shard>>(everybody(me), 5, 2);
+    CHECK(co_await s.call_all<&shard::next>() == std::vector<int>{7, 107});
+    CHECK(co_await me.peer(1).call<&ask_mine>(s) == 109);
+    bool refused = false;
+    try {
+      static_cast<void>(co_await weft::make_sharded<weft::exclusive<shard>>(everybody(me), 0, -1));
+    } catch (const weft::rpc_error& e) {
+      refused = e.error().message().find("a step back") != std::string::npos;
+    }
+    CHECK(refused);
   });
 }
 

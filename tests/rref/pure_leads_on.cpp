@@ -2,6 +2,7 @@
 // Results that are references: what is called on them goes on to what they refer to.
 #include "pure.hpp"
 #include <weft/core/gather.hpp>
+#include <weft/core/log.hpp>
 #include <weft/core/sleep_for.hpp>
 #include <weft/rpc/loss_policy.hpp>
 #include <weft/rref/exclusive.hpp>
@@ -11,6 +12,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -276,6 +278,42 @@ TEST_CASE("leads on: a post that fails is counted by who passed it on") {
     CHECK(co_await eventually([&] { return all.at(1).stats().posts_failed == 1; }));
     CHECK(all.at(2).stats().posts_failed == 0);
   });
+}
+
+TEST_CASE("leads on: a post that is lost with the object's worker is said by who passed it on") {
+  struct heard {
+    std::mutex mutex;
+    std::string text;
+    heard() {
+      weft::log_to([this](const weft::log_entry& e) {
+        const std::lock_guard lock(mutex);
+        text += std::string(e.who) + ": " + std::string(e.text) + "\n";
+      });
+    }
+    ~heard() { weft::log_to({}); }
+    bool has(const char* words) {
+      const std::lock_guard lock(mutex);
+      return text.find(words) != std::string::npos;
+    }
+  } all_that_is_said;
+  weft::options o = with_io_threads(1);
+  o.on_loss = weft::loss_policy::go_on();
+  pure_cluster all(3, over::tcp, o);
+  bool said = false;
+  all.run([&](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    rref<notes> r = me.peer(1).remote<&made_on>(2u);
+    co_await r.call<&notes::tell>(1);
+    r.post<&notes::forever>();
+    CHECK(co_await eventually([] { return waiting_there == 1; }));
+    co_await me.peer(1).call<&lose_link>(2u);
+    said = co_await eventually([&] {
+      return all_that_is_said.has("worker1: a post of 'rref_leads_on::notes::forever' by worker "
+                                  "'worker0' failed: ");
+    });
+  });
+  CHECK(said);
+  CHECK(all_that_is_said.has("owner died"));
 }
 
 TEST_CASE("leads on: as often as a request may, and no more") {

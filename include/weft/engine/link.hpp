@@ -308,6 +308,8 @@ class link final : public weft::link, public frame_sink {
   [[nodiscard]] intrusive_ptr<waiting_call> take_waiting(std::uint64_t number) noexcept;
   void watch_waiting(const std::unique_lock<std::mutex>&) noexcept;
   void cancel_served(std::uint64_t call);
+  bool gives_up_waiting(std::uint64_t call);
+  [[nodiscard]] static error caller_gave_up();
 
   engine::worker& me_;
 

@@ -120,7 +120,7 @@ asio::awaitable<sharded<T>> make_sharded(std::vector<peer> peers, Args... args) 
   instances.reserve(peers.size());
   for (const peer& p : peers) instances.push_back(p.template make<T>(args...));
   sharded<T> all(std::move(instances));
-  co_await all.template call_all<&detail::is_made<T>>();
+  co_await all.template call_all<&detail::is_made<typename detail::called_object<T>::type>>();
   co_return all;
 }
 

@@ -91,7 +91,7 @@ class erased_handler<void(Args...), Size> {
     void post(Args... args) override { asio::post(asio::append(take(), std::move(args)...)); }
     void drop() noexcept override {
       // Its destruction may end whatever the place is a part of.
-      const Handler mine = take();
+      [[maybe_unused]] const Handler mine = take();
     }
     [[nodiscard]] Handler take() {
       Handler mine = std::move(handler);

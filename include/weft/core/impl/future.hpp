@@ -98,9 +98,16 @@ asio::awaitable<void> future<T>::until_set(intrusive_ptr<event> end) {
   }
 }
 
+namespace detail {
+[[nodiscard]] inline error no_future() {
+  return error(errc::invalid_argument,
+               "this future is empty: it was awaited before, or moved from");
+}
+}  // namespace detail
+
 template <class T>
 asio::awaitable<T> future<T>::wait_copy(intrusive_ptr<detail::future_state<T>> state) {
-  if (!state) throw rpc_error(errc::invalid_argument, "this future is empty");
+  if (!state) throw rpc_error(detail::no_future());
   if (!state->is_set()) co_await until_set(state);
   if (state->failure) std::rethrow_exception(state->failure);
   if constexpr (!std::is_void_v<T>) co_return *state->value;
@@ -108,7 +115,7 @@ asio::awaitable<T> future<T>::wait_copy(intrusive_ptr<detail::future_state<T>> s
 
 template <class T>
 asio::awaitable<T> future<T>::wait_taken(future self) {
-  if (!self.state_) throw rpc_error(errc::invalid_argument, "this future is empty");
+  if (!self.state_) throw rpc_error(detail::no_future());
   if (!self.state_->is_set()) co_await until_set(self.state_);
   if (self.state_->failure) std::rethrow_exception(self.state_->failure);
   if constexpr (!std::is_void_v<T>) co_return std::move(*self.state_->value);
@@ -148,8 +155,7 @@ template <class T>
 template <class Handler>
 void future<T>::take(Handler handler, intrusive_ptr<detail::future_state<T>> state) {
   if (!state) {
-    finish(std::move(handler), nullptr,
-           std::make_exception_ptr(rpc_error(errc::invalid_argument, "this future is empty")));
+    finish(std::move(handler), nullptr, std::make_exception_ptr(rpc_error(detail::no_future())));
     return;
   }
   intrusive_ptr<event> end = state;

@@ -74,7 +74,7 @@ struct future_access {
   template <class T>
   static expected<T> take(future<T>& f) {
     const intrusive_ptr<future_state<T>> s = std::exchange(f.state_, nullptr);
-    if (!s) return tl::unexpected(error(errc::invalid_argument, "this future is empty"));
+    if (!s) return tl::unexpected(no_future());
     if (s->failure) return tl::unexpected(as_error(s->failure));
     if constexpr (std::is_void_v<T>) {
       return {};
@@ -84,66 +84,54 @@ struct future_access {
   }
 };
 
-template <class... Work>
-asio::awaitable<std::tuple<stored<result_of<Work>>...>> gather_each(Work... work) {
-  std::tuple<std::optional<stored<result_of<Work>>>...> results;
+/// What is kept of a piece of work: its result, of which the first error ends the others...
+struct keeps_results {
+  template <class Work>
+  using of = stored<result_of<Work>>;
+  template <class T>
+  static auto keep(asio::awaitable<T> work, std::optional<stored<T>>& out) {
+    return keep_result(std::move(work), out);
+  }
+};
+/// ... or either.
+struct keeps_outcomes {
+  template <class Work>
+  using of = expected<result_of<Work>>;
+  template <class T>
+  static auto keep(asio::awaitable<T> work, std::optional<expected<T>>& out) {
+    return keep_outcome(std::move(work), out);
+  }
+};
+
+template <class Kept, class... Work>
+asio::awaitable<std::tuple<typename Kept::template of<Work>...>> gather_each(Work... work) {
+  std::tuple<std::optional<typename Kept::template of<Work>>...> kept;
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
-    std::apply(
-        [&](auto&... out) { (group.spawn(keep_result(started(std::move(work)), out)), ...); },
-        results);
+    std::apply([&](auto&... out) { (group.spawn(Kept::keep(started(std::move(work)), out)), ...); },
+               kept);
     co_return;
   };
   co_await with_task_group(body);
   co_return std::apply(
-      [](auto&... out) { return std::tuple<stored<result_of<Work>>...>{result_in(out)...}; },
-      results);
+      [](auto&... out) {
+        return std::tuple<typename Kept::template of<Work>...>{result_in(out)...};
+      },
+      kept);
 }
 
-template <class Work>
-asio::awaitable<std::vector<stored<result_of<Work>>>> gather_all(std::vector<Work> work) {
-  std::vector<std::optional<stored<result_of<Work>>>> results(work.size());
+template <class Kept, class Work>
+asio::awaitable<std::vector<typename Kept::template of<Work>>> gather_all(std::vector<Work> work) {
+  std::vector<std::optional<typename Kept::template of<Work>>> kept(work.size());
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      group.spawn(keep_result(started(std::move(work[i])), results[i]));
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      group.spawn(Kept::keep(started(std::move(work[i])), kept[i]));
     }
     co_return;
   };
   co_await with_task_group(body);
-  std::vector<stored<result_of<Work>>> out;
-  out.reserve(results.size());
-  for (auto& r : results) out.push_back(result_in(r));
-  co_return out;
-}
-
-template <class... Work>
-asio::awaitable<std::tuple<expected<result_of<Work>>...>> gather_each_outcome(Work... work) {
-  std::tuple<std::optional<expected<result_of<Work>>>...> results;
-  const auto body = [&](task_group& group) -> asio::awaitable<void> {
-    std::apply(
-        [&](auto&... out) { (group.spawn(keep_outcome(started(std::move(work)), out)), ...); },
-        results);
-    co_return;
-  };
-  co_await with_task_group(body);
-  co_return std::apply(
-      [](auto&... out) { return std::tuple<expected<result_of<Work>>...>{result_in(out)...}; },
-      results);
-}
-
-template <class Work>
-asio::awaitable<std::vector<expected<result_of<Work>>>>
-gather_all_outcomes(std::vector<Work> work) {
-  std::vector<std::optional<expected<result_of<Work>>>> results(work.size());
-  const auto body = [&](task_group& group) -> asio::awaitable<void> {
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      group.spawn(keep_outcome(started(std::move(work[i])), results[i]));
-    }
-    co_return;
-  };
-  co_await with_task_group(body);
-  std::vector<expected<result_of<Work>>> out;
-  out.reserve(results.size());
-  for (auto& r : results) out.push_back(result_in(r));
+  std::vector<typename Kept::template of<Work>> out;
+  out.reserve(kept.size());
+  for (auto& one : kept) out.push_back(result_in(one));
   co_return out;
 }
 
@@ -152,24 +140,24 @@ gather_all_outcomes(std::vector<Work> work) {
 template <startable... Work>
 auto gather(Work&&... work)
     -> asio::awaitable<std::tuple<detail::stored<detail::result_of<Work>>...>> {
-  return detail::gather_each<Work...>(std::move(work)...);
+  return detail::gather_each<detail::keeps_results>(std::move(work)...);
 }
 template <startable Work>
 auto gather(std::vector<Work>&& work)
     -> asio::awaitable<std::vector<detail::stored<detail::result_of<Work>>>> {
-  return detail::gather_all(std::move(work));
+  return detail::gather_all<detail::keeps_results>(std::move(work));
 }
 template <startable Work>
 auto gather(std::vector<Work>&& work, as_expected_t)
     -> asio::awaitable<std::vector<expected<detail::result_of<Work>>>> {
-  return detail::gather_all_outcomes(std::move(work));
+  return detail::gather_all<detail::keeps_outcomes>(std::move(work));
 }
 template <class... Work>
   requires detail::work_as_expected<Work...>
 auto gather(Work&&... work) {
   return [all = std::forward_as_tuple(std::forward<Work>(work)...)]<std::size_t... I>(
              std::index_sequence<I...>) {
-    return detail::gather_each_outcome(std::get<I>(std::move(all))...);
+    return detail::gather_each<detail::keeps_outcomes>(std::get<I>(std::move(all))...);
   }(std::make_index_sequence<sizeof...(Work) - 1>());
 }
 

@@ -75,10 +75,12 @@ class forwarded_body final : public request_body {
   }
   // What was met here is this worker's, and not that of the one behind it.
   const bool met_here = why.ran() == call_progress::not_sent && why != errc::peer_died;
-  return with_if_possible(met_here ? why : c.to().describe(why, c), [ran](error_detail& d) {
-    d.ran = ran;
-    if (d.from == origin::local) d.from = origin::remote_runtime;
-  });
+  // The caller of a post, who would say so itself, does not hear of it.
+  return with_if_possible(as_owner_loss(met_here ? why : c.to().describe(why, c)),
+                          [ran](error_detail& d) {
+                            d.ran = ran;
+                            if (d.from == origin::local) d.from = origin::remote_runtime;
+                          });
 }
 
 /// A result that is to stay becomes a reference to where it stays, and what is called on that may

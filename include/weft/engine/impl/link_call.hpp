@@ -89,11 +89,12 @@ inline link::sending link::send_request(outgoing_call& c, message&& m, time_poin
   frame_header h = header_of(c);
   h.call = pending_.open(c.deadline());
   h.deadline = deadline_field(c.deadline() - now);
-  me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
   const auto number = queue(std::move(m), h);
-  if (!number || *number == no_room) {
+  const bool later = number && *number == no_room;
+  if (!later) me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
+  if (later || !number) {
     pending_.close(h.call);
-    if (number) return sending::later;
+    if (later) return sending::later;
     why = number.error();
     return sending::failed;
   }

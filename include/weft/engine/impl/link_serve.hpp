@@ -319,22 +319,15 @@ inline void link::no_longer_served(std::uint64_t id) noexcept {
 }
 
 inline void link::cancel_served(std::uint64_t id) {
-  intrusive_ptr<waiting_call> waiter;
-  {
-    const std::lock_guard lock(waiting_mutex_);
-    waiter = waiting_.take_call(id);
-  }
-  if (waiter) {
-    return give_up_waiting(waiter, sure_error(errc::cancelled,
-                                              "the caller gave up before the object was made",
-                                              call_progress::not_executed, origin::remote_runtime));
-  }
+  if (gives_up_waiting(id)) return;
   intrusive_ptr<served_request> call;
   {
     const std::lock_guard lock(serving_mutex_);
     call = intrusive_ptr<served_request>::if_alive(served_.find(id));
   }
-  if (call) call->give_up();
+  if (!call) return;
+  call->give_up();
+  gives_up_waiting(id);  // it may have been between two waits
 }
 
 /// Of a lost link, which needs to find none of them any more: one by one, so that it needs no

@@ -73,6 +73,25 @@ inline void link::wait_for_object(intrusive_ptr<served_request> call) {
     return !waiting_.waits(waiter->number_);
   };
   if (ended()) object->leave(*waiter);
+  // Between two waits nobody found it in either.
+  if (!call->given_up.load(std::memory_order_relaxed)) return;
+  if (take_waiting(waiter->number_)) give_up_waiting(waiter, caller_gave_up());
+}
+
+/// Whether its caller's giving up ended a wait for its object.
+inline bool link::gives_up_waiting(std::uint64_t id) {
+  intrusive_ptr<waiting_call> waiter;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    waiter = waiting_.take_call(id);
+  }
+  if (waiter) give_up_waiting(waiter, caller_gave_up());
+  return waiter != nullptr;
+}
+
+inline error link::caller_gave_up() {
+  return sure_error(errc::cancelled, "the caller gave up before the object was made",
+                    call_progress::not_executed, origin::remote_runtime);
 }
 
 inline void link::object_there(std::uint64_t number, function_style style) noexcept {
