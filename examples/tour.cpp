@@ -66,6 +66,17 @@ asio::awaitable<double> through_two(weft::worker& me, weft::peer p) {
 }
 // [end]
 
+// [a result that is a reference]
+weft::rref<stage> best_stage(weft::worker& me) {  // p decides where it is
+  return me.peer(0).make<stage>(5.0);
+}
+asio::awaitable<double> through_a_result(weft::peer p) {
+  weft::rref<stage> best = p.remote<&best_stage>();  // usable at once: not an rref of an rref
+  at::Tensor out = co_await best.call<&stage::forward>(at::ones({2, 2}));  // by p, to the stage
+  co_return out.sum().item<double>();
+}
+// [end]
+
 struct account {
   explicit account(int n) : balance(n) {}
   asio::awaitable<int> withdraw(int n) {
@@ -243,6 +254,7 @@ asio::awaitable<void> main_(weft::worker& me) {
   std::cout << "start, post: " << co_await start_and_post(p) << '\n';
   std::cout << "remote: " << co_await leave_it_there(p) << '\n';
   std::cout << "a reference as an argument: " << co_await through_two(me, p) << '\n';
+  std::cout << "a result that is a reference: " << co_await through_a_result(p) << '\n';
   std::cout << "exclusive: " << co_await never_overdrawn(p) << '\n';
   auto found = me.spawn(find_it(p));
   co_await p.call<&serve_it>();
