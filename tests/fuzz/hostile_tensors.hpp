@@ -206,11 +206,20 @@ void for_each_element(const at::Tensor& t, F&& f) {
 
 /// Its memory is there, all of it. Returns what its bytes sum up to, so that all are read.
 inline std::uint64_t look_at_strided(const at::Tensor& t) {
-  std::uint64_t extent = 1;  // elements from the first to the last
+  bool empty = false;
   for (std::int64_t d = 0; d < t.dim(); ++d) {
     if (t.size(d) < 0 || t.stride(d) < 0) broken();
-    if (t.size(d) == 0) return 0;
-    extent += static_cast<std::uint64_t>(t.size(d) - 1) * static_cast<std::uint64_t>(t.stride(d));
+    empty = empty || t.size(d) == 0;
+  }
+  if (empty) return 0;
+  std::uint64_t extent = 1;  // elements from the first to the last
+  for (std::int64_t d = 0; d < t.dim(); ++d) {
+    std::uint64_t further = 0;
+    if (__builtin_mul_overflow(static_cast<std::uint64_t>(t.size(d) - 1),
+                               static_cast<std::uint64_t>(t.stride(d)), &further) ||
+        __builtin_add_overflow(extent, further, &extent)) {
+      broken();
+    }
   }
   const std::uint64_t width = t.element_size();
   const std::uint64_t room = t.storage().nbytes() / width;

@@ -48,6 +48,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -262,21 +263,28 @@ void pass_on(given_bytes& in, way how) {
 /// A frame of autograd's, as its service begins to read it.
 void unseal(given_bytes& in, way how) {
   arrived it(in, how);
+  weft::autograd::unsealed came;
   try {
-    weft::autograd::unsealed came = weft::autograd::unseal(it.message());
-    it.look_at_all(came.tensors);
-    weft::detail::byte_source ranks(came.what);
-    static_cast<void>(weft::autograd::detail::read_ranks(ranks, 4));
-    const auto message = weft::autograd::decode(came.what);
-    if (!message) return;
-    const auto bytes = weft::autograd::encode(*message);
-    if (!std::ranges::equal(bytes, came.what)) broken();
-    arrived again(weft::autograd::seal(bytes, weft::default_limits, came.tensors));
-    weft::autograd::unsealed same = weft::autograd::unseal(again.message());
-    if (!std::ranges::equal(same.what, came.what)) broken();
-    if (same.tensors.size() != came.tensors.size()) broken();
+    came = weft::autograd::unseal(it.message());
   } catch (const rpc_error&) {
+    return;
   }
+  it.look_at_all(came.tensors);
+  weft::detail::byte_source ranks(came.what);
+  static_cast<void>(weft::autograd::detail::read_ranks(ranks, 4));
+  const auto message = weft::autograd::decode(came.what);
+  if (!message) return;
+  const auto bytes = weft::autograd::encode(*message);
+  if (!std::ranges::equal(bytes, came.what)) broken();
+  // Those who seal gradients leave out what is none (autograd/pass.hpp).
+  std::erase_if(came.tensors, [](const at::Tensor& t) { return !t.defined(); });
+  auto f = weft_test::copy_of(weft::autograd::seal(bytes, weft::default_limits, came.tensors));
+  if (!f) broken();
+  arrived again(std::move(*f));
+  const weft::autograd::unsealed same = weft::autograd::unseal(again.message());
+  again.look_at_all(same.tensors);
+  if (!std::ranges::equal(same.what, came.what)) broken();
+  if (!std::ranges::equal(same.tensors, came.tensors, same_bits)) broken();
 }
 
 /// Memory lacked for its tensors.
@@ -292,6 +300,21 @@ void drop(given_bytes& in, way how) {
 }
 
 // ── optimizers and modules ──
+
+/// Whether libtorch has said so: as this or as a c10::Error, which stays behind.
+bool in_libtorchs_words(const std::runtime_error& e) {
+  return typeid(e) == typeid(std::runtime_error);
+}
+
+/// What is kept is what was given, as numbers of the parameter's kind.
+bool same_state(const weft::optim::parameter_state& given,
+                const weft::optim::parameter_state& kept) {
+  return std::ranges::equal(given, kept, [](const auto& a, const auto& b) {
+    const at::Tensor& t = b.second;
+    return a.first == b.first &&
+           same_bits(a.second.detach().to(t.scalar_type()).reshape(t.sizes()), t);
+  });
+}
 
 /// Over two parameters of this process that nobody else sees.
 template <class Optimizer>
@@ -313,18 +336,21 @@ void give_state(given_bytes& in, way how) {
   weft::optim::detail::aliased_optimizer<Optimizer> mine(parameters, options(0.1));
   try {
     mine.set_options(given->first);
-  } catch (const std::exception&) {  // it says what is wrong with them
+  } catch (const std::runtime_error& e) {
+    if (!in_libtorchs_words(e)) throw;
   }
   try {
     mine.set_state(given->second);
-  } catch (const std::exception&) {
+  } catch (const std::invalid_argument&) {
+    return;
+  } catch (const std::runtime_error& e) {  // of the step that it tries with those options
+    if (!in_libtorchs_words(e)) throw;
     return;
   }
   const auto kept = mine.state();
   if (kept.size() != given->second.size()) broken();
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    if (given->second[i].empty()) continue;
-    if (kept[i].size() != given->second[i].size()) broken();
+    if (!same_state(given->second[i], kept[i])) broken();
   }
   it.look_at_all(tensors_in(kept));
   send_on(kept);
@@ -341,15 +367,16 @@ void give_options(given_bytes& in) {
   const auto bytes = in.rest();
   weft::message_extensions record;
   weft::reader r(bytes, record);
-  weft::bytes again;
+  std::optional<Options> it;
   try {
-    const auto it = weft::decode<Options>(r);
+    it.emplace(weft::decode<Options>(r));
     r.finish();
-    weft::writer w(again, record);
-    weft::encode(w, it);
   } catch (const rpc_error&) {
     return;
   }
+  weft::bytes again;
+  weft::writer w(again, record);
+  weft::encode(w, *it);
   if (!std::ranges::equal(again.view(), bytes)) broken();
 }
 
@@ -389,26 +416,59 @@ void load_module(given_bytes& in, way how) {
   const auto now = weft::optim::detail::state_of(mine);
   if (now.size() != given.size()) broken();
   for (const auto& [name, tensor] : now) {
-    if (tensor.sizes() != given.at(name).sizes()) broken();
+    if (!same_bits(given.at(name).detach().to(tensor.scalar_type()), tensor)) broken();
   }
 }
 
 // ── references ──
 
+/// What a value becomes on its way, and what its codecs hand over beside its bytes.
+struct handed_over {
+  template <class T>
+  explicit handed_over(const T& value) {
+    weft::message m;
+    weft::encode(m.payload(), value);
+    const auto put_aside = m.record().get<weft::tensor_table>().tensors();
+    tensors.assign(put_aside.begin(), put_aside.end());
+    references = m.record().get<weft::rref_handover>().references;
+    sent = std::move(m).finish({});
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<weft::intrusive_ptr<weft::detail::reference>> references;
+  weft::frame sent;
+};
+
 template <class T>
 void refer_to(given_bytes& in, way how) {
   arrived it(in, how);
   refer_to_nobody(it.message().record());
+  std::optional<T> value;
+  std::size_t read = 0;
   try {
     weft::reader r = it.message().payload();
-    const T value = weft::decode<T>(r);
+    value.emplace(weft::decode<T>(r));
+    read = r.position();
     r.finish();
-    weft::bytes out;
-    weft::message_extensions record;
-    weft::writer w(out, record);
-    weft::encode(w, value);
   } catch (const rpc_error&) {
+    return;
   }
+  const handed_over first(*value);
+  it.look_at_all(first.tensors);
+  auto copy = weft_test::copy_of(first.sent);
+  if (!copy) broken();
+  arrived again(std::move(*copy));
+  auto& handover = again.message().record().get<weft::rref_handover>();
+  handover.here = it.message().record().get<weft::rref_handover>().here;
+  handover.references = first.references;
+  weft::reader r = again.message().payload();
+  const T same = weft::decode<T>(r);
+  if (r.position() != read) broken();
+  r.finish();
+  const handed_over second(same);
+  again.look_at_all(second.tensors);
+  if (!std::ranges::equal(second.sent.payload(), first.sent.payload())) broken();
+  if (!std::ranges::equal(second.tensors, first.tensors, same_bits)) broken();
+  if (second.references != first.references) broken();
 }
 void refer(given_bytes& in, way how) {
   using weft::rref;

@@ -233,9 +233,9 @@ asio::awaitable<void> end_badly(worker& me) {
   if (draw(4) != 3) {
     const std::uint32_t to = draw(me.world_size());
     const std::uint64_t id = w.begin(me, to, "post without end", duration::zero(), false);
-    w.something_stays = true;
     try {
       me.peer(to).post<&stays>(id);
+      w.something_stays.emplace_back(me.rank(), to);
     } catch (const rpc_error&) {
     }
     co_return;

@@ -476,6 +476,7 @@ TEST_CASE("hostile: tensor descriptors beyond their buffer or the limits") {
   CHECK(judge([](auto& d) { d.size = {1, most + 1}, d.stride = {0, 0}; }) != "");
   CHECK(judge([](auto& d) { d.size = {most, most}, d.stride = {0, 0}; }) != "");
   CHECK(judge([](auto& d) { d.size = {most, most}, d.stride = {most, most}; }) != "");
+  CHECK(judge([](auto& d) { d.size = {most, 2}, d.stride = {most, most}; }) != "");  // 2^96
   CHECK(judge([](auto& d) { d.stride[0] = -1; }) != "");
   CHECK(judge([](auto& d) { d.stride[0] = 5; }) != "");
   CHECK(judge([](auto& d) { d.stride[0] = std::numeric_limits<std::int64_t>::max(); }) != "");
