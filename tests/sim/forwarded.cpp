@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSL-1.0
+// Worlds in which calls go on through a worker to another one's object: whose timer rings first, what
+// the run's end waits for, and how many may wait to go on.
+#include <weft/engine/rref_service.hpp>
+#include <weft/rpc/immediate.hpp>
+#include <weft/rref/peer.hpp>
+#include <weft/rref/rref.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <sim/calls.hpp>
+#include <sim/goes_on.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sim_forwarded {
+
+using namespace std::chrono_literals;
+using weft::call_progress;
+using weft::errc;
+using weft::rref;
+using weft::worker;
+using weft::testing::sleep_for;
+using weft::testing::with_references;
+
+struct box {
+  int asked = 0;
+  asio::awaitable<int> ask() { co_return ++asked; }
+  asio::awaitable<void> never(worker& me) { co_await sleep_for(me, 1h); }
+};
+rref<box> made_on(worker& me, std::uint32_t rank) { return me.peer(rank).make<box>(); }
+
+weft::immediate<void> nothing() { return {}; }
+
+/// What is left of one worker's link to another.
+std::string left(weft::sim::world& w, std::uint32_t from, std::uint32_t to) {
+  weft::engine::link& mine = w.at(from).worker().link_to(to);
+  weft::engine::link& theirs = w.at(to).worker().link_to(from);
+  const weft::engine::link_counts here = mine.count();
+  std::string out;
+  const auto must = [&](bool so, const char* what) {
+    if (!so) out += std::string(what) + " ";
+  };
+  must(here.calls == 0, "calls");
+  must(here.served == 0, "requests");
+  must(here.window_held == 0, "window");
+  must(here.budget_used == 0, "budget");
+  must(here.window_used == theirs.count().window_owed, "credit");
+  must(mine.requests.sent == theirs.requests.finished, "finished");
+  return out;
+}
+
+TEST_CASE(
+    "forwarded: a call is timed out, whether its timer rings first at its caller or in between") {
+  int in_between = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how;
+    how.clock_ppm = 10'000;
+    weft::sim::world w(seed, how, with_references());
+    bool asked = false;
+    w.start([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      const rref<box> r = me.peer(1).remote<&made_on>(2u);
+      co_await r.call<&box::ask>();
+      const auto got = co_await r.call<&box::never>(weft::within(2s), weft::as_expected);
+      REQUIRE_FALSE(got);
+      INFO(got.error().message());
+      CHECK(got.error() == errc::timed_out);
+      CHECK(got.error().ran() == call_progress::maybe_executed);
+      in_between += got.error().message().find("went on from here") != std::string::npos ? 1 : 0;
+      asked = true;
+    });
+    CHECK(w.run(5min));
+    CHECK(asked);
+  }
+  CHECK(in_between > 0);
+  CHECK(in_between < 60);
+}
+
+int ran = 0;  // of one world
+asio::awaitable<void> count(box&) {
+  ++ran;
+  co_return;
+}
+
+TEST_CASE("forwarded: the end of a run waits for posts that have not gone on") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    ran = 0;
+    weft::sim::settings how;
+    how.wires.jitter = 2ms;
+    how.worker.window_bytes = 64 * 1024;  // of 1,024 for each
+    const int posts = 200 + 20 * static_cast<int>(seed);
+    weft::sim::world w(seed, how, with_references());
+    w.start([&](worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      const rref<box> r = me.peer(1).remote<&made_on>(2u);
+      for (int i = 0; i < posts; ++i) {
+        co_await me.peer(1).room();
+        r.post<&count>();
+      }
+    });
+    CHECK(w.run(5min));
+    INFO(w.waits());
+    for (std::uint32_t rank = 0; rank < 3; ++rank) CHECK_FALSE(w.ended(rank));
+    CHECK(ran == posts);
+  }
+}
+
+TEST_CASE("forwarded: so many may wait to go on; what does not begin gives its credit back") {
+  constexpr int most = 65'536, more = 40;
+  ran = 0;
+  weft::sim::settings how;
+  how.worker.window_bytes = 64 * 1024;
+  how.worker.lost_after = 1min;
+  how.worker.waiting = 0s;
+  weft::sim::world w(1, how, with_references());
+  std::uint64_t refused = 0;
+  bool looked = false;
+  w.start([&](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return co_await sleep_for(me, 40s);
+    const rref<box> r = me.peer(1).remote<&made_on>(2u);
+    co_await r.call<&box::ask>();
+    w.pause(2, 5s);
+    // The first fill what the object's worker has room for.
+    for (int i = 0; i < most + 64 + more; ++i) {
+      r.post<&count>();
+      if (i % 32 == 31) co_await me.peer(1).call<&nothing>();
+    }
+    const auto got = co_await r.call<&box::ask>(weft::within(1s), weft::as_expected);
+    REQUIRE_FALSE(got);
+    CHECK(got.error() == errc::resource_exhausted);
+    CHECK(got.error().ran() == call_progress::not_executed);
+    CHECK(got.error().message().find("wait to go on") != std::string::npos);
+    refused = w.worker_at(1).stats().posts_failed;
+    co_await sleep_for(me, 20s);
+    for (std::uint32_t from = 0; from < 3; ++from) {
+      for (std::uint32_t to = 0; to < 3; ++to) {
+        CAPTURE(from);
+        CAPTURE(to);
+        CHECK(left(w, from, to) == "");
+      }
+    }
+    looked = true;
+  });
+  CHECK(w.run(5min));
+  CHECK(looked);
+  CHECK(refused > 0);
+  CHECK(ran + static_cast<int>(refused) == most + 64 + more);
+}
+
+}  // namespace sim_forwarded
