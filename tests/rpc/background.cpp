@@ -123,7 +123,7 @@ TEST_CASE("background: who waits for room gets it in its turn, or by its deadlin
       }
       if (full) {
         CHECK(full == errc::too_many_calls);
-        co_await weft::sleep_for(20ms);
+        co_await weft::sleep_for(100ms);
       }
     }
     REQUIRE(refused == 3);
