@@ -300,7 +300,7 @@ TEST_CASE("leads on: a post that is lost with the object's worker is said by who
   o.on_loss = weft::loss_policy::go_on();
   pure_cluster all(3, over::tcp, o);
   bool said = false;
-  all.run([&](worker& me) -> asio::awaitable<void> {
+  const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     rref<notes> r = me.peer(1).remote<&made_on>(2u);
     co_await r.call<&notes::tell>(1);
@@ -312,6 +312,7 @@ TEST_CASE("leads on: a post that is lost with the object's worker is said by who
                                   "'worker0' failed: ");
     });
   });
+  CHECK_FALSE(ends[0]);
   CHECK(said);
   CHECK(all_that_is_said.has("owner died"));
 }
