@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/core/random.hpp>
+#include <weft/core/system_random.hpp>
 
 #include <doctest/doctest.h>
 

@@ -2,6 +2,7 @@
 // The end of a joined worker's run, at every point of which memory lacks on the thread that runs its
 // loop: the run ends, once, and nobody waits for ever.
 #include "shortage.hpp"
+#include <weft/core/system_random.hpp>
 #include <weft/engine/joined.hpp>
 #include <weft/rpc/owned_worker.hpp>
 #include <weft/transport/any_transport.hpp>

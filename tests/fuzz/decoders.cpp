@@ -5,9 +5,9 @@
 #include "scene.hpp"
 #include <weft/autograd/messages.hpp>
 #include <weft/engine/handshake.hpp>
+#include <weft/engine/lookup.hpp>
 #include <weft/engine/registration.hpp>
 #include <weft/rref/callback.hpp>
-#include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/ledger_wire.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -127,11 +127,11 @@ void refer(bytes in, std::size_t to) {
   case 2:
     return refer_to<sharded<tree>>(in);
   case 3:
-    return refer_to<detail::found_object>(in);
+    return refer_to<engine::found_object>(in);
   case 4:
     return refer_to<detail::given_argument<std::vector<std::string>>>(in);
   default:
-    return refer_to<std::tuple<std::string, std::string, detail::lookup_mode>>(in);
+    return refer_to<std::tuple<std::string, std::string, engine::lookup_mode>>(in);
   }
 }
 

@@ -5,7 +5,8 @@
 #    libtorch below its floor; and of engine/ by a file above the folders, but for those that are
 #    there to have it;
 #  - include of the whole of libtorch's front end outside optim/;
-#  - template that is one only to be compiled late, and name of what such templates were;
+#  - template that is one only to be compiled late (but over an io_context), and name of what such
+#    templates were;
 #  - public header with another order than SPDX line, purpose, `#pragma once`, includes;
 #  - public header that hides its interface: over 12 lines of code of a namespace detail, nothing
 #    public by line 60, or a class of the header's own name that ends behind line 110;
@@ -116,7 +117,7 @@ for header in "${headers[@]}"; do
   forbid_over_lines "$header" 'template\s*<\s*(?:class|typename)(?:\s+\w+)?\s*=\s*void\s*>' \
     "a template that is one only to be compiled late"
   forbid_over_lines "$header" \
-    'template\s*<\s*(?:class|typename)\s*>\s*(?!(?:class|struct|union|using|concept|friend|requires|template)\b|(?:(?:inline|static|extern)\s+)*const(?:expr|init)?\b[^;{(]*[=;])[^;{=]*\(' \
+    'template\s*<\s*(?:class|typename)\s*>\s*+(?!(?:class|struct|union|using|concept|friend|requires|template)\b|(?:(?:inline|static|extern)\s+)*const(?:expr|init)?\b[^;{(]*[=;])[^;{=]*\(' \
     "a function that is a template only to be compiled late"
   forbid "$header" '\blive_\w' "a name of the templates that were compiled late"
   forbid "$header" '\buse_tensors\b' "a name of the templates that were compiled late"

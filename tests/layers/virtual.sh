@@ -21,7 +21,7 @@ my $of_processes = "processes, their threads and their ends";
 my @exceptions = (  # file, rule, reason
   ["include/weft/core/real_clock", "clock", "what virtual_clock stands for"],
   ["include/weft/core/real_clock", "timer", "what virtual_clock stands for"],
-  ["include/weft/core/random", "random", "a world gives its workers sources of their own"],
+  ["include/weft/core/system_random", "random", "a world gives its workers sources of their own"],
   ["include/weft/core/detail/insist", "timer", "waits for memory, which a world lacks for fewer tries"],
   ["include/weft/core/detail/waiter_registry", "timer", "waits for other threads, which are none"],
   ["include/weft/core/detail/blocking_end", "thread", "blocks a thread that is no worker'"'"'s"],
@@ -73,7 +73,7 @@ my @rules = (
   # alignment may be asked
   ["order", qr/\buintptr_t\b(?!>\([^;]*?\)\s*%\s*\d)/, "a pointer as a number"],
 );
-my $draw = qr/\b(?:draw\w*|some_more|pick|chance|one_piece|random_)\s*\(|(?:\.|->|\b)delay\(\)/;
+my $draw = qr/\b(?:draw\w*|some_more|pick|chance|one_piece|random_|random_id)\s*\(|(?:\.|->|\b)delay\(\)/;
 
 sub line_of { 1 + (substr($_[0], 0, $_[1]) =~ tr/\n//) }
 

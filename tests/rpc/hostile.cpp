@@ -2,6 +2,7 @@
 // Peers that say what they like, over plain TCP, to a worker that must neither crash, nor hang, nor
 // stop serving the others.
 #include <weft/core/event.hpp>
+#include <weft/core/system_random.hpp>
 #include <weft/engine/served_calls.hpp>
 #include <weft/engine/shutdown_protocol.hpp>
 #include <weft/engine/window.hpp>

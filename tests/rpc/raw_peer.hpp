@@ -2,6 +2,7 @@
 // A peer made by hand over a plain blocking TCP socket, which may say anything.
 #pragma once
 
+#include <weft/core/system_random.hpp>
 #include <weft/engine/handshake.hpp>
 #include <weft/wire/frame.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/core/system_random.hpp>
 #include <weft/engine/rendezvous.hpp>
 
 #include <doctest/doctest.h>

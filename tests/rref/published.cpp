@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Names that workers give to objects: who finds them, who waits for them, and how that ends.
 #include "pure.hpp"
+#include <weft/engine/lookup.hpp>
+#include <weft/engine/published_names.hpp>
 #include <weft/rref/published.hpp>
 
 #include <asio/post.hpp>
@@ -351,25 +353,25 @@ TEST_CASE("published: who waited in vain hears where, and of a few names that ar
 }
 
 TEST_CASE("published: what no caller of ours sends is refused") {
-  namespace detail = weft::detail;
+  using weft::engine::lookup_function;
+  using weft::engine::lookup_mode;
   run_pure(2, over::tcp, 1, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
-    const auto ask = [&me](std::string name, std::string type, detail::lookup_mode how,
+    const auto ask = [&me](std::string name, std::string type, lookup_mode how,
                            weft::duration limit = 30s) {
-      return detail::make_call<detail::lookup_function>(me.link_to(1), detail::prepare_nothing{},
-                                                        std::move(name), std::move(type), how,
-                                                        weft::within(limit), weft::as_expected);
+      return weft::detail::make_call<lookup_function>(
+          me.link_to(1), weft::detail::prepare_nothing{}, std::move(name), std::move(type), how,
+          weft::within(limit), weft::as_expected);
     };
     for (const std::string& name : {std::string(), std::string(100'000, 'x')}) {
-      const error why = co_await failure_of(ask(name, "int", detail::lookup_mode::waits));
+      const error why = co_await failure_of(ask(name, "int", lookup_mode::waits));
       CHECK(why == errc::invalid_argument);
       CHECK(why.ran() == call_progress::not_executed);
     }
     co_await me.peer(1).call<&publish_box>("model", 1);
     for (const char* type : {"", "rref_published::boxes"}) {
-      CHECK(co_await failure_of(ask("model", type, detail::lookup_mode::looks)) ==
-            errc::bad_arguments);
+      CHECK(co_await failure_of(ask("model", type, lookup_mode::looks)) == errc::bad_arguments);
     }
-    const auto odd = static_cast<detail::lookup_mode>(77);
+    const auto odd = static_cast<lookup_mode>(77);
     CHECK(co_await failure_of(ask("nothing", "int", odd, 50ms)) == errc::timed_out);
     CHECK_FALSE(co_await failure_of(ask("model", "rref_published::box", odd)));
     CHECK(co_await eventually([&] { return in_line(all, 1) == 0; }));

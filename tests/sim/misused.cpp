@@ -2,6 +2,7 @@
 // What a program may get wrong about its simulated world, and what it is told then.
 #include <weft/engine/rref_service.hpp>
 #include <weft/rref/peer.hpp>
+#include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>
 
 #include <doctest/doctest.h>
@@ -79,15 +80,22 @@ struct box {
 TEST_CASE("misused worlds: who asks for a service that the world was made without hears which") {
   weft::sim::world w(1, {});
   weft::testing::witness sees(w);
-  std::string of_make, of_share;
+  std::string of_make, of_share, of_lookup;
   w.start([&](weft::worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     of_make =
         refusal(weft::errc::invalid_argument, [&] { static_cast<void>(me.peer(1).make<box>()); });
     of_share = refusal(weft::errc::invalid_argument, [&] { static_cast<void>(me.share(box())); });
+    auto looks = me.peer(1).lookup<int>("box");
+    try {
+      static_cast<void>(co_await std::move(looks));
+    } catch (const weft::rpc_error& e) {
+      if (e.error() == weft::errc::invalid_argument) of_lookup = e.what();
+    }
   });
   CHECK(w.run(1min));
   CHECK(has(of_make, "made without the service of references"));
+  CHECK(has(of_lookup, "made without the service of references"));
   CHECK(has(of_share, "sim::services()"));
   CHECK_FALSE(w.ended(0));
 }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,14 +56,6 @@ struct id128 {
 
 /// Yields 64 random bits a call.
 using random_source = std::function<std::uint64_t()>;
-
-/// The operating system's entropy.
-[[nodiscard]] inline random_source system_random() {
-  return [] {
-    std::random_device device;
-    return std::uint64_t{device()} << 32 | device();
-  };
-}
 
 /// The same source for several threads, which ask it one after another.
 [[nodiscard]] inline random_source one_at_a_time(random_source source) {

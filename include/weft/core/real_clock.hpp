@@ -8,6 +8,7 @@
 #include <asio/steady_timer.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,13 +16,15 @@
 
 namespace weft {
 
-/// The machine's monotonic clock.
-class real_clock final : public clock {
+/// The machine's monotonic clock. A template over the io_context only so that nothing of it is
+/// compiled where it is not used.
+template <std::same_as<asio::io_context> Context>
+class basic_real_clock final : public clock {
  public:
   [[nodiscard]] time_point now() const noexcept override {
     return std::chrono::steady_clock::now();
   }
-  [[nodiscard]] std::unique_ptr<timer> make_timer(asio::io_context& context) override {
+  [[nodiscard]] std::unique_ptr<timer> make_timer(Context& context) override {
     return std::make_unique<asio_timer>(context);
   }
 
@@ -30,7 +33,7 @@ class real_clock final : public clock {
   // present one is kept here.
   class asio_timer final : public timer {
    public:
-    explicit asio_timer(asio::io_context& context) : timer_(context) {}
+    explicit asio_timer(Context& context) : timer_(context) {}
     ~asio_timer() override { ++*present_; }
     void arm(time_point when, std::function<void()> alarm) override {
       const std::uint64_t mine = ++*present_;
@@ -51,5 +54,6 @@ class real_clock final : public clock {
     asio::steady_timer timer_;
   };
 };
+using real_clock = basic_real_clock<asio::io_context>;
 
 }  // namespace weft

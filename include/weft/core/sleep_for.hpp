@@ -14,9 +14,12 @@
 namespace weft {
 
 namespace detail {
+/// Templates over the io_context only so that nothing of them is compiled where it is not used.
+template <class Context = asio::io_context>
 [[nodiscard]] asio::awaitable<void> sleep_on_clock(duration d);
 /// On that io_context.
-[[nodiscard]] asio::awaitable<void> wait_until(clock& time, asio::io_context& io, time_point when);
+template <class Context>
+[[nodiscard]] asio::awaitable<void> wait_until(clock& time, Context& io, time_point when);
 template <class T>
 [[nodiscard]] asio::awaitable<T> end_within(duration d, asio::awaitable<T> work);
 }  // namespace detail

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/published_names.hpp>
 #include <weft/engine/worker.hpp>
 #include <weft/rref/ledger.hpp>
 #include <weft/rref/ledger_wire.hpp>
@@ -38,6 +39,11 @@ class rref_service final : public weft::rref_service {
   void never_sent(const rref_id& id, std::string_view function, const error& why) noexcept override;
   [[nodiscard]] error state_of(const reference& r) const override;
   [[nodiscard]] std::shared_ptr<void> local(const reference& r, const void* type) const override;
+  void publish(std::string name, std::string type, const intrusive_ptr<reference>& held) override;
+  bool unpublish(std::string_view name) noexcept override { return names_.unpublish(name); }
+  [[nodiscard]] asio::awaitable<expected<intrusive_ptr<reference>>>
+  look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type,
+          call_settings settings) override;
   [[nodiscard]] published_names& published() noexcept override { return names_; }
   [[nodiscard]] rref_protocol::ledger_counters counters() const override;
   [[nodiscard]] std::string describe() const override;

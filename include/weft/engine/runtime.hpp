@@ -6,6 +6,7 @@
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/real_clock.hpp>
+#include <weft/core/system_random.hpp>
 #include <weft/engine/compute_pool.hpp>
 #include <weft/engine/dismantle.hpp>
 #include <weft/engine/fwd.hpp>

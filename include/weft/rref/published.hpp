@@ -5,21 +5,38 @@
 //   weft::rref<net> r = co_await p.lookup<net>("model", weft::within(5s));  // any other, or itself
 #pragma once
 
+#include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>
-#include <weft/rref/detail/lookup.hpp>
 #include <weft/rref/detail/published_type.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/rref/service.hpp>
 
 #include <asio/awaitable.hpp>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace weft {
+
+namespace detail {
+/// What a lookup gives its caller: rref<T>, expected<rref<T>>, or an exception.
+template <class T, class Delivered>
+asio::awaitable<Delivered> look_up(worker& me, std::uint32_t rank, std::string name,
+                                   call_settings settings) {
+  auto found = co_await me.use<rref_service>().look_up(me, rank, std::move(name),
+                                                       published_type<T>(), settings);
+  if constexpr (std::is_same_v<Delivered, rref<T>>) {
+    if (!found) throw rpc_error(std::move(found.error()));
+  } else {
+    if (!found) co_return tl::unexpected(std::move(found.error()));
+  }
+  co_return rref_access::make<T>(me, std::move(*found));
+}
+}  // namespace detail
 
 /// The name is `name` at this worker only, wherever the object lives; a reference is held until
 /// `unpublish` or the end of the run, also if the object's owner is lost meanwhile. The same object
@@ -33,15 +50,12 @@ namespace weft {
 template <class T>
 void worker::publish(std::string name, const rref<T>& r) {
   static_assert(detail::check_published<T>());
-  if (error why = detail::published_names::refuse(name)) throw rpc_error(std::move(why));
   if (!r.held_) detail::refuse_empty();
   if (r.me_ != this) {
     throw rpc_error(errc::invalid_argument, "the reference is worker '" + r.me_->name() +
                                                 "'s, which publishes it itself, or passes it on");
   }
-  rref_service& service = use<rref_service>();
-  if (error why = service.state_of(*r.held_)) throw rpc_error(std::move(why));
-  service.published().publish(std::move(name), {detail::published_type<T>(), r.held_});
+  use<rref_service>().publish(std::move(name), detail::published_type<T>(), r.held_);
 }
 
 template <class T>
@@ -53,9 +67,7 @@ void worker::publish(std::string, const T&) {
 
 /// Takes a name back: it may be given to another object, and who asks for it waits. Whoever has
 /// looked it up keeps what it has. False if there is no such name. Any thread.
-inline bool worker::unpublish(std::string_view name) {
-  return use<rref_service>().published().unpublish(name);
-}
+inline bool worker::unpublish(std::string_view name) { return use<rref_service>().unpublish(name); }
 
 /// The object that this worker publishes under that name, as soon as it does: at most until the
 /// call's deadline. Awaited, cancelled and limited as `call` is; who gives up leaves nothing behind
@@ -75,8 +87,8 @@ auto peer::lookup(std::string name, Options&&... options) const
   static_assert(detail::check_published<T>());
   detail::call_settings settings;
   (settings.set(options), ...);
-  return detail::deliver_found<T, detail::call_return<rref<T>, Options...>>(
-      detail::look_up(*me_, rank_, std::move(name), detail::published_type<T>(), settings));
+  return detail::look_up<T, detail::call_return<rref<T>, Options...>>(*me_, rank_, std::move(name),
+                                                                      settings);
 }
 
 }  // namespace weft

@@ -8,22 +8,28 @@
 // messages in the order of the steps. Values are destroyed on the worker's thread, never under it.
 #pragma once
 
+#include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/detail/handle.hpp>
-#include <weft/rref/detail/published_names.hpp>
 #include <weft/rref/ledger_types.hpp>
+
+#include <asio/awaitable.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace weft {
+
+namespace engine {
+class published_names;
+}
 
 /// Part of a message: the references inside its values, and what the request is about. A reference
 /// that is in it many times is handed over once.
@@ -79,8 +85,18 @@ class rref_service : public service {
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
   [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r,
                                                     const void* type) const = 0;
+
+  // ── names of objects; as worker::publish, unpublish and peer::lookup ──
+
+  virtual void publish(std::string name, std::string type,
+                       const intrusive_ptr<detail::reference>& held) = 0;
+  virtual bool unpublish(std::string_view name) noexcept = 0;
+  [[nodiscard]] virtual asio::awaitable<expected<intrusive_ptr<detail::reference>>>
+  look_up(worker& me, std::uint32_t rank, std::string name, std::string type,
+          detail::call_settings settings) = 0;
   /// What this worker publishes, until the end of its run.
-  [[nodiscard]] virtual detail::published_names& published() noexcept = 0;
+  [[nodiscard]] virtual engine::published_names& published() noexcept = 0;
+
   /// For leak reports and tests.
   [[nodiscard]] virtual rref_protocol::ledger_counters counters() const = 0;
   [[nodiscard]] virtual std::string describe() const = 0;

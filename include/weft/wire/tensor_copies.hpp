@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/clone.h>
 
 #include <map>
 #include <optional>
@@ -17,7 +16,7 @@ namespace weft {
 ///
 ///   asio::awaitable<at::Tensor> server::weight() { co_return weft::copied(weight_); }
 [[nodiscard]] inline at::Tensor copied(const at::Tensor& t) {
-  return t.defined() ? at::clone(t) : at::Tensor();
+  return t.defined() ? t.clone() : at::Tensor();
 }
 /// Of each of them, at any depth.
 template <class T>

@@ -17,7 +17,7 @@ namespace weft::detail {
 
 /// `out` outlives it.
 template <class T>
-asio::awaitable<void> keep_result(asio::awaitable<T> work, std::optional<stored<T>>& out) {
+asio::awaitable<void> keep(asio::awaitable<T> work, std::optional<stored<T>>& out) {
   if constexpr (std::is_void_v<T>) {
     co_await std::move(work);
     out.emplace();
@@ -26,7 +26,7 @@ asio::awaitable<void> keep_result(asio::awaitable<T> work, std::optional<stored<
   }
 }
 template <class T>
-asio::awaitable<void> keep_outcome(asio::awaitable<T> work, std::optional<expected<T>>& out) {
+asio::awaitable<void> keep(asio::awaitable<T> work, std::optional<expected<T>>& out) {
   try {
     if constexpr (std::is_void_v<T>) {
       co_await std::move(work);

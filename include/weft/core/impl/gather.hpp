@@ -85,51 +85,37 @@ struct future_access {
 };
 
 /// What is kept of a piece of work: its result, of which the first error ends the others...
-struct keeps_results {
-  template <class Work>
-  using of = stored<result_of<Work>>;
-  template <class T>
-  static auto keep(asio::awaitable<T> work, std::optional<stored<T>>& out) {
-    return keep_result(std::move(work), out);
-  }
-};
+template <class Work>
+using its_result = stored<result_of<Work>>;
 /// ... or either.
-struct keeps_outcomes {
-  template <class Work>
-  using of = expected<result_of<Work>>;
-  template <class T>
-  static auto keep(asio::awaitable<T> work, std::optional<expected<T>>& out) {
-    return keep_outcome(std::move(work), out);
-  }
-};
+template <class Work>
+using its_outcome = expected<result_of<Work>>;
 
-template <class Kept, class... Work>
-asio::awaitable<std::tuple<typename Kept::template of<Work>...>> gather_each(Work... work) {
-  std::tuple<std::optional<typename Kept::template of<Work>>...> kept;
+template <template <class> class Kept, class... Work>
+asio::awaitable<std::tuple<Kept<Work>...>> gather_each(Work... work) {
+  std::tuple<std::optional<Kept<Work>>...> kept;
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
-    std::apply([&](auto&... out) { (group.spawn(Kept::keep(started(std::move(work)), out)), ...); },
-               kept);
+    std::apply(
+        [&](auto&... out) { (group.spawn(detail::keep(started(std::move(work)), out)), ...); },
+        kept);
     co_return;
   };
   co_await with_task_group(body);
-  co_return std::apply(
-      [](auto&... out) {
-        return std::tuple<typename Kept::template of<Work>...>{result_in(out)...};
-      },
-      kept);
+  co_return std::apply([](auto&... out) { return std::tuple<Kept<Work>...>{result_in(out)...}; },
+                       kept);
 }
 
-template <class Kept, class Work>
-asio::awaitable<std::vector<typename Kept::template of<Work>>> gather_all(std::vector<Work> work) {
-  std::vector<std::optional<typename Kept::template of<Work>>> kept(work.size());
+template <template <class> class Kept, class Work>
+asio::awaitable<std::vector<Kept<Work>>> gather_all(std::vector<Work> work) {
+  std::vector<std::optional<Kept<Work>>> kept(work.size());
   const auto body = [&](task_group& group) -> asio::awaitable<void> {
     for (std::size_t i = 0; i < kept.size(); ++i) {
-      group.spawn(Kept::keep(started(std::move(work[i])), kept[i]));
+      group.spawn(detail::keep(started(std::move(work[i])), kept[i]));
     }
     co_return;
   };
   co_await with_task_group(body);
-  std::vector<typename Kept::template of<Work>> out;
+  std::vector<Kept<Work>> out;
   out.reserve(kept.size());
   for (auto& one : kept) out.push_back(result_in(one));
   co_return out;
@@ -140,24 +126,24 @@ asio::awaitable<std::vector<typename Kept::template of<Work>>> gather_all(std::v
 template <startable... Work>
 auto gather(Work&&... work)
     -> asio::awaitable<std::tuple<detail::stored<detail::result_of<Work>>...>> {
-  return detail::gather_each<detail::keeps_results>(std::move(work)...);
+  return detail::gather_each<detail::its_result>(std::move(work)...);
 }
 template <startable Work>
 auto gather(std::vector<Work>&& work)
     -> asio::awaitable<std::vector<detail::stored<detail::result_of<Work>>>> {
-  return detail::gather_all<detail::keeps_results>(std::move(work));
+  return detail::gather_all<detail::its_result>(std::move(work));
 }
 template <startable Work>
 auto gather(std::vector<Work>&& work, as_expected_t)
     -> asio::awaitable<std::vector<expected<detail::result_of<Work>>>> {
-  return detail::gather_all<detail::keeps_outcomes>(std::move(work));
+  return detail::gather_all<detail::its_outcome>(std::move(work));
 }
 template <class... Work>
   requires detail::work_as_expected<Work...>
 auto gather(Work&&... work) {
   return [all = std::forward_as_tuple(std::forward<Work>(work)...)]<std::size_t... I>(
              std::index_sequence<I...>) {
-    return detail::gather_each<detail::keeps_outcomes>(std::get<I>(std::move(all))...);
+    return detail::gather_each<detail::its_outcome>(std::get<I>(std::move(all))...);
   }(std::make_index_sequence<sizeof...(Work) - 1>());
 }
 

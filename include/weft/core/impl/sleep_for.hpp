@@ -28,6 +28,7 @@
 namespace weft::detail {
 
 /// Where a coroutine runs, and what time it is there.
+template <class Context = asio::io_context>
 struct place_in_time {
   explicit place_in_time(const asio::any_io_executor& executor) : io(io_context_of(executor)) {
     if (!io) {
@@ -35,18 +36,20 @@ struct place_in_time {
                       "there is no clock here: the coroutine does not run on an io_context");
     }
     const home* const worker = homes::of(*io);
-    static real_clock machines;
+    static basic_real_clock<Context> machines;
     time = worker ? &worker->time_here() : &machines;
   }
-  asio::io_context* io;
+  Context* io;
   clock* time;
 };
 
-inline asio::awaitable<void> sleep_on_clock(duration d) {
-  const place_in_time here(co_await asio::this_coro::executor);
+template <class Context>
+asio::awaitable<void> sleep_on_clock(duration d) {
+  const place_in_time<Context> here(co_await asio::this_coro::executor);
   co_await wait_until(*here.time, *here.io, later(here.time->now(), std::max(d, duration::zero())));
 }
-inline asio::awaitable<void> wait_until(clock& time, asio::io_context& io, time_point when) {
+template <class Context>
+asio::awaitable<void> wait_until(clock& time, Context& io, time_point when) {
   const auto over = make_intrusive<event>();
   asio::awaitable<void> waits = event::wait(over);
   const std::unique_ptr<timer> alarm = time.make_timer(io);
@@ -69,7 +72,7 @@ inline asio::awaitable<void> wait_until(clock& time, asio::io_context& io, time_
 
 template <class T>
 asio::awaitable<T> end_within(duration d, asio::awaitable<T> work) {
-  const place_in_time here(co_await asio::this_coro::executor);
+  const place_in_time<> here(co_await asio::this_coro::executor);
   const time_point until = later(here.time->now(), std::max(d, duration::zero()));
   const auto outer = this_scope();
   auto inner = outer ? outer->copy() : make_intrusive<call_scope>();
@@ -84,7 +87,7 @@ asio::awaitable<T> end_within(duration d, asio::awaitable<T> work) {
         group.cancel();
       });
     }
-    group.spawn(keep_result(std::move(work), result));
+    group.spawn(detail::keep(std::move(work), result));
     co_return;
   };
   std::exception_ptr failure;

@@ -2,6 +2,7 @@
 // Bodies of weft/engine/join.hpp.
 #pragma once
 
+#include <weft/core/system_random.hpp>
 #include <weft/engine/impl/run.hpp>
 #include <weft/engine/join.hpp>
 #include <weft/engine/joined.hpp>

@@ -6,7 +6,7 @@
 #include <weft/core/detail/insist.hpp>
 #include <weft/engine/impl/rref_core.hpp>
 #include <weft/engine/impl/rref_unmade.hpp>
-#include <weft/rref/detail/lookup.hpp>
+#include <weft/engine/lookup.hpp>
 #include <weft/rref/section.hpp>
 #include <weft/rref/service.hpp>
 
@@ -142,6 +142,18 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, const void*
                     "reference " + to_string(r.id()) + " holds an object of another type");
   }
   return {at->second.object, object};
+}
+
+inline void rref_service::publish(std::string name, std::string type,
+                                  const intrusive_ptr<reference>& held) {
+  if (error why = published_names::refuse(name)) throw rpc_error(std::move(why));
+  if (error why = state_of(*held)) throw rpc_error(std::move(why));
+  names_.publish(std::move(name), {std::move(type), held});
+}
+inline asio::awaitable<expected<intrusive_ptr<reference>>>
+rref_service::look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type,
+                      call_settings settings) {
+  return engine::look_up(me, rank, std::move(name), std::move(type), settings);
 }
 
 inline rref_protocol::ledger_counters rref_service::counters() const {

@@ -2,6 +2,7 @@
 // Bodies of weft/engine/run.hpp.
 #pragma once
 
+#include <weft/core/system_random.hpp>
 #include <weft/engine/autograd_service.hpp>
 #include <weft/engine/descriptor_limit.hpp>
 #include <weft/engine/impl/launch.hpp>

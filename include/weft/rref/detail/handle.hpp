@@ -11,9 +11,9 @@
 
 namespace weft::detail {
 
-/// Makes rrefs of handles.
+/// Makes rrefs of handles, and takes them out.
 struct rref_access;
-/// Takes the handle out.
+/// Takes one out to keep it.
 struct forwarding_address;
 
 /// Of another class, which has that base.

@@ -27,6 +27,17 @@
 namespace weft {
 namespace detail {
 
+struct rref_access {
+  template <class T>
+  static rref<T> make(worker& me, intrusive_ptr<reference> held) {
+    return rref<T>(me, std::move(held));
+  }
+  template <class T>
+  static intrusive_ptr<reference> held(rref<T>&& r) {
+    return std::move(r.held_);
+  }
+};
+
 /// Puts the object that a request is for, and the result that stays, into its message.
 struct prepare_reference {
   worker& me;

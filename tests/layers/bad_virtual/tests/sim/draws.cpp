@@ -6,6 +6,7 @@ void two() {
   const point p(world.decide().pick(2),
                 world.decide().chance(5));
   later(net.delay(), draw_duration());
+  const ids both(random_id(random_), random_id(random_));
   if (draw(2) == 1) g(draw(3));
   const bool both = draw(2) == 1 && draw(3) == 1;
   const int one = draw(2) == 1 ? draw(3) : draw(4);

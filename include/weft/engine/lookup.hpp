@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The call behind peer::lookup, in the form of `detail::exposed<f>`, and its caller's half.
+// The call behind peer::lookup, in the form of `detail::exposed<f>`, and its caller's half. In the
+// engine, and not a template, so that it is not compiled wherever the face is.
 //
 //   caller   waits ─────────────────────────────► looks ─► waits ─► deadline: says what was there
 //   callee   until the name is published here     names     until the name is published here
@@ -9,10 +10,12 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/event.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/published_names.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/peer.hpp>
-#include <weft/rref/detail/published_names.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/rref/service.hpp>
 #include <weft/wire/structure.hpp>
@@ -30,25 +33,13 @@
 #include <string_view>
 #include <system_error>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
-namespace weft::detail {
+namespace weft::engine {
 
 /// What only the name of its type tells.
 struct any_object {};
-
-struct rref_access {
-  template <class T>
-  static rref<T> make(worker& me, intrusive_ptr<reference> held) {
-    return rref<T>(me, std::move(held));
-  }
-  template <class T>
-  static rref<T> as(rref<any_object>&& it) {
-    return make<T>(*it.me_, std::move(it.held_));
-  }
-};
 
 struct found_object {
   rref<any_object> it;             // empty: nobody has published it; then:
@@ -64,8 +55,8 @@ inline asio::awaitable<found_object> find_published(invocation& c, std::string n
                                                     std::string type, lookup_mode how) {
   c.now = invocation::stage::arguments;
   if (const error why = published_names::refuse(name)) throw rpc_error(why);
-  worker& me = c.who.self();
-  published_names& names = me.use<rref_service>().published();
+  weft::worker& me = c.who.self();
+  published_names& names = me.use<weft::rref_service>().published();
   // bounded: by the request's life, which its caller, its deadline and the end of the run end
   for (;;) {
     const published_names::waiter here(names, name);  // before it looks, so that it misses nothing
@@ -122,9 +113,9 @@ struct lookup_function {
 }
 
 /// Waits for a name at that worker, at most until the call's deadline.
-inline asio::awaitable<expected<rref<any_object>>> look_up(worker& me, std::uint32_t rank,
-                                                           std::string name, std::string type,
-                                                           call_settings settings) {
+inline asio::awaitable<expected<intrusive_ptr<reference>>>
+look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type,
+        call_settings settings) {
   error failed;
   try {
     if (error why = published_names::refuse(name)) co_return tl::unexpected(std::move(why));
@@ -151,7 +142,7 @@ inline asio::awaitable<expected<rref<any_object>>> look_up(worker& me, std::uint
         r = co_await ask(lookup_mode::waits, deadline);
       }
     }
-    if (r && r->it) co_return std::move(r->it);
+    if (r && r->it) co_return rref_access::held(std::move(r->it));
     if (r) co_return tl::unexpected(error(errc::bad_arguments, "an answer without a reference"));
     if (!looks || !is_late(r)) co_return tl::unexpected(std::move(r.error()));
     co_return tl::unexpected(not_published(r.error(), name, limit, there ? &*there : nullptr));
@@ -167,16 +158,4 @@ inline asio::awaitable<expected<rref<any_object>>> look_up(worker& me, std::uint
   co_return tl::unexpected(std::move(failed));
 }
 
-/// What a lookup gives its caller: rref<T>, expected<rref<T>>, or an exception.
-template <class T, class Delivered>
-asio::awaitable<Delivered> deliver_found(asio::awaitable<expected<rref<any_object>>> found) {
-  expected<rref<any_object>> r = co_await std::move(found);
-  if constexpr (std::is_same_v<Delivered, rref<T>>) {
-    if (!r) throw rpc_error(std::move(r.error()));
-  } else {
-    if (!r) co_return tl::unexpected(std::move(r.error()));
-  }
-  co_return rref_access::as<T>(std::move(*r));
-}
-
-}  // namespace weft::detail
+}  // namespace weft::engine

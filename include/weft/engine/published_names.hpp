@@ -5,6 +5,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/intrusive_ptr.hpp>
+#include <weft/engine/fwd.hpp>
 #include <weft/rref/detail/handle.hpp>
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::detail {
+namespace weft::engine {
 
 /// Thread safe. No reference is dropped and nobody is woken under its lock. A step that throws
 /// std::bad_alloc has done nothing.
@@ -166,4 +167,4 @@ class published_names {
   error over_;
 };
 
-}  // namespace weft::detail
+}  // namespace weft::engine
