@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <rpc/real_worker.hpp>
 #include <string>
 #include <string_view>
@@ -102,6 +103,22 @@ TEST_CASE("autograd frames: gradients are the tensors of the frame") {
   for (std::size_t i = 0; i < sent.size(); ++i) {
     CHECK((got.tensors[i].scalar_type() == sent[i].scalar_type()));
     CHECK(at::equal(got.tensors[i], sent[i]));
+  }
+}
+
+TEST_CASE("autograd frames: a gradient that is none is refused, not sent") {
+  for (const std::size_t none : {0U, 1U, 2U}) {
+    std::vector<at::Tensor> given(3, at::ones({2}));
+    given[none] = at::Tensor();
+    given.emplace_back();
+    CAPTURE(none);
+    try {
+      static_cast<void>(weft::autograd::seal({}, weft::default_limits, given));
+      FAIL("it was sealed");
+    } catch (const weft::rpc_error& e) {
+      CHECK(e.error() == weft::errc::invalid_argument);
+      CHECK(e.error().message().find("gradient " + std::to_string(none)) != std::string::npos);
+    }
   }
 }
 

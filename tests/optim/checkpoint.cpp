@@ -184,7 +184,8 @@ void check_checkpoint(const Options& options) {
     using distributed = weft::optim::distributed<Optimizer>;
     trained one(me);
     auto optimizer = co_await distributed::create(me, one.parameters, options);
-    CHECK((co_await optimizer.state_dict()).size() == 3);
+    const auto before = co_await optimizer.state_dict();
+    CHECK(before.size() == 3);
     co_await one.steps(me, 3, [&](context ctx) { return optimizer.step(ctx); });
     const auto saved = co_await optimizer.state_dict();
     const auto values = co_await one.values();

@@ -173,6 +173,7 @@ SIGNATURES = {
     "structure_of<own_box<std::vector<own_encoding>>>()": signature(
         own("own_box", vector(own("own_encoding")))
     ),
+    "structure_of<own_box<own_encoding>>()": signature(own("own_box", own("own_encoding"))),
     "structure_of<own_tree>()": signature(aggregate(INT, vector(own("own_box", text("own_tree") + again(2))))),
     "structure_hash<void, small, std::tuple<>>()": signature(VOID, enum(UINT8), tuple_of()),
 }

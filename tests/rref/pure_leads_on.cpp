@@ -489,6 +489,35 @@ TEST_CASE("leads on: the loss of the worker in between, or of the object's, is t
   }
 }
 
+TEST_CASE("leads on: local() of what leads to a lost worker says whose object it was") {
+  weft::options o = with_io_threads(1);
+  o.on_loss = weft::loss_policy::go_on();
+  pure_cluster all(3, over::tcp, o);
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const std::string lost = me.peer(2).name();
+    rref<notes> near = me.peer(0).remote<&made_on>(2u);
+    rref<notes> behind = me.peer(0).remote<&same>(near);
+    co_await behind.call<&notes::tell>(1);
+    rref<notes> failed = me.peer(0).remote<&fails_there>(2u);
+    CHECK_FALSE(co_await failed.call<&notes::all>(weft::as_expected));
+    co_await lose_link(me, 2);
+    rref<notes> after = me.peer(0).remote<&same>(near);
+    CHECK_FALSE(co_await after.call<&notes::all>(weft::as_expected));
+    for (const auto& r : {near, behind, failed, after}) {
+      try {
+        static_cast<void>(r.local());
+        CHECK(false);
+      } catch (const rpc_error& e) {
+        const bool typed = e.error() == errc::rref_not_owner || e.error() == errc::rref_owner_died;
+        CHECK_MESSAGE(typed, e.what());
+        CHECK_MESSAGE(std::string(e.what()).find(lost) != std::string::npos, e.what());
+      }
+    }
+  });
+  CHECK_FALSE(ends[0]);
+}
+
 TEST_CASE("leads on: those who wait for one that leads to another wait there in their order") {
   pure_everywhere(3, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
     for (const std::uint32_t last : {0u, 1u, 2u}) {

@@ -129,6 +129,18 @@ struct own_box {
   friend void weft_encode(weft::writer&, const own_box&) {}
   friend own_box weft_decode(weft::reader&, std::type_identity<own_box>);
 };
+namespace own_unit {
+enum class metres : int {};
+enum class feet : int {};
+template <class T>
+  requires std::is_enum_v<T>
+void weft_encode(weft::writer&, const T&) {}
+template <class T>
+  requires std::is_enum_v<T>
+T weft_decode(weft::reader&, std::type_identity<T>) {
+  return {};
+}
+}  // namespace own_unit
 template <int N>
 struct own_number {
   friend void weft_encode(weft::writer&, const own_number&) {}
@@ -307,6 +319,8 @@ TEST_CASE("structure: of a template with a codec of its own, all arguments count
         structure_hash<own_row<int>, own_row<int>>());
   CHECK_FALSE(same<own_row<big_endian, int>, own_row<little_endian, int>>);
   CHECK_FALSE(same<own_row<metres>, own_row<feet>>);
+  CHECK_FALSE(same<own_row<own_unit::metres>, own_row<own_unit::feet>>);
+  CHECK_FALSE(same<own_row<own_box<metres>>, own_row<own_box<feet>>>);
   CHECK(describable<own_row<void>>);
   CHECK_FALSE(describable<own_row<declared>>);
   CHECK_FALSE(describable<own_row<of_nothing>>);
@@ -365,6 +379,7 @@ TEST_CASE("structure: every compiler computes these very numbers") {
   CHECK(structure_of<boxed<foreign>>() == 0x2451d682u);
   CHECK(structure_of<own_encoding>() == 0x330eb5b1u);
   CHECK(structure_of<own_box<std::vector<own_encoding>>>() == 0xb0f6c5e8u);
+  CHECK(structure_of<own_box<own_encoding>>() == 0x5e266d9fu);
   CHECK(structure_of<own_tree>() == 0x2f2ca54eu);
   CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
 }

@@ -8,9 +8,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
+#include <span>
 
 namespace {
 
@@ -465,6 +470,40 @@ TEST_CASE("tensor: every truncation of the section is a typed error") {
     CHECK(e == weft::errc::bad_arguments);
     CHECK(e.ran() == weft::call_progress::not_executed);
   }
+}
+
+TEST_CASE("tensor: a view with gaps that came without what covers it is not passed on") {
+  const auto passed_on = [](weft::frame f) {
+    weft::incoming_message in(std::move(f));
+    REQUIRE(in.check());
+    weft::message out;
+    out.same_payload(in);
+    weft::engine::tensor_table::pass_on(in, out);
+    return std::move(out).finish({});
+  };
+  const at::Tensor base = at::arange(16).view({4, 4});
+  const weft::frame good = pack(base, base.slice(1, 0, 2));
+  auto frame = weft_test::copy_of(good);
+  REQUIRE(frame.has_value());
+  const auto [whole, columns] = unpack<at::Tensor, at::Tensor>(passed_on(std::move(*frame)));
+  CHECK(at::equal(whole, base));
+  CHECK(at::equal(columns, base.slice(1, 0, 2)));
+
+  // As if only the first row had come: to copy the view is to have memory for what is between.
+  auto alone = weft_test::copy_of(good);
+  REQUIRE(alone.has_value());
+  const std::array<std::int64_t, 4> shape{4, 4, 4, 1};  // sizes, strides
+  const auto bytes = std::as_bytes(std::span(shape));
+  const std::span<std::byte> head(alone->head.data(), alone->head.size());
+  const auto found = std::search(head.begin(), head.end(), bytes.begin(), bytes.end());
+  REQUIRE(found != head.end());
+  weft::detail::store(&*found, std::uint64_t{1});
+  auto readable = weft_test::copy_of(*alone);
+  REQUIRE(readable.has_value());
+  CHECK(std::get<0>(unpack<at::Tensor, at::Tensor>(std::move(*readable))).size(0) == 1);
+  const weft::error e = error_of([&] { static_cast<void>(passed_on(std::move(*alone))); });
+  CHECK(e == weft::errc::bad_arguments);
+  CHECK(e.message().find("a view with gaps") != std::string::npos);
 }
 
 TEST_CASE("tensor: bool elements other than 0 and 1 are refused") {

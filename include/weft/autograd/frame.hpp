@@ -2,6 +2,7 @@
 // Frames of kind autograd: a message's bytes, and gradients as the tensors of the frame.
 #pragma once
 
+#include <weft/core/error.hpp>
 #include <weft/wire/frame.hpp>
 #include <weft/wire/limits.hpp>
 #include <weft/wire/message.hpp>
@@ -12,11 +13,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft::autograd {
 
-/// Throws `rpc_error` for gradients that cannot travel or are too large.
+/// Throws rpc_error for gradients that cannot travel or are too large; invalid_argument if one is
+/// undefined, as what is none is not sent.
 [[nodiscard]] inline frame seal(std::span<const std::byte> what, const limits& bounds,
                                 std::span<const at::Tensor> tensors = {}) {
   message m(bounds);
@@ -26,6 +29,10 @@ namespace weft::autograd {
     auto& table = m.record().get<tensor_table>();
     std::uint32_t place = 0;
     for (const at::Tensor& t : tensors) {
+      if (!t.defined()) {
+        throw rpc_error(errc::invalid_argument,
+                        "gradient " + std::to_string(place) + " of the frame is undefined");
+      }
       // Each has a place of its own, also if two of them are one tensor.
       if (table.add(t) != place) table.add(t.detach());
       ++place;

@@ -118,7 +118,6 @@ class world {
   /// That rank, if it is one.
   [[nodiscard]] std::uint32_t known(std::uint32_t rank) const;
   [[nodiscard]] engine::transport_set transports_at(host_id r);
-  [[nodiscard]] id128 draw_id();
   /// A process; what the others will know of it; its run.
   [[nodiscard]] std::unique_ptr<host> make_host(host_id r);
   [[nodiscard]] member make_member(host_id r);
@@ -138,7 +137,7 @@ class world {
   settings how_;
   engine::service_makers services_;
   choices choices_;
-  splitmix random_;  // for the workers' own
+  random_source random_;  // for the workers' own
   timeline time_;
   network net_;
   std::vector<std::unique_ptr<event>> events_;

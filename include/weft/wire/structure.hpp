@@ -18,9 +18,9 @@
 //   a type that is being described         "again", how many levels up
 //   a class with weft_encode and weft_decode   "own", its name; of a template, how many arguments,
 //                                          and of each its name, if it is a class or an enum that
-//                                          none of these lines but aggregate, enum and this one
-//                                          describe, and its description. A name is without what
-//                                          it stands in: namespaces and classes do not count
+//                                          none of these lines but aggregate and enum describe,
+//                                          and its description. A name is without what it stands
+//                                          in: namespaces and classes do not count
 //   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
 #pragma once
 

@@ -75,7 +75,8 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     m.slots = from.get<std::uint32_t>();
     const auto raw = from.get_raw((std::size_t{m.slots} + 7) / 8);
     m.present.resize(raw.size());
-    std::ranges::transform(raw, m.present.begin(), std::to_integer<std::uint8_t>);
+    std::ranges::transform(raw, m.present.begin(),
+                           [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
     if (!m.present.empty() && m.slots % 8 != 0 && (m.present.back() >> (m.slots % 8)) != 0) {
       from.fail();
     }

@@ -20,7 +20,7 @@ inline world::world(choices by, std::uint64_t seed, settings how, engine::servic
     : how_(std::move(how)),
       services_(std::move(services)),
       choices_(std::move(by)),
-      random_(~seed),
+      random_(splitmix(~seed)),
       net_(time_, choices_, how_.workers, how_.wires),
       fates_(how_.workers) {}
 
@@ -59,7 +59,7 @@ inline void world::start(const main_function& main_of_all) {
     write(to, "from worker" + std::to_string(from) + " " + what, units);
   };
   main_ = main_of_all;
-  all_.token = draw_id();
+  all_.token = random_id(random_);
   for (host_id r = 0; r < how_.workers; ++r) {
     hosts_.push_back(make_host(r));
     all_.members.push_back(make_member(r));
@@ -67,13 +67,6 @@ inline void world::start(const main_function& main_of_all) {
   runs_now_ = how_.workers;
   for (host_id r = 0; r < how_.workers; ++r) begin(r);
   if (how_.mean_between_faults > duration::zero()) next_fault();
-}
-
-inline id128 world::draw_id() {
-  id128 id;
-  id.high = random_();
-  id.low = random_();
-  return id;
 }
 
 inline std::unique_ptr<host> world::make_host(host_id r) {
@@ -91,7 +84,7 @@ inline member world::make_member(host_id r) {
   member m;
   m.name = how_.worker.name(r, how_.workers, "worker" + std::to_string(r));
   m.role = how_.worker.role(r, how_.workers, "");
-  m.incarnation = draw_id();
+  m.incarnation = random_id(random_);
   m.addresses = hosts_[r]->listen(transports_at(r));
   m.window = how_.worker.window_bytes;
   return m;

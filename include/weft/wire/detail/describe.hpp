@@ -253,7 +253,9 @@ template <class Mode, class Open, class... Args>
 constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>>) {
   out.number(sizeof...(Args));
   const auto one = [&out]<class T>(std::type_identity<T>) {
-    if constexpr (has_last_name<T>) out.text(own_name<T>::text);
+    // A class with such a codec itself is described by its name.
+    constexpr bool has_it_there = std::is_class_v<T> && own_pair<T>;
+    if constexpr (has_last_name<T> && !has_it_there) out.text(own_name<T>::text);
     detail::describe<Mode, T, Open>(out);
   };
   (one(std::type_identity<std::remove_cvref_t<Args>>{}), ...);
