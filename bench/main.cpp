@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // weft_bench: weft beside its peers, in one table. Placement: rows call.* and rref.* have both ends
-// on one core (…2c: one on each), tensor.* and autograd.* use two.
+// on one core (…2c: one on each), tensor.*, autograd.* and pipeline.* use two.
 #include "harness.hpp"
 #include "rows.hpp"
 #include "weft_bench_config.hpp"  // written by CMake: WEFT_BENCH_OUT

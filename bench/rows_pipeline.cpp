@@ -69,19 +69,23 @@ asio::awaitable<void> drive(weft::worker& me, figures& out) {
 }  // namespace
 
 void add_pipeline_rows(std::vector<row>& rows) {
-  const auto run = [](const std::string& name, job what) {
-    return make_run({.name = name, .where = placement::core_each, .measure = [what] {
-                       return among(1 + stages, what);
-                     }});
-  };
-  const auto references = run("weft pipeline.references", drive<true>);
-  const auto values = run("weft pipeline.values", drive<false>);
-  rows.push_back({"pipeline.4x1MB.p50",
-                  "ms",
-                  {{"weft", references, "p50", 1e-3}, {"to_here", values, "p50", 1e-3}}});
-  rows.push_back({"pipeline.4x1MB.driver",
-                  "KiB",
-                  {{"weft", references, "driver"}, {"to_here", values, "driver"}}});
+  for (const link_kind over : {link_kind::inproc, link_kind::unix_socket}) {
+    const auto run = [over](const std::string& name, job what) {
+      constexpr auto where = placement::two_cores;
+      return make_run(
+          {.name = "weft pipeline." + name + '.' + name_of(over),
+           .where = where,
+           .measure = [over, what] { return among(1 + stages, over, where, 0, what); }});
+    };
+    const auto references = run("references", drive<true>);
+    const auto values = run("values", drive<false>);
+    rows.push_back({"pipeline.4x1MB." + name_of(over) + ".p50",
+                    "ms",
+                    {{"weft", references, "p50", 1e-3}, {"to_here", values, "p50", 1e-3}}});
+    rows.push_back({"pipeline.4x1MB." + name_of(over) + ".driver",
+                    "KiB",
+                    {{"weft", references, "driver"}, {"to_here", values, "driver"}}});
+  }
 }
 
 }  // namespace bench

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -50,13 +51,13 @@ class store_socket {
   }
 
   /// Says to this process what a launcher would say.
-  void become(unsigned rank) const {
+  void become(unsigned rank, unsigned workers) const {
     const auto set = [](const char* name, const std::string& value) {
       setenv(name, value.c_str(), 1);
     };
     set("RANK", std::to_string(rank));
-    set("WORLD_SIZE", std::to_string(ends));
-    set("LOCAL_WORLD_SIZE", std::to_string(ends));
+    set("WORLD_SIZE", std::to_string(workers));
+    set("LOCAL_WORLD_SIZE", std::to_string(workers));
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", std::to_string(port_));
     set("WEFT_STORE_FD", std::to_string(descriptor_));
@@ -68,7 +69,7 @@ class store_socket {
   unsigned port_ = 0;
 };
 
-int run_over(link_kind over, unsigned io_threads, job what, outbox& out, unsigned workers = ends) {
+int run_over(link_kind over, unsigned io_threads, job what, outbox& out, unsigned workers) {
   weft::options settings;
   settings.workers = workers;
   settings.io_threads = io_threads;
@@ -106,22 +107,23 @@ std::string name_of(link_kind over) {
 }
 
 figures between(link_kind over, placement where, unsigned io_threads, job what) {
-  outbox out;
-  std::unique_ptr<child> callee;
-  if (over != link_kind::inproc) {
-    const store_socket store;
-    callee = std::make_unique<child>(where, side::callee, [&] {
-      store.become(callee_rank);
-      static_cast<void>(run_over(over, io_threads, what, out));
-    });
-    store.become(0);
-  }
-  return came_of(run_over(over, io_threads, what, out), out);
+  return among(ends, over, where, io_threads, what);
 }
 
-figures among(unsigned workers, job what) {
+figures among(unsigned workers, link_kind over, placement where, unsigned io_threads, job what) {
   outbox out;
-  return came_of(run_over(link_kind::inproc, 0, what, out, workers), out);
+  std::vector<std::unique_ptr<child>> others;
+  if (over != link_kind::inproc) {
+    const store_socket store;
+    for (unsigned rank = 1; rank < workers; ++rank) {
+      others.push_back(std::make_unique<child>(where, side::callee, [&, rank] {
+        store.become(rank, workers);
+        static_cast<void>(run_over(over, io_threads, what, out, workers));
+      }));
+    }
+    store.become(0, workers);
+  }
+  return came_of(run_over(over, io_threads, what, out, workers), out);
 }
 
 run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,

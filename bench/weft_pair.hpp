@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// weft's side of the rows: two workers, one of which runs a job against the other.
+// weft's side of the rows: workers, of which the first runs a job against the others.
 #pragma once
 
 #include "harness.hpp"
@@ -26,8 +26,9 @@ inline constexpr int callee_rank = 1;
 /// process. Throws what it threw, or says that the run failed.
 figures between(link_kind over, placement where, unsigned io_threads, job what);
 
-/// Starts so many workers, threads of one process, and runs `what` at rank 0; the others serve.
-figures among(unsigned workers, job what);
+/// The same with so many workers; this process has rank 0, or over inproc all ranks, each with
+/// threads that are placed as a caller is. Else the others are processes, placed as a callee is.
+figures among(unsigned workers, link_kind over, placement where, unsigned io_threads, job what);
 
 /// The same as a run of the bench, "weft <name>".
 run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
