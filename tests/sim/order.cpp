@@ -102,12 +102,13 @@ asio::awaitable<bool> comes_in_order(worker& me, weft::sim::choices& draw, rref<
   co_await weft::gather(std::move(all));
   std::vector<std::uint32_t> told;
   // bounded: by the world's time
-  for (; told.size() < sent.size(); co_await sleep_for(me, 100us)) {
+  while (told.size() < sent.size()) {
     told = co_await r.template call<All>();
     const auto so_far = static_cast<std::ptrdiff_t>(std::min(told.size(), sent.size()));
     if (!std::equal(told.begin(), told.end(), sent.begin(), sent.begin() + so_far)) {
       co_return false;
     }
+    co_await sleep_for(me, 100us);
   }
   co_await sleep_for(me, 20ms);  // what runs twice may do so late
   told = co_await r.template call<All>();

@@ -144,8 +144,8 @@ struct passed_on {
 asio::awaitable<void> produce(worker& me, channel<std::uint64_t> to, std::uint64_t count,
                               std::shared_ptr<passed_on> seen) {
   const struct closes {
-    channel<std::uint64_t>& channel;
-    ~closes() { channel.close(); }
+    channel<std::uint64_t>& it;
+    ~closes() { it.close(); }
   } at_the_end{to};
   for (std::uint64_t i = 0; i < count; ++i) {
     if (draw(3) == 2) co_await sleep_for(me, draw_duration() / 64);
