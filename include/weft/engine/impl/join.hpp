@@ -79,6 +79,14 @@ struct joining {
   return owned_worker(begun.who);
 }
 
+/// What comes of a meeting that a coroutine waits for.
+struct meeting_result {
+  const intrusive_ptr<event> done = make_intrusive<event>();
+  std::mutex lock;
+  std::optional<meeting> met;
+  std::exception_ptr failure;
+};
+
 inline namespace WEFT_VERSION_NAME {
 
 WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
@@ -91,13 +99,7 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
                                              options o) {
   joining begun = begin_join(transports, loop, std::move(o));
   if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
-  struct shared {
-    const intrusive_ptr<event> done = make_intrusive<event>();
-    std::mutex lock;
-    std::optional<meeting> met;
-    std::exception_ptr failure;
-  };
-  const auto state = std::make_shared<shared>();
+  const auto state = std::make_shared<meeting_result>();
   const given_up stop =
       begin_meeting(begun.request, [state](std::optional<meeting> met, std::exception_ptr why) {
         {
