@@ -155,8 +155,8 @@ TEST_CASE("autograd slip: outside of any context, what had a history refuses to 
     const auto layer = me.peer(1).make<pair_of_parameters>(1);
     const at::Tensor x = leaf(2, {3, 3});
     for (const bool here : {false, true}) {
-      const at::Tensor y = here ? co_await me.peer(0).call<&add>(x, x)
-                                : co_await layer.call<&pair_of_parameters::use_first>(x.detach());
+      const at::Tensor y = co_await (here ? me.peer(0).call<&add>(x, x)
+                                          : layer.call<&pair_of_parameters::use_first>(x.detach()));
       CHECK(y.requires_grad());
       const std::string said = thrown_by_libtorch((y * 2).sum());
       CAPTURE(said);

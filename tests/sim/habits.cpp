@@ -129,8 +129,8 @@ asio::awaitable<bool> ask(worker& me, std::uint32_t to, const char* style, bool 
   const waits_for its_end(id);
   expected<std::uint64_t> result;
   try {
-    result = limited ? co_await me.peer(to).call<F>(id, more..., within(limit))
-                     : co_await me.peer(to).call<F>(id, more...);
+    result = co_await (limited ? me.peer(to).call<F>(id, more..., within(limit))
+                               : me.peer(to).call<F>(id, more...));
   } catch (const rpc_error& e) {
     result = unexpected(e.error());
   }

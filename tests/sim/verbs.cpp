@@ -163,8 +163,8 @@ asio::awaitable<void> pass_through_a_channel(worker& me) {
   // bounded: by the world's time
   for (;;) {
     try {
-      const auto next = draw(3) == 2 ? co_await in_some_time(me, 64, numbers.receive())
-                                     : co_await numbers.receive();
+      const auto next =
+          co_await (draw(3) == 2 ? in_some_time(me, 64, numbers.receive()) : numbers.receive());
       if (!next) break;
       if (*next != seen->received++) w.complain("a channel has another order");
     } catch (const rpc_error& e) {

@@ -56,7 +56,7 @@ bool is_right(const at::Tensor& t, int n) {
 int got = 0;  // on the worker's thread
 asio::awaitable<void> ask(worker& me, int n) {
   const weft::peer other = me.peer(1 - me.rank());
-  const at::Tensor t = plain ? co_await other.call<&give>(n) : co_await other.call<&give_later>(n);
+  const at::Tensor t = co_await (plain ? other.call<&give>(n) : other.call<&give_later>(n));
   if (!is_right(t, n)) throw std::runtime_error("a reply is not what was sent");
   if (++got == 1 && me.rank() == 1) {
     say("rank 1 stops");
