@@ -53,7 +53,8 @@ asio::awaitable<void> main_(weft::worker& me) {
 
   weft::future<std::int64_t> small = there.start<&sum_to>(100);  // both are on their way
   weft::future<std::int64_t> large = there.start<&sum_to>(100000);
-  std::cout << "sums: " << co_await std::move(small) << ' ' << co_await std::move(large) << '\n';
+  const std::int64_t first = co_await std::move(small), second = co_await std::move(large);
+  std::cout << "sums: " << first << ' ' << second << '\n';
 
   weft::rref<journal> book = there.make<journal>();
   for (const char* line : {"one", "two", "three"}) book.post<&journal::note>(line);  // no reply

@@ -67,15 +67,18 @@ consteval bool check_object_call() {
 template <auto F>
 consteval bool check_result() {
   using result = typename function<F>::result;
-  if constexpr (!result_can_be_sent<F, result>) {
+  if constexpr (result_can_be_sent<F, result>) {
+    return true;
+  } else if constexpr (half_a_pair<typename undescribed<result>::type>) {
     refuse_half_a_pair<typename undescribed<result>::type>();
+  } else {
+    WEFT_REQUIRE((result_can_be_sent<F, result>),
+                 "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "
+                 "return a value that weft can encode.",
+                 "weft: the result of ", name_of<F>::value(), ", ", spelled<result>(),
+                 ", cannot be sent; leave it where it is with remote<&f>(...), or return a value "
+                 "that weft can encode.");
   }
-  WEFT_REQUIRE((result_can_be_sent<F, result>),
-               "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "
-               "return a value that weft can encode.",
-               "weft: the result of ", name_of<F>::value(), ", ", spelled<result>(),
-               ", cannot be sent; leave it where it is with remote<&f>(...), or return a value "
-               "that weft can encode.");
   return true;
 }
 

@@ -128,15 +128,19 @@ consteval bool check_parameter() {
                  "std::vector.");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
-    refuse_half_a_pair<part>();
-    WEFT_REQUIRE((can_be_sent<F, Position, P, part>),
-                 "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
-                 "that weft knows, no plain aggregate, and has no weft_encode and weft_decode in "
-                 "its namespace.",
-                 "weft: parameter ", Position, " of ", name_of<F>::value(),
-                 " cannot be sent: ", spelled<part>(),
-                 ", it or a part of it, is no type that weft knows, no plain aggregate, and has no "
-                 "weft_encode and weft_decode in its namespace.");
+    if constexpr (half_a_pair<part>) {
+      refuse_half_a_pair<part>();
+    } else {
+      WEFT_REQUIRE(
+          (can_be_sent<F, Position, P, part>),
+          "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
+          "that weft knows, no plain aggregate, and has no weft_encode and weft_decode in "
+          "its namespace.",
+          "weft: parameter ", Position, " of ", name_of<F>::value(),
+          " cannot be sent: ", spelled<part>(),
+          ", it or a part of it, is no type that weft knows, no plain aggregate, and has "
+          "no weft_encode and weft_decode in its namespace.");
+    }
   }
   return true;
 }
