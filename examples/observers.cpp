@@ -48,13 +48,13 @@ class agent {
   /// all their answers in one pass: a table may be asked on this thread, a network on the pool.
   /// Who gives up while it waits has been counted: then this object is of no use any more.
   asio::awaitable<std::int64_t> act(std::uint32_t observer, std::int64_t cell) {
-    const auto round = round_;
-    const std::size_t mine = round->cells.size();
-    round->observers.push_back(observer);
-    round->cells.push_back(cell);
+    const auto now = round_;
+    const std::size_t mine = now->cells.size();
+    now->observers.push_back(observer);
+    now->cells.push_back(cell);
     answer_if_all_asked();
-    co_await weft::event::wait(round->answered);
-    co_return round->actions[mine];
+    co_await weft::event::wait(now->answered);
+    co_return now->actions[mine];
   }
   /// An observer's episode is over: the others are not to wait for it.
   asio::awaitable<void> finished(episode e) {

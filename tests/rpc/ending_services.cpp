@@ -56,7 +56,7 @@ TEST_CASE("ending: services hear of the loss of whoever failed, and not of those
 
 /// Whoever waits at it hears of the end when its waits are failed, and not before.
 struct herald final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved2;
+  static constexpr weft::service_id place = weft::service_id::reserved2;
   explicit herald(worker&) {}
   void fail_waits(const weft::error&) override { told->set(); }
   weft::intrusive_ptr<weft::event> told = weft::make_intrusive<weft::event>();

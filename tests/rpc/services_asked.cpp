@@ -43,8 +43,8 @@ struct objection final : weft::message_extension {
 
 /// Sends a section with each message that has a flag.
 struct herald final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved2;
-  explicit herald(worker&) : service(id, {weft::section_kind::trace}) {}
+  static constexpr weft::service_id place = weft::service_id::reserved2;
+  explicit herald(worker&) : service(place, {weft::section_kind::trace}) {}
   void attach(weft::link&, const weft::frame_header& h, weft::message& m) override {
     ++seen().attach;
     CHECK(m.record().find<flag>() != nullptr);
@@ -61,7 +61,7 @@ struct herald final : weft::service {
 };
 /// It does not say about what it is to be asked.
 struct silent final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved3;
+  static constexpr weft::service_id place = weft::service_id::reserved3;
   explicit silent(worker&) {}
   void attach(weft::link&, const weft::frame_header&, weft::message&) override { ++asked(); }
   void sent(weft::link&, weft::message_extensions&) override { ++asked(); }
@@ -77,8 +77,8 @@ struct silent final : weft::service {
 
 /// Asked behind the herald; lets no message with an objection go.
 struct objector final : weft::service {
-  static constexpr weft::service_id id = weft::service_id::reserved3;
-  explicit objector(worker&) : service(id, {}) {}
+  static constexpr weft::service_id place = weft::service_id::reserved3;
+  explicit objector(worker&) : service(place, {}) {}
   void attach(weft::link&, const weft::frame_header&, weft::message&) override {
     throw weft::rpc_error(weft::errc::not_encodable, "the objector objects");
   }

@@ -16,7 +16,7 @@ namespace weft::testing {
 
 /// Of all workers of this process, as often as each hears of it.
 struct witness final : service {
-  static constexpr service_id id = service_id::reserved2;
+  static constexpr service_id place = service_id::reserved2;
   explicit witness(worker&) {}
   void down(link& peer, const error&) override {
     const std::lock_guard lock(mutex());

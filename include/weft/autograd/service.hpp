@@ -36,10 +36,10 @@ struct open_context : ref_counted {
 /// What contexts ask of their worker. Made by `engine::autograd_service`.
 class autograd_service : public service {
  public:
-  static constexpr service_id id = service_id::autograd;
+  static constexpr service_id place = service_id::autograd;
   using context_ptr = intrusive_ptr<autograd::open_context>;
   /// Of tensors that come without a context it says what they are here.
-  autograd_service() noexcept : service(id, {section_kind::tensors, section_kind::autograd}) {}
+  autograd_service() noexcept : service(place, {section_kind::tensors, section_kind::autograd}) {}
 
   // ── for autograd::context; awaitables on the worker's thread ──
   [[nodiscard]] virtual context_ptr open() = 0;

@@ -59,9 +59,9 @@ class published_names {
       const auto [at, fresh] = objects_.try_emplace(std::move(name));
       if (fresh) {
         at->second = std::move(what);
-        if (const auto place = places_.find(at->first); place != places_.end()) {
-          awaited = std::move(place->second.published);
-          places_.erase(place);
+        if (const auto line = lines_.find(at->first); line != lines_.end()) {
+          awaited = std::move(line->second.published);
+          lines_.erase(line);
         }
       } else if (at->second.held->id() != what.held->id() || at->second.type != what.type) {
         throw rpc_error(errc::duplicate_name, "another object is published as '" + at->first +
@@ -88,7 +88,7 @@ class published_names {
     waiter(published_names& in, std::string_view name) : in_(in), name_(name) {
       auto fresh = make_intrusive<event>();
       const std::lock_guard lock(in_.mutex_);
-      place& mine = in_.places_.try_emplace(name_).first->second;
+      waiters_line& mine = in_.lines_.try_emplace(name_).first->second;
       if (!mine.published) mine.published = std::move(fresh);
       published_ = mine.published;
       ++mine.waiters;
@@ -97,9 +97,9 @@ class published_names {
     waiter& operator=(const waiter&) = delete;
     ~waiter() {
       const std::lock_guard lock(in_.mutex_);
-      const auto at = in_.places_.find(name_);
-      if (at == in_.places_.end() || at->second.published != published_) return;  // it was woken
-      if (--at->second.waiters == 0) in_.places_.erase(at);
+      const auto at = in_.lines_.find(name_);
+      if (at == in_.lines_.end() || at->second.published != published_) return;  // it was woken
+      if (--at->second.waiters == 0) in_.lines_.erase(at);
     }
     /// Set once the name was published after this came, or all is over.
     [[nodiscard]] const intrusive_ptr<event>& published() const noexcept { return published_; }
@@ -131,39 +131,39 @@ class published_names {
   [[nodiscard]] std::size_t waiting() const noexcept {
     const std::lock_guard lock(mutex_);
     std::size_t n = 0;
-    for (const auto& [name, place] : places_) n += place.waiters;
+    for (const auto& [name, line] : lines_) n += line.waiters;
     return n;
   }
   /// No name, and nobody who waits for one.
   [[nodiscard]] bool idle() const noexcept {
     const std::lock_guard lock(mutex_);
-    return objects_.empty() && places_.empty();
+    return objects_.empty() && lines_.empty();
   }
 
   /// For ever: lets go of all objects; who waits, or asks later, is told `why`, which is an error.
   void close(const error& why) noexcept {
     objects gone;
-    places woken;
+    lines woken;
     {
       const std::lock_guard lock(mutex_);
       if (!over_) over_ = why;
       gone.swap(objects_);
-      woken.swap(places_);
+      woken.swap(lines_);
     }
-    for (const auto& [name, place] : woken) place.published->set();
+    for (const auto& [name, line] : woken) line.published->set();
   }
 
  private:
   /// Where all wait who want one name.
-  struct place {
+  struct waiters_line {
     intrusive_ptr<event> published;
     std::size_t waiters = 0;
   };
-  using places = std::map<std::string, place, std::less<>>;
+  using lines = std::map<std::string, waiters_line, std::less<>>;
 
   mutable std::mutex mutex_;
   objects objects_;
-  places places_;  // of names that are not published
+  lines lines_;  // of names that are not published
   error over_;
 };
 

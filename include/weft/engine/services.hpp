@@ -35,7 +35,7 @@ struct implementation_of<weft::autograd_service> {
 /// The makers of these services.
 template <class... S>
 [[nodiscard]] service_makers services() {
-  return {service_maker{S::id, [](engine::worker& me) -> std::unique_ptr<service> {
+  return {service_maker{S::place, [](engine::worker& me) -> std::unique_ptr<service> {
                           return std::make_unique<typename implementation_of<S>::type>(me);
                         }}...};
 }

@@ -134,11 +134,11 @@ class worker {
   /// Asks the run to end as if this worker's main had failed with `why`. The worker's thread.
   virtual void shutdown(const error& why) = 0;
 
-  /// The service with S's id. Throws rpc_error: invalid_argument if the worker has none.
+  /// The service in S's place. Throws rpc_error: invalid_argument if the worker has none.
   template <class S>
   [[nodiscard]] S& use() const {
-    const auto& s = services_[static_cast<std::size_t>(S::id)];
-    if (!s) throw rpc_error(without_service(S::id));
+    const auto& s = services_[static_cast<std::size_t>(S::place)];
+    if (!s) throw rpc_error(without_service(S::place));
     return static_cast<S&>(*s);
   }
 

@@ -62,8 +62,8 @@ struct rref_handover : message_extension {
 /// What an rref<T> asks of its worker. Made by `engine::rref_service`.
 class rref_service : public service {
  public:
-  static constexpr service_id id = service_id::rref;
-  rref_service() noexcept : service(id, {section_kind::rref}) {}
+  static constexpr service_id place = service_id::rref;
+  rref_service() noexcept : service(place, {section_kind::rref}) {}
 
   // ── for rref<T>; any thread ──
 

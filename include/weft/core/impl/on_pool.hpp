@@ -101,7 +101,7 @@ auto run_on_pool(F f, std::tuple<Args...> args)
   worker->submit(
       make_intrusive<pool_call<F, std::tuple<Args...>, R>>(std::move(f), std::move(args), end));
   co_await std::move(waits);
-  if (end->failure) std::rethrow_exception(end->failure);
+  if (end->failure) std::rethrow_exception(std::exchange(end->failure, nullptr));  // this thread's
   if constexpr (!std::is_void_v<R>) co_return std::move(*end->value);
 }
 

@@ -90,9 +90,10 @@ class pool_run final : public ref_counted {
   }
   /// False: it has begun.
   [[nodiscard]] bool give_up() noexcept { return leave_line(phase::over); }
-  /// Once it is done.
+  /// Once it is done. The failure goes to whose thread this is: the pool's may be the last that has
+  /// this.
   result take() {
-    if (failure_) std::rethrow_exception(failure_);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if constexpr (!std::is_void_v<result>) return std::move(*value_);
   }
 

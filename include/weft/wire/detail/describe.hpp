@@ -252,7 +252,7 @@ concept has_last_name =
 template <class Mode, class Open, class... Args>
 constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>>) {
   out.number(sizeof...(Args));
-  const auto one = [&out]<class T>(std::type_identity<T>) {
+  [[maybe_unused]] const auto one = [&out]<class T>(std::type_identity<T>) {
     // A class with such a codec itself is described by its name.
     constexpr bool has_it_there = std::is_class_v<T> && own_pair<T>;
     if constexpr (has_last_name<T> && !has_it_there) out.text(own_name<T>::text);
