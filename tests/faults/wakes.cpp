@@ -2,9 +2,12 @@
 // Who waits is woken though there is no memory at all.
 #include "shortage.hpp"
 #include <weft/core/call_scope.hpp>
+#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/optim/detail/write_turns.hpp>
+#include <weft/rref/detail/adapted.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 
 #include <asio/co_spawn.hpp>
@@ -13,7 +16,10 @@
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
 
+#include <exception>
 #include <new>
+#include <rpc/bare_worker.hpp>
+#include <tuple>
 #include <vector>
 
 namespace poor_wakes {
@@ -140,6 +146,54 @@ TEST_CASE("shortage: whoever leaves the queue of writers can leave it again") {
   }
   CHECK_FALSE(struck);
   CHECK(failed > 0);
+}
+
+TEST_CASE("shortage: what is told without memory is the error, or the lack of it") {
+  for (long nth = 1; nth <= 8; ++nth) {
+    for (const long further : {0L, all_of_them}) {
+      CAPTURE(nth);
+      std::exception_ptr told;
+      {
+        const shortage now(nth, further);
+        told = weft::detail::sure_exception(weft::errc::shutting_down, "a text too long for small",
+                                            weft::call_progress::not_executed);
+      }
+      REQUIRE(told);
+      try {
+        std::rethrow_exception(told);
+      } catch (const weft::rpc_error& e) {
+        CHECK(e.error() == weft::errc::shutting_down);
+        CHECK(e.error().ran() == weft::call_progress::not_executed);
+      } catch (const std::bad_alloc&) {
+        CHECK(nth < 8);
+      }
+    }
+  }
+}
+
+struct asked : weft::invocation {
+  explicit asked(weft::worker& me)
+      : invocation(me, weft::frame(), weft::default_limits, {}, 0, "worker0") {}
+};
+struct no_function {
+  using result = int;
+  using arguments = std::tuple<>;
+  static int call(weft::invocation&, std::tuple<>&&) { return 1; }
+};
+
+TEST_CASE("shortage: a request that the pool dropped is told so without memory") {
+  weft::testing::bare_worker me;
+  const auto request = weft::make_intrusive<asked>(me);
+  const auto job =
+      weft::make_intrusive<weft::detail::pool_run<no_function>>(*request, std::tuple<>());
+  {
+    const shortage now(1, all_of_them);
+    job->drop();
+    CHECK(shortage::struck());
+  }
+  CHECK(job->done->is_set());
+  CHECK_FALSE(job->give_up());
+  CHECK_THROWS_AS(job->take(), std::bad_alloc);
 }
 
 }  // namespace poor_wakes

@@ -130,6 +130,7 @@ OPAQUE = named("opaque")
 MONOSTATE = aggregate()
 POINT = aggregate(DOUBLE, DOUBLE)
 TREE = aggregate(enum(UINT8), vector(again(1)), variant(MONOSTATE, pair(BOOL, CHAR)))
+METRES = text("metres") + enum(INT)
 ODD_IN_EVEN = aggregate(vector(again(2)))
 
 # What stands between CHECK( and == in the C++ tests.
@@ -174,6 +175,16 @@ SIGNATURES = {
         own("own_box", vector(own("own_encoding")))
     ),
     "structure_of<own_box<own_encoding>>()": signature(own("own_box", own("own_encoding"))),
+    "structure_of<own_row<>>()": signature(own("own_row")),
+    "structure_of<own_row<metres>>()": signature(own("own_row", METRES)),
+    "structure_of<own_row<own_unit::metres, int>>()": signature(own("own_row", METRES, INT)),
+    "structure_of<own_row<tag<metres>, tag<>>>()": signature(
+        own(
+            "own_row",
+            text("tag") + number(1) + METRES + aggregate(),
+            text("tag") + number(0) + aggregate(),
+        )
+    ),
     "structure_of<own_tree>()": signature(aggregate(INT, vector(own("own_box", text("own_tree") + again(2))))),
     "structure_hash<void, small, std::tuple<>>()": signature(VOID, enum(UINT8), tuple_of()),
 }

@@ -368,9 +368,14 @@ TEST_CASE("published: what no caller of ours sends is refused") {
       CHECK(why.ran() == call_progress::not_executed);
     }
     co_await me.peer(1).call<&publish_box>("model", 1);
-    for (const char* type : {"", "rref_published::boxes"}) {
+    const std::string types[]{"", "rref_published::boxes", std::string(100'000, 'x')};
+    for (const std::string& type : types) {
       CHECK(co_await failure_of(ask("model", type, lookup_mode::looks)) == errc::bad_arguments);
     }
+    // Not kept until the name is published, either.
+    const error late = co_await failure_of(ask("nothing", types[2], lookup_mode::waits));
+    CHECK(late == errc::bad_arguments);
+    CHECK(late.ran() == call_progress::not_executed);
     const auto odd = static_cast<lookup_mode>(77);
     CHECK(co_await failure_of(ask("nothing", "int", odd, 50ms)) == errc::timed_out);
     CHECK_FALSE(co_await failure_of(ask("model", "rref_published::box", odd)));

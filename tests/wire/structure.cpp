@@ -10,10 +10,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ratio>
 #include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -184,6 +186,11 @@ struct little_endian {};
 enum class metres : int {};
 enum class feet : int {};
 class declared;
+template <class...>
+struct tag {
+  struct big {};
+  enum class unit : int {};
+};
 class of_nothing {
  public:
   virtual ~of_nothing() = default;
@@ -321,10 +328,21 @@ TEST_CASE("structure: of a template with a codec of its own, all arguments count
   CHECK_FALSE(same<own_row<metres>, own_row<feet>>);
   CHECK_FALSE(same<own_row<own_unit::metres>, own_row<own_unit::feet>>);
   CHECK_FALSE(same<own_row<own_box<metres>>, own_row<own_box<feet>>>);
+  CHECK_FALSE(same<own_row<tag<int>>, own_row<tag<float>>>);
+  CHECK_FALSE(same<own_row<tag<int>>, own_row<tag<>>>);
+  CHECK_FALSE(same<own_row<tag<metres>>, own_row<tag<feet>>>);
+  CHECK_FALSE(same<own_row<tag<tag<metres>>>, own_row<tag<tag<feet>>>>);
   CHECK(describable<own_row<void>>);
   CHECK_FALSE(describable<own_row<declared>>);
   CHECK_FALSE(describable<own_row<of_nothing>>);
   CHECK_FALSE(describable<own_row<int(int)>>);
+  // Nothing tells these from others like them.
+  CHECK_FALSE(describable<own_row<std::integral_constant<int, 3>>>);
+  CHECK_FALSE(describable<own_row<std::ratio<1, 1000>>>);
+  CHECK_FALSE(describable<own_row<tag<int>::big>>);
+  CHECK_FALSE(describable<own_row<tag<int>::unit>>);
+  CHECK_FALSE(describable<own_row<tag<std::ratio<1, 1000>>>>);
+  CHECK_FALSE(describable<own_row<tag<int(int)>>>);
 }
 
 TEST_CASE("structure: a type with one function of the pair is none that its members describe") {
@@ -381,6 +399,10 @@ TEST_CASE("structure: every compiler computes these very numbers") {
   CHECK(structure_of<own_box<std::vector<own_encoding>>>() == 0xb0f6c5e8u);
   CHECK(structure_of<own_box<own_encoding>>() == 0x5e266d9fu);
   CHECK(structure_of<own_tree>() == 0x2f2ca54eu);
+  CHECK(structure_of<own_row<>>() == 0xc80c01b6u);
+  CHECK(structure_of<own_row<metres>>() == 0x61516f65u);
+  CHECK(structure_of<own_row<own_unit::metres, int>>() == 0x35ec1c03u);
+  CHECK(structure_of<own_row<tag<metres>, tag<>>>() == 0xdcf6bb26u);
   CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
 }
 

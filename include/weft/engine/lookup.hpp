@@ -55,6 +55,11 @@ inline asio::awaitable<found_object> find_published(invocation& c, std::string n
                                                     std::string type, lookup_mode how) {
   c.now = invocation::stage::arguments;
   if (const error why = published_names::refuse(name)) throw rpc_error(why);
+  if (type.size() > published_names::longest_type) {
+    throw rpc_error(errc::bad_arguments, "the type looked up has a name of " +
+                                             std::to_string(type.size()) + " bytes, more than " +
+                                             std::to_string(published_names::longest_type));
+  }
   weft::worker& me = c.who.self();
   published_names& names = me.use<weft::rref_service>().published();
   // bounded: by the request's life, which its caller, its deadline and the end of the run end
@@ -116,7 +121,6 @@ struct lookup_function {
 inline asio::awaitable<expected<intrusive_ptr<reference>>>
 look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type,
         call_settings settings) {
-  error failed;
   try {
     if (error why = published_names::refuse(name)) co_return tl::unexpected(std::move(why));
     const time_point begun = me.time().now();
@@ -146,16 +150,11 @@ look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type
     if (r) co_return tl::unexpected(error(errc::bad_arguments, "an answer without a reference"));
     if (!looks || !is_late(r)) co_return tl::unexpected(std::move(r.error()));
     co_return tl::unexpected(not_published(r.error(), name, limit, there ? &*there : nullptr));
-  } catch (const std::bad_alloc&) {
-    failed = sure_error(errc::resource_exhausted, "no memory for the lookup",
-                        call_progress::not_executed);
-  } catch (const rpc_error& e) {
-    co_return tl::unexpected(e.error());
   } catch (const std::system_error& e) {  // between two of its calls
     if (e.code() != asio::error::operation_aborted) throw;
-    failed = sure_error(errc::cancelled, "the caller gave up", call_progress::not_executed);
+    co_return tl::unexpected(
+        sure_error(errc::cancelled, "the caller gave up", call_progress::not_executed));
   }
-  co_return tl::unexpected(std::move(failed));
 }
 
 }  // namespace weft::engine

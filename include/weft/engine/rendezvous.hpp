@@ -9,6 +9,7 @@
 #pragma once
 
 #include <weft/core/detail/blocking_end.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -421,7 +422,7 @@ inline meeting meet(meeting_request what) {
     stop->store(true);
     throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
   }
-  if (state->failure) std::rethrow_exception(state->failure);
+  rethrow_taken(state->failure);
   return std::move(*state->came);
 }
 

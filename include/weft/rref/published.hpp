@@ -5,9 +5,11 @@
 //   weft::rref<net> r = co_await p.lookup<net>("model", weft::within(5s));  // any other, or itself
 #pragma once
 
+#include <weft/core/error.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>
+#include <weft/rref/detail/look_up.hpp>
 #include <weft/rref/detail/published_type.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/rref/service.hpp>
@@ -21,22 +23,6 @@
 #include <utility>
 
 namespace weft {
-
-namespace detail {
-/// What a lookup gives its caller: rref<T>, expected<rref<T>>, or an exception.
-template <class T, class Delivered>
-asio::awaitable<Delivered> look_up(worker& me, std::uint32_t rank, std::string name,
-                                   call_settings settings) {
-  auto found = co_await me.use<rref_service>().look_up(me, rank, std::move(name),
-                                                       published_type<T>(), settings);
-  if constexpr (std::is_same_v<Delivered, rref<T>>) {
-    if (!found) throw rpc_error(std::move(found.error()));
-  } else {
-    if (!found) co_return tl::unexpected(std::move(found.error()));
-  }
-  co_return rref_access::make<T>(me, std::move(*found));
-}
-}  // namespace detail
 
 /// The name is `name` at this worker only, wherever the object lives; a reference is held until
 /// `unpublish` or the end of the run, also if the object's owner is lost meanwhile. The same object

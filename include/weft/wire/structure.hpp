@@ -18,7 +18,8 @@
 //   a type that is being described         "again", how many levels up
 //   a class with weft_encode and weft_decode   "own", its name; of a template, how many arguments,
 //                                          and of each its name, if it is a class or an enum that
-//                                          none of these lines but aggregate and enum describe,
+//                                          none of these lines but aggregate and enum describe
+//                                          (and, if that is a template, its arguments likewise),
 //                                          and its description. A name is without what it stands
 //                                          in: namespaces and classes do not count
 //   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
@@ -32,8 +33,9 @@ namespace weft {
 
 /// Customization: names the wire format of a type that has its own codec (wire/codec.hpp). A type
 /// with weft_encode has the name of its class, unless that stands in a template, or is a template
-/// whose arguments are not all types that can be sent: such a one needs this, a specialisation of
-/// weft::codec too, and whatever changes its format and wants programs of both to be told apart.
+/// whose arguments are not all types that can be sent, and named so themselves: such a one needs
+/// this, a specialisation of weft::codec too, and whatever changes its format and wants programs of
+/// both to be told apart.
 ///
 ///   template <>
 ///   struct weft::structure<geo::shape> {

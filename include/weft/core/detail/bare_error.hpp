@@ -5,6 +5,7 @@
 #include <weft/core/error.hpp>
 
 #include <cstddef>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -48,6 +49,14 @@ inline bare_details bare_error_details;
   } catch (...) {  // only for want of memory; the code tells enough
     return bare_error(code, ran);
   }
+}
+
+/// That error as what is thrown; std::bad_alloc if there is no memory for one.
+[[nodiscard]] inline std::exception_ptr sure_exception(errc code, const char* text,
+                                                       call_progress ran) noexcept try {
+  return std::make_exception_ptr(rpc_error(sure_error(code, text, ran)));
+} catch (...) {
+  return std::current_exception();
 }
 
 /// As `e.with(edit)`; if there is no memory, without its words, but with what `edit` says of how

@@ -2,6 +2,7 @@
 // Bodies of weft/core/future.hpp.
 #pragma once
 
+#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -62,17 +63,13 @@ class promise {
   promise(promise&&) noexcept = default;
   promise& operator=(promise&&) = delete;
   ~promise() {
-    if (state_ && !state_->ended) state_->end(dropped());
+    if (!state_ || state_->ended) return;
+    state_->end(sure_exception(errc::cancelled, "the work was dropped before it ended",
+                               call_progress::maybe_executed));
   }
   future_state<T>* operator->() const noexcept { return state_.get(); }
 
  private:
-  static std::exception_ptr dropped() noexcept try {
-    return std::make_exception_ptr(rpc_error(
-        errc::cancelled, "the work was dropped before it ended", call_progress::maybe_executed));
-  } catch (...) {
-    return std::current_exception();
-  }
   intrusive_ptr<future_state<T>> state_;
 };
 

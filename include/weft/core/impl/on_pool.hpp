@@ -5,6 +5,7 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/home.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
@@ -40,7 +41,9 @@ class pool_call final : public pool_job {
         end_(std::move(end)) {}
   ~pool_call() override {
     if (!end_) return;
-    end_->failure = dropped();
+    end_->failure =
+        sure_exception(errc::shutting_down, "the compute pool ended before the function began",
+                       call_progress::not_executed);
     end_->set();
   }
 
@@ -66,13 +69,6 @@ class pool_call final : public pool_job {
     } catch (...) {
       end_->failure = std::current_exception();  // delivered to who awaits
     }
-  }
-  static std::exception_ptr dropped() noexcept try {
-    return std::make_exception_ptr(rpc_error(
-        sure_error(errc::shutting_down, "the compute pool ended before the function began",
-                   call_progress::not_executed)));
-  } catch (...) {
-    return std::current_exception();
   }
 
   std::optional<F> function_;
@@ -101,7 +97,7 @@ auto run_on_pool(F f, std::tuple<Args...> args)
   worker->submit(
       make_intrusive<pool_call<F, std::tuple<Args...>, R>>(std::move(f), std::move(args), end));
   co_await std::move(waits);
-  if (end->failure) std::rethrow_exception(std::exchange(end->failure, nullptr));  // this thread's
+  rethrow_taken(end->failure);
   if constexpr (!std::is_void_v<R>) co_return std::move(*end->value);
 }
 

@@ -2,6 +2,7 @@
 // Bodies of weft/engine/join.hpp.
 #pragma once
 
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/system_random.hpp>
 #include <weft/engine/impl/run.hpp>
 #include <weft/engine/join.hpp>
@@ -87,6 +88,15 @@ struct meeting_result {
   std::exception_ptr failure;
 };
 
+/// Whoever does not wait any more, for whatever reason, wants no meeting any more.
+struct waits_for_meeting {
+  const given_up stop;
+  explicit waits_for_meeting(given_up s) noexcept : stop(std::move(s)) {}
+  waits_for_meeting(const waits_for_meeting&) = delete;
+  waits_for_meeting& operator=(const waits_for_meeting&) = delete;
+  ~waits_for_meeting() { stop->store(true); }
+};
+
 inline namespace WEFT_VERSION_NAME {
 
 WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
@@ -100,7 +110,7 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
   joining begun = begin_join(transports, loop, std::move(o));
   if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
   const auto state = std::make_shared<meeting_result>();
-  const given_up stop =
+  const waits_for_meeting waits{
       begin_meeting(begun.request, [state](std::optional<meeting> met, std::exception_ptr why) {
         {
           const std::lock_guard hold(state->lock);
@@ -108,7 +118,7 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
           state->failure = std::move(why);
         }
         state->done->set();
-      });
+      })};
   // Also if the store's process is stopped, which has no time limits then.
   asio::steady_timer limit(co_await asio::this_coro::executor);
   limit.expires_at(
@@ -119,15 +129,13 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
   try {
     co_await event::wait(state->done);
   } catch (const std::system_error&) {
-    stop->store(true);
     throw rpc_error(errc::cancelled, "weft::join was cancelled before the workers had met",
                     call_progress::not_executed);
   }
   limit.cancel();
   const std::lock_guard hold(state->lock);
-  if (state->failure) std::rethrow_exception(state->failure);
+  rethrow_taken(state->failure);
   if (!state->met) {
-    stop->store(true);
     throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
   }
   co_return begin_serving(begun, std::move(*state->met));

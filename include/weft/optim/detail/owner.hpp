@@ -11,6 +11,7 @@
 
 #include <weft/autograd/service.hpp>
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/on_pool.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
@@ -317,7 +318,7 @@ class owner_optimizer {
     auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
     asio::post(me.compute_pool(), [job] { job->step(); });
     co_await std::move(done);
-    if (job->failure) std::rethrow_exception(job->failure);
+    rethrow_taken(job->failure);
     co_return true;
   }
 

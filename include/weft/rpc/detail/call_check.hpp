@@ -69,8 +69,8 @@ consteval bool check_result() {
   using result = typename function<F>::result;
   if constexpr (result_can_be_sent<F, result>) {
     return true;
-  } else if constexpr (half_a_pair<typename undescribed<result>::type>) {
-    refuse_half_a_pair<typename undescribed<result>::type>();
+  } else if constexpr (part_of_a_pair<typename undescribed<result>::type>) {
+    refuse_structure<typename undescribed<result>::type>();
   } else {
     WEFT_REQUIRE((result_can_be_sent<F, result>),
                  "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "

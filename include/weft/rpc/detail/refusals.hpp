@@ -128,8 +128,8 @@ consteval bool check_parameter() {
                  "std::vector.");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
-    if constexpr (half_a_pair<part>) {
-      refuse_half_a_pair<part>();
+    if constexpr (!can_be_sent<F, Position, P, part> && part_of_a_pair<part>) {
+      refuse_structure<part>();
     } else {
       WEFT_REQUIRE(
           (can_be_sent<F, Position, P, part>),

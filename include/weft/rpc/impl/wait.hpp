@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/blocking_end.hpp>
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/wait.hpp>
 
@@ -109,7 +110,7 @@ T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
     static_cast<void>(state->end.wait_for(std::chrono::milliseconds(250)));
     throw;
   }
-  if (state->failure) std::rethrow_exception(state->failure);
+  detail::rethrow_taken(state->failure);
   if (!state->value) {
     throw rpc_error(errc::shutting_down, "weft::wait: the loop of the worker has ended",
                     call_progress::maybe_executed);

@@ -5,6 +5,7 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
@@ -83,17 +84,16 @@ class pool_run final : public ref_counted {
   /// The pool has ended before.
   void drop() noexcept {
     if (!leave_line(phase::over)) return;
-    failure_ = std::make_exception_ptr(rpc_error(
-        sure_error(errc::shutting_down, "the compute pool ended before the function began",
-                   call_progress::not_executed)));
+    failure_ =
+        sure_exception(errc::shutting_down, "the compute pool ended before the function began",
+                       call_progress::not_executed);
     done->set();
   }
   /// False: it has begun.
   [[nodiscard]] bool give_up() noexcept { return leave_line(phase::over); }
-  /// Once it is done. The failure goes to whose thread this is: the pool's may be the last that has
-  /// this.
+  /// Once it is done.
   result take() {
-    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    rethrow_taken(failure_);
     if constexpr (!std::is_void_v<result>) return std::move(*value_);
   }
 

@@ -140,11 +140,13 @@ consteval void refuse_structure() {
 // contains, and of a template whose arguments are not all types.
 template <class T>
 struct own_name {
+  static constexpr bool of_a_template = false;
   using parts = std::type_identity<std::tuple<>>;
   static constexpr std::string_view text = last_name(type_name<T>());
 };
 template <template <class...> class C, class... Args>
 struct own_name<C<Args...>> {
+  static constexpr bool of_a_template = true;
   using parts = std::type_identity<std::tuple<Args...>>;
   static constexpr std::string_view text = last_name(without_arguments(type_name<C<Args...>>()));
 };
@@ -248,14 +250,22 @@ concept has_last_name =
     (std::is_class_v<T> || std::is_union_v<T> || std::is_enum_v<T>) && !has_structure_tag<T> &&
     !has_structure_member<T> && !standard_shape<T>::known && !duration_period<T>::known;
 
-/// An argument of a template with a codec of its own may be a mark, of which only the name counts.
+/// An argument of a template with a codec of its own may be a mark, of which only the name counts,
+/// and, if it is a template, its arguments: so it must have a name.
 template <class Mode, class Open, class... Args>
 constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>>) {
   out.number(sizeof...(Args));
   [[maybe_unused]] const auto one = [&out]<class T>(std::type_identity<T>) {
     // A class with such a codec itself is described by its name.
     constexpr bool has_it_there = std::is_class_v<T> && own_pair<T>;
-    if constexpr (has_last_name<T> && !has_it_there) out.text(own_name<T>::text);
+    if constexpr (has_last_name<T> && !has_it_there) {
+      using name = own_name<T>;
+      if (name::text.empty()) out.fail();
+      out.text(name::text);
+      if constexpr (name::of_a_template) {
+        detail::describe_arguments<Mode, Open>(out, typename name::parts{});
+      }
+    }
     detail::describe<Mode, T, Open>(out);
   };
   (one(std::type_identity<std::remove_cvref_t<Args>>{}), ...);

@@ -37,6 +37,11 @@ consteval auto find_undescribed() {
     return find_undescribed_part<T, Above...>(typename standard_shape<T>::parts{});
   } else if constexpr (std::is_class_v<T> && plain_aggregate<T> && !part_of_a_pair<T>) {
     return find_undescribed_part<T, Above...>(std::type_identity<member_types_t<T>>{});
+  } else if constexpr (own_pair<T>) {
+    // Its arguments matter as far as they are slips: it can do without their description.
+    using found = decltype(find_undescribed_part<T, Above...>(typename own_name<T>::parts{}));
+    constexpr bool is_a_slip = half_a_pair<typename found::type>;
+    return std::type_identity<std::conditional_t<is_a_slip, typename found::type, T>>{};
   } else {
     return std::type_identity<T>{};
   }
