@@ -3,6 +3,7 @@
 // book keeps anything, and the next use works.
 #include "boxes.hpp"
 #include <weft/rpc/peer.hpp>
+#include <weft/rref/published.hpp>
 
 #include <exception>
 #include <optional>
@@ -148,6 +149,35 @@ TEST_CASE(
   with_each_way(over::tcp, 0);
   with_each_way(over::tcp, 1);
   with_each_way(over::inproc, 0);
+}
+
+void show(worker& me, std::string name) { me.publish(std::move(name), me.share(box{"shown"})); }
+
+bool hide(worker& me, std::string name) { return me.unpublish(name); }
+
+TEST_CASE("shortage: a lookup that delivers errors delivers its want of memory") {
+  run_pure(2, over::tcp, 1, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+    const std::string name = "shown under a name that is kept elsewhere";
+    co_await me.peer(1).call<&show>(name);
+    const points met = co_await at_every_point(200, [&](int n) -> asio::awaitable<outcome> {
+      outcome now;
+      auto looking = me.peer(1).lookup<box>(name, weft::as_expected);
+      weft::expected<rref<box>> found = weft::unexpected(weft::error(weft::errc::cancelled));
+      shortage::arm(n, 0);
+      try {
+        found = co_await std::move(looking);
+        now.struck = shortage::struck();
+        now.failed = !found;
+      } catch (const std::exception& e) {
+        FAIL_CHECK(e.what());
+      }
+      shortage::disarm();
+      if (!found) CHECK(found.error() == weft::errc::resource_exhausted);
+      co_return now;
+    });
+    CHECK(met.failed >= 3);
+    CHECK(co_await me.peer(1).call<&hide>(name));
+  });
 }
 
 }  // namespace poor_references

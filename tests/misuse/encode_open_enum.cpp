@@ -1,4 +1,4 @@
-// expect: weft: cannot send an enum without an underlying type
+// expect: weft: cannot send .*an enum without an underlying type
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/wire/codec.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: to_here needs a T that can be copied and sent; call its members instead
+// expect: weft: to_here needs a T that can be copied and sent.* call its members instead
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/rref.hpp>
 

@@ -19,31 +19,31 @@ namespace weft {
 
 /// What went wrong. Values are part of the wire format: append only.
 enum class errc : int {
-  timed_out = 1,          ///< the deadline passed
-  cancelled,              ///< the caller gave up
-  peer_died,              ///< the process or its link is gone
-  unknown_peer,           ///< no worker has that name or rank
-  unknown_function,       ///< the peer's program does not contain the function
-  signature_mismatch,     ///< it does, with other parameter or result types
-  remote_exception,       ///< the function threw
-  message_too_large,      ///< over a frame limit
-  protocol_error,         ///< bytes that are not a weft message; the link is closed
-  bad_arguments,          ///< a whole frame whose payload does not decode
-  version_mismatch,       ///< the peers speak different versions or features
-  unauthenticated,        ///< wrong job token
-  wrong_peer,             ///< another process answered at that address
-  duplicate_name,         ///< two workers, or two published objects of one, have one name
-  rendezvous_failed,      ///< the store failed, or workers are missing at the deadline
-  shutting_down,          ///< this worker is stopping
-  resource_exhausted,     ///< a memory limit was reached
-  too_many_calls,         ///< the outbox or the peer's window is full
-  not_encodable,          ///< a value that cannot travel (quantised tensors, ...)
-  no_common_transport,    ///< none of the transports reaches the peer
-  closed,                 ///< the connection was closed
-  invalid_argument,       ///< the caller's argument is wrong
-  rref_owner_died,        ///< the process that owned the object is gone
-  rref_lost,              ///< the object was freed while the reference travelled
-  rref_not_owner,         ///< only the owner may do this
+  timed_out = 1,        ///< the deadline passed
+  cancelled,            ///< the caller gave up
+  peer_died,            ///< the process or its link is gone
+  unknown_peer,         ///< no worker has that name or rank
+  unknown_function,     ///< the peer's program does not contain the function
+  signature_mismatch,   ///< it does, with other parameter or result types
+  remote_exception,     ///< the function threw
+  message_too_large,    ///< over a frame limit
+  protocol_error,       ///< bytes that are not a weft message; the link is closed
+  bad_arguments,        ///< a whole frame whose payload does not decode
+  version_mismatch,     ///< the peers speak different versions or features
+  unauthenticated,      ///< wrong job token
+  wrong_peer,           ///< another process answered at that address
+  duplicate_name,       ///< two workers, or two published objects of one, have one name
+  rendezvous_failed,    ///< the store failed, or workers are missing at the deadline
+  shutting_down,        ///< this worker is stopping
+  resource_exhausted,   ///< a memory limit was reached
+  too_many_calls,       ///< the outbox or the peer's window is full
+  not_encodable,        ///< a value that cannot travel (quantised tensors, ...), or its codec threw
+  no_common_transport,  ///< none of the transports reaches the peer
+  closed,               ///< the connection was closed
+  invalid_argument,     ///< the caller's argument is wrong
+  rref_owner_died,      ///< the process that owned the object is gone
+  rref_lost,            ///< the object was freed while the reference travelled
+  rref_not_owner,       ///< only the owner may do this
   autograd_context_gone,  ///< the context was released, or never existed
   autograd_pass_aborted,  ///< a worker failed in backward; nothing of the pass is visible
   worker_failed,          ///< another worker's main ended with an error

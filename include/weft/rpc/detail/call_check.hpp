@@ -69,7 +69,7 @@ consteval bool check_result() {
   using result = typename function<F>::result;
   if constexpr (result_can_be_sent<F, result>) {
     return true;
-  } else if constexpr (part_of_a_pair<typename undescribed<result>::type>) {
+  } else if constexpr (meant_to_be_sent<typename undescribed<result>::type>) {
     refuse_structure<typename undescribed<result>::type>();
   } else {
     WEFT_REQUIRE((result_can_be_sent<F, result>),

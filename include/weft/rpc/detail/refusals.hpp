@@ -128,7 +128,7 @@ consteval bool check_parameter() {
                  "std::vector.");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
-    if constexpr (!can_be_sent<F, Position, P, part> && part_of_a_pair<part>) {
+    if constexpr (!can_be_sent<F, Position, P, part> && meant_to_be_sent<part>) {
       refuse_structure<part>();
     } else {
       WEFT_REQUIRE(

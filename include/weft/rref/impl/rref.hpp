@@ -13,6 +13,8 @@
 #include <weft/rref/detail/handle.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/sentence.hpp>
+#include <weft/wire/detail/undescribed.hpp>
 #include <weft/wire/structure.hpp>
 
 #include <asio/awaitable.hpp>
@@ -37,6 +39,24 @@ struct rref_access {
     return std::move(r.held_);
   }
 };
+
+template <class T>
+inline constexpr bool can_be_sent_here = std::is_copy_constructible_v<T> && encodable<T>;
+
+/// rref<T>.to_here()
+template <class T>
+consteval bool check_to_here() {
+  using part = typename undescribed<T>::type;
+  if constexpr (!describable<T> && meant_to_be_sent<part>) {
+    refuse_structure<part>();
+  } else {
+    WEFT_REQUIRE((can_be_sent_here<T>),
+                 "weft: to_here needs a T that can be copied and sent; call its members instead.",
+                 "weft: to_here needs a T that can be copied and sent, not ", spelled<T>(),
+                 "; call its members instead.");
+  }
+  return true;
+}
 
 /// Puts the object that a request is for, and the result that stays, into its message.
 struct prepare_reference {
@@ -206,8 +226,7 @@ auto rref<T>::to_here(Options&&... options) const
     -> asio::awaitable<detail::call_return<T, Options...>> {
   static_assert((is_call_option<std::remove_cvref_t<Options>> && ...),
                 "weft: to_here takes options only, such as weft::within(2s)");
-  static_assert(std::is_copy_constructible_v<T> && encodable<T>,
-                "weft: to_here needs a T that can be copied and sent; call its members instead");
+  static_assert(detail::check_to_here<T>());
   if (!held_) detail::refuse_empty();
   return detail::make_call<detail::fetch_function<T>, detail::blame_owner>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},

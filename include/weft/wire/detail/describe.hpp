@@ -4,6 +4,7 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
+#include <weft/wire/detail/fixed_enum.hpp>
 #include <weft/wire/detail/own_pair.hpp>
 #include <weft/wire/detail/sentence.hpp>
 #include <weft/wire/detail/type_name.hpp>
@@ -106,6 +107,10 @@ inline constexpr bool is_character =
     std::is_same_v<T, char> || std::is_same_v<T, char8_t> || std::is_same_v<T, char16_t> ||
     std::is_same_v<T, char32_t> || std::is_same_v<T, wchar_t>;
 
+/// What `refuse_structure` tells better than by what weft knows.
+template <class T>
+concept meant_to_be_sent = part_of_a_pair<T> || std::is_enum_v<T>;
+
 // False conditions of the sentences below.
 template <class T>
 inline constexpr bool names_its_format = false;
@@ -116,6 +121,8 @@ template <class T>
 consteval void refuse_structure() {
   if constexpr (half_a_pair<T>) {
     refuse_half_a_pair<T>();
+  } else if constexpr (std::is_enum_v<T>) {
+    refuse_open_enum<T>();
   } else if constexpr (own_pair<T>) {
     WEFT_REQUIRE((names_its_format<T>),
                  "weft: this type has its own weft_encode, and no name by which all compilers know "
@@ -338,7 +345,7 @@ constexpr void describe_type(structure_text& out) {
                                               : structure_kind::unsigned_integer);
   } else if constexpr (std::is_floating_point_v<T>) {
     describe_size<T>(out, structure_kind::floating);
-  } else if constexpr (std::is_enum_v<T>) {
+  } else if constexpr (fixed_enum<T> || (std::is_enum_v<T> && own_pair<T>)) {
     kind(structure_kind::enumeration);
     describe<Mode, std::underlying_type_t<T>, Open>(out);
   } else if constexpr (duration_period<T>::known) {

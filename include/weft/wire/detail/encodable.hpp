@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
+#include <weft/wire/detail/fixed_enum.hpp>
 #include <weft/wire/detail/own_pair.hpp>
 
 #include <cstddef>
@@ -105,10 +106,7 @@ consteval void explain() {
                 "weft: cannot send a view (std::string_view, std::span): it owns nothing; send a "
                 "std::string or a std::vector.");
   if constexpr (std::is_enum_v<Type>) {
-    static_assert(
-        has_codec<Type>,
-        "weft: cannot send an enum without an underlying type: not every number is one of "
-        "its values; write 'enum name : int' or 'enum class name'.");
+    if constexpr (!has_codec<Type>) refuse_open_enum<Type>();
   } else if constexpr (std::is_class_v<Type> && std::is_aggregate_v<Type>) {
     (void)check_aggregate<Type>();
   } else if constexpr (std::is_union_v<Type>) {

@@ -33,6 +33,8 @@ template <class T, class... Above>
 consteval auto find_undescribed() {
   if constexpr (describable<T> || (std::is_same_v<T, Above> || ...)) {
     return std::type_identity<void>{};
+  } else if constexpr (has_structure_parts<T>) {
+    return find_undescribed_part<T, Above...>(std::type_identity<typename structure<T>::parts>{});
   } else if constexpr (standard_shape<T>::known) {
     return find_undescribed_part<T, Above...>(typename standard_shape<T>::parts{});
   } else if constexpr (std::is_class_v<T> && plain_aggregate<T> && !part_of_a_pair<T>) {
