@@ -185,6 +185,7 @@ SIGNATURES = {
             text("tag") + number(0) + aggregate(),
         )
     ),
+    "structure_of<own_row<std::vector<metres>>>()": signature(own("own_row", vector(METRES))),
     "structure_of<own_tree>()": signature(aggregate(INT, vector(own("own_box", text("own_tree") + again(2))))),
     "structure_hash<void, small, std::tuple<>>()": signature(VOID, enum(UINT8), tuple_of()),
 }

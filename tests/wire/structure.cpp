@@ -332,6 +332,9 @@ TEST_CASE("structure: of a template with a codec of its own, all arguments count
   CHECK_FALSE(same<own_row<tag<int>>, own_row<tag<>>>);
   CHECK_FALSE(same<own_row<tag<metres>>, own_row<tag<feet>>>);
   CHECK_FALSE(same<own_row<tag<tag<metres>>>, own_row<tag<tag<feet>>>>);
+  CHECK_FALSE(same<own_row<std::vector<metres>>, own_row<std::vector<feet>>>);
+  CHECK_FALSE(same<own_row<std::tuple<big_endian>>, own_row<std::tuple<little_endian>>>);
+  CHECK_FALSE(same<own_row<tag<std::pair<metres, int>>>, own_row<tag<std::pair<feet, int>>>>);
   CHECK(describable<own_row<void>>);
   CHECK_FALSE(describable<own_row<declared>>);
   CHECK_FALSE(describable<own_row<of_nothing>>);
@@ -342,6 +345,7 @@ TEST_CASE("structure: of a template with a codec of its own, all arguments count
   CHECK_FALSE(describable<own_row<tag<int>::big>>);
   CHECK_FALSE(describable<own_row<tag<int>::unit>>);
   CHECK_FALSE(describable<own_row<tag<std::ratio<1, 1000>>>>);
+  CHECK_FALSE(describable<own_row<std::tuple<std::ratio<1, 1000>>>>);
   CHECK_FALSE(describable<own_row<tag<int(int)>>>);
 }
 
@@ -403,6 +407,7 @@ TEST_CASE("structure: every compiler computes these very numbers") {
   CHECK(structure_of<own_row<metres>>() == 0x61516f65u);
   CHECK(structure_of<own_row<own_unit::metres, int>>() == 0x35ec1c03u);
   CHECK(structure_of<own_row<tag<metres>, tag<>>>() == 0xdcf6bb26u);
+  CHECK(structure_of<own_row<std::vector<metres>>>() == 0xe52931c3u);
   CHECK(structure_hash<void, small, std::tuple<>>() == 0x4d32ea64u);
 }
 

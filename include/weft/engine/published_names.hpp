@@ -24,9 +24,9 @@ namespace weft::engine {
 /// std::bad_alloc has done nothing.
 class published_names {
  public:
-  static constexpr std::size_t longest_name = 1024;  ///< bytes
-  static constexpr std::size_t longest_type = 4096;  ///< bytes, as a lookup names it
-  static constexpr std::size_t most_listed = 8;      ///< names in one error's text
+  static constexpr std::size_t longest_name = 1024;   ///< bytes
+  static constexpr std::size_t longest_type = 65536;  ///< bytes, as a lookup names it
+  static constexpr std::size_t most_listed = 8;       ///< names in one error's text
 
   struct object {
     std::string type;

@@ -17,11 +17,12 @@
 //   aggregate                              "aggregate", count, its members in order
 //   a type that is being described         "again", how many levels up
 //   a class with weft_encode and weft_decode   "own", its name; of a template, how many arguments,
-//                                          and of each its name, if it is a class or an enum that
-//                                          none of these lines but aggregate and enum describe
-//                                          (and, if that is a template, its arguments likewise),
-//                                          and its description. A name is without what it stands
-//                                          in: namespaces and classes do not count
+//                                          and each: of a class or an enum that none of these
+//                                          lines but aggregate and enum describe, its name
+//                                          (and, of a template, its arguments likewise); and its
+//                                          description, in whose standard types it is the same. A
+//                                          name is without what it stands in: namespaces and
+//                                          classes do not count
 //   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
 #pragma once
 

@@ -318,7 +318,7 @@ class owner_optimizer {
     auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
     asio::post(me.compute_pool(), [job] { job->step(); });
     co_await std::move(done);
-    rethrow_taken(job->failure);
+    weft::detail::rethrow_taken(job->failure);
     co_return true;
   }
 

@@ -67,10 +67,10 @@ consteval bool check_object_call() {
 template <auto F>
 consteval bool check_result() {
   using result = typename function<F>::result;
-  if constexpr (result_can_be_sent<F, result>) {
-    return true;
-  } else if constexpr (meant_to_be_sent<typename undescribed<result>::type>) {
+  if constexpr (refused_by_structure<result>) {
     refuse_structure<typename undescribed<result>::type>();
+  } else if constexpr (result_can_be_sent<F, result>) {
+    if constexpr (!std::is_void_v<result>) require_encodable<result>();
   } else {
     WEFT_REQUIRE((result_can_be_sent<F, result>),
                  "weft: this result cannot be sent; leave it where it is with remote<&f>(...), or "

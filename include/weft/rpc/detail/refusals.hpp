@@ -5,6 +5,7 @@
 
 #include <weft/rpc/detail/stands_for.hpp>
 #include <weft/rpc/function.hpp>
+#include <weft/wire/codec.hpp>
 #include <weft/wire/detail/sentence.hpp>
 #include <weft/wire/detail/undescribed.hpp>
 #include <weft/wire/structure.hpp>
@@ -128,8 +129,10 @@ consteval bool check_parameter() {
                  "std::vector.");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
-    if constexpr (!can_be_sent<F, Position, P, part> && meant_to_be_sent<part>) {
+    if constexpr (refused_by_structure<std::remove_cvref_t<P>>) {
       refuse_structure<part>();
+    } else if constexpr (describable<P> && !encodable<std::remove_cvref_t<P>>) {
+      require_encodable<std::remove_cvref_t<P>>();
     } else {
       WEFT_REQUIRE(
           (can_be_sent<F, Position, P, part>),

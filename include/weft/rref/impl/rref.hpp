@@ -46,9 +46,8 @@ inline constexpr bool can_be_sent_here = std::is_copy_constructible_v<T> && enco
 /// rref<T>.to_here()
 template <class T>
 consteval bool check_to_here() {
-  using part = typename undescribed<T>::type;
-  if constexpr (!describable<T> && meant_to_be_sent<part>) {
-    refuse_structure<part>();
+  if constexpr (refused_by_structure<T>) {
+    refuse_structure<typename undescribed<T>::type>();
   } else {
     WEFT_REQUIRE((can_be_sent_here<T>),
                  "weft: to_here needs a T that can be copied and sent; call its members instead.",

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
-#include <weft/wire/detail/fixed_enum.hpp>
 #include <weft/wire/detail/own_pair.hpp>
 #include <weft/wire/detail/sentence.hpp>
 #include <weft/wire/detail/type_name.hpp>
@@ -107,10 +106,6 @@ inline constexpr bool is_character =
     std::is_same_v<T, char> || std::is_same_v<T, char8_t> || std::is_same_v<T, char16_t> ||
     std::is_same_v<T, char32_t> || std::is_same_v<T, wchar_t>;
 
-/// What `refuse_structure` tells better than by what weft knows.
-template <class T>
-concept meant_to_be_sent = part_of_a_pair<T> || std::is_enum_v<T>;
-
 // False conditions of the sentences below.
 template <class T>
 inline constexpr bool names_its_format = false;
@@ -121,8 +116,6 @@ template <class T>
 consteval void refuse_structure() {
   if constexpr (half_a_pair<T>) {
     refuse_half_a_pair<T>();
-  } else if constexpr (std::is_enum_v<T>) {
-    refuse_open_enum<T>();
   } else if constexpr (own_pair<T>) {
     WEFT_REQUIRE((names_its_format<T>),
                  "weft: this type has its own weft_encode, and no name by which all compilers know "
@@ -257,12 +250,20 @@ concept has_last_name =
     (std::is_class_v<T> || std::is_union_v<T> || std::is_enum_v<T>) && !has_structure_tag<T> &&
     !has_structure_member<T> && !standard_shape<T>::known && !duration_period<T>::known;
 
-/// An argument of a template with a codec of its own may be a mark, of which only the name counts,
-/// and, if it is a template, its arguments: so it must have a name.
 template <class Mode, class Open, class... Args>
-constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>>) {
-  out.number(sizeof...(Args));
-  [[maybe_unused]] const auto one = [&out]<class T>(std::type_identity<T>) {
+constexpr void describe_each_argument(structure_text& out, std::type_identity<std::tuple<Args...>>);
+template <class Mode, class Open, class... Args>
+constexpr void describe_arguments(structure_text& out, std::type_identity<std::tuple<Args...>> all);
+
+/// An argument of a template with a codec of its own may be, or contain, a mark, of which only the
+/// name counts, and, if it is a template, its arguments: so it must have a name.
+template <class Mode, class T, class Open>
+constexpr void describe_argument(structure_text& out) {
+  if constexpr (standard_shape<T>::known && !has_structure_tag<T>) {
+    out.byte(static_cast<std::uint8_t>(standard_shape<T>::kind));
+    out.number(standard_shape<T>::count);
+    detail::describe_each_argument<Mode, Open>(out, typename standard_shape<T>::parts{});
+  } else {
     // A class with such a codec itself is described by its name.
     constexpr bool has_it_there = std::is_class_v<T> && own_pair<T>;
     if constexpr (has_last_name<T> && !has_it_there) {
@@ -274,8 +275,18 @@ constexpr void describe_arguments(structure_text& out, std::type_identity<std::t
       }
     }
     detail::describe<Mode, T, Open>(out);
-  };
-  (one(std::type_identity<std::remove_cvref_t<Args>>{}), ...);
+  }
+}
+template <class Mode, class Open, class... Args>
+constexpr void describe_each_argument(structure_text& out,
+                                      std::type_identity<std::tuple<Args...>>) {
+  (describe_argument<Mode, std::remove_cvref_t<Args>, Open>(out), ...);
+}
+template <class Mode, class Open, class... Args>
+constexpr void describe_arguments(structure_text& out,
+                                  std::type_identity<std::tuple<Args...>> all) {
+  out.number(sizeof...(Args));
+  detail::describe_each_argument<Mode, Open>(out, all);
 }
 
 /// By its name, if its template's arguments can be described.
@@ -345,7 +356,7 @@ constexpr void describe_type(structure_text& out) {
                                               : structure_kind::unsigned_integer);
   } else if constexpr (std::is_floating_point_v<T>) {
     describe_size<T>(out, structure_kind::floating);
-  } else if constexpr (fixed_enum<T> || (std::is_enum_v<T> && own_pair<T>)) {
+  } else if constexpr (std::is_enum_v<T>) {
     kind(structure_kind::enumeration);
     describe<Mode, std::underlying_type_t<T>, Open>(out);
   } else if constexpr (duration_period<T>::known) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <weft/wire/detail/aggregate.hpp>
-#include <weft/wire/detail/fixed_enum.hpp>
 #include <weft/wire/detail/own_pair.hpp>
 
 #include <cstddef>
@@ -106,7 +105,10 @@ consteval void explain() {
                 "weft: cannot send a view (std::string_view, std::span): it owns nothing; send a "
                 "std::string or a std::vector.");
   if constexpr (std::is_enum_v<Type>) {
-    if constexpr (!has_codec<Type>) refuse_open_enum<Type>();
+    static_assert(
+        has_codec<Type>,
+        "weft: cannot send an enum without an underlying type: not every number is one of "
+        "its values; write 'enum name : int' or 'enum class name'.");
   } else if constexpr (std::is_class_v<Type> && std::is_aggregate_v<Type>) {
     (void)check_aggregate<Type>();
   } else if constexpr (std::is_union_v<Type>) {

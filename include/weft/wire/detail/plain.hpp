@@ -22,6 +22,11 @@ inline void read_zero(reader& r) {
   return byte == 1;
 }
 
+// With an underlying type that its declaration names, or scoped: every value of that type is one of
+// the enum's. Only of those may a peer say which.
+template <class T>
+concept fixed_enum = std::is_enum_v<T> && requires { T{0}; };
+
 // Copied as they lie in memory, many at once.
 template <class T>
 inline constexpr bool is_bulk =

@@ -56,4 +56,9 @@ struct undescribed {
   using type = std::conditional_t<std::is_void_v<typename found::type>, T, typename found::type>;
 };
 
+/// Whether `refuse_structure` of that part tells why T cannot be sent.
+template <class T, class Part = typename undescribed<T>::type>
+inline constexpr bool refused_by_structure =
+    half_a_pair<Part> || (!describable<T> && part_of_a_pair<Part>);
+
 }  // namespace weft::detail

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <weft/wire/codec.hpp>
-#include <weft/wire/detail/fixed_enum.hpp>
 #include <weft/wire/detail/plain.hpp>
 
 #include <algorithm>
