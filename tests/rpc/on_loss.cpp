@@ -225,22 +225,80 @@ TEST_CASE("on_loss: all may go, one after the other, until rank 0 is alone") {
   });
 }
 
-TEST_CASE("on_loss: whoever loses another worker than rank 0 alone goes on as in any run") {
-  for (const loss_policy& policy : {loss_policy(), without_odd}) {
-    watched all(3, over::tcp, with_policy(policy));
-    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
-      co_await greet_all(me);
-      if (me.rank() == 2) {
-        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
-        CHECK(co_await failure_of(me.peer(1).call<&add>(1, 1, weft::as_expected)) ==
-              errc::peer_died);
-      }
-      CHECK(co_await me.peer(0).call<&add>(1, 1) == 2);
-    });
-    for (const auto& e : ends) {
-      INFO(e.message());
-      CHECK_FALSE(e);
+std::atomic<int> counted{0};
+void count() { ++counted; }
+
+/// In a run of three, worker 1 loses worker 2, to which it has posted 80 times: 30 of these wait.
+std::vector<weft::error> cut_between_others(over how, const options& o) {
+  counted = 0;
+  watched all(3, how, o);
+  return all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 1) {
+      for (int i = 0; i < 30; ++i) me.peer(2).post<&wait_for_ever>();
+      for (int i = 0; i < 50; ++i) me.peer(2).post<&count>();
+      CHECK(co_await eventually([] { return waiting == 30 && counted == 50; }));
+      me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
     }
+    // These mains return, or wait for the verdict.
+    if (me.rank() != 2) co_return;
+    CHECK(co_await eventually([&] { return me.link_to(1).now() == state::down; }));
+  });
+}
+const char* const lost_30 =
+    "the test cut the link; 30 of the 80 posts of worker 'worker1' (rank 1) to worker 'worker2' "
+    "(rank 2) did not run";
+
+TEST_CASE("on_loss: a link that breaks between two others ends the run, with the posts it lost") {
+  for (const over how : {over::inproc, over::tcp}) {
+    for (const unsigned io_threads : {0u, 1u}) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      const auto ends = cut_between_others(how, with_policy(loss_policy(), io_threads));
+      for (std::uint32_t r = 0; r < 3; ++r) {
+        INFO(ends[r].message());
+        CHECK(ends[r] == (r == 2 ? errc::worker_failed : errc::peer_died));
+        CHECK(ends[r].detail().peer == "worker2");
+        CHECK(says(ends[r], lost_30));
+      }
+    }
+  }
+}
+
+TEST_CASE("on_loss: a link that breaks between two others leaves the one behind that may go") {
+  in_ways([](over how, options o) {
+    for (const auto& policy : {without_odd, loss_policy::go_on()}) {
+      o.on_loss = policy;
+      const std::uint32_t left = policy.goes_on_without("even") ? 2 : 1;
+      CAPTURE(left);
+      const auto ends = cut_between_others(how, o);
+      INFO(ends[left].message());
+      CHECK(ends[left] == errc::worker_failed);
+      CHECK(says(ends[left], lost_30));
+      CHECK_FALSE(ends[3 - left]);
+      // The run went on, and not all that was accepted was done.
+      INFO(ends[0].message());
+      CHECK(ends[0] == errc::peer_died);
+      CHECK(says(ends[0], lost_30));
+    }
+  });
+}
+
+TEST_CASE("on_loss: a main that fails because of a broken link waits for the verdict") {
+  watched all(3, over::tcp, with_policy(loss_policy()));
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 1) {
+      for (int i = 0; i < 30; ++i) me.peer(2).post<&wait_for_ever>();
+      CHECK(co_await eventually([] { return waiting == 30; }));
+      me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+      co_await me.peer(2).call<&add>(1, 1);
+    }
+    co_await stay(me);
+  });
+  for (const auto& e : ends) {
+    INFO(e.message());
+    CHECK(says(e, "30 of the 30 posts"));
   }
 }
 

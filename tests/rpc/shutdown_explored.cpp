@@ -26,13 +26,19 @@ template struct exploring::revealed<
     &weft::engine::shutdown_protocol::drain_, &weft::engine::shutdown_protocol::asked_,
     &weft::engine::shutdown_protocol::returned_, &weft::engine::shutdown_protocol::over_,
     &weft::engine::shutdown_protocol::told_, &weft::engine::shutdown_protocol::hearsay_,
-    &weft::engine::shutdown_protocol::failure_>;
+    &weft::engine::shutdown_protocol::failure_, &weft::engine::shutdown_protocol::cuts_,
+    &weft::engine::shutdown_protocol::accused_>;
+template struct exploring::revealed<weft::engine::cut_links, &weft::engine::cut_links::open_,
+                                    &weft::engine::cut_links::decided_>;
 
 namespace run_ends {
 
 using exploring::encoder;
 using exploring::hold;
+using weft::engine::cut_link;
+using weft::engine::cut_links;
 using weft::engine::drain;
+using weft::engine::link_ends;
 using weft::engine::peer_counts;
 using weft::engine::shutdown_message;
 using weft::engine::shutdown_protocol;
@@ -258,6 +264,8 @@ struct world {
       if (m.a == 0) {  // each blames the other
         guilty.add(0);
         guilty.add(m.b);
+      } else {
+        guilty.add(rules.may_go.contains(m.a) && !rules.may_go.contains(m.b) ? m.a : m.b);
       }
       broken_.add(m.a + m.b);
       return;
@@ -312,10 +320,11 @@ struct world {
            "no good end before every main has returned", a);
       if (!counts(a)) continue;
       for (const rank from : at[a]->running) {
-        hold(!counts(from) || broken(from, a), "no good end while a function runs", a, from);
+        hold(!counts(from), "no good end while a function runs", a, from);
       }
       for (rank b = 0; b < size; ++b) {
-        if (!counts(b) || broken(a, b)) continue;
+        if (!counts(b) || a == b) continue;
+        hold(at[a]->sent[b] == at[b]->finished[a], "no good end if a request is lost", a, b);
         const auto& w = wire(a, b);
         hold(std::none_of(w.begin(), w.end(),
                           [](const flight& f) { return f.what == flight::kind::request; }),
@@ -328,6 +337,7 @@ struct world {
     e << rules.requests << rules.crashes << rules.cuts << rules.throws << rules.hushes;
     e << guilty.bits() << accused.bits() << broken_.bits() << (paused ? 1 : 0)
       << (ended_well ? 1 : 0);
+    e.list(waiting, [&](const link_ends& w) { e << w.low << w.high; });
     std::uint64_t round = 0;
     for (const auto& w : at) {
       e << static_cast<std::uint64_t>(w->main) << (w->alive ? 1 : 0) << (w->silent ? 1 : 0)
@@ -372,10 +382,25 @@ struct world {
       return round;
     });
   }
+  static void encode(encoder& e, const cut_links& cuts) {
+    const auto number = [&](const std::optional<std::uint64_t>& n) { e << (n ? 1 + *n : 0); };
+    exploring::with_members(cuts, [&](const auto& open, const auto& decided) {
+      e.list(open, [&](const auto& entry) {
+        const cut_link& cut = entry.second;
+        e << cut.between.low << cut.between.high;
+        for (const cut_link::way& way : {cut.up, cut.down}) number(way.sent), number(way.ran);
+      });
+      e.list(decided, [&](const link_ends& w) { e << w.low << w.high; });
+    });
+  }
   static std::uint64_t encode(encoder& e, const shutdown_protocol& p) {
     return exploring::with_members(
-        p, [&](const auto& done, auto finished, const auto& gone, const drain& counting, bool asked,
-               bool returned, bool over, bool told, const auto& hearsay, const auto& failure) {
+        p,
+        [&](const auto& done, auto finished, const auto& gone, const drain& counting, bool asked,
+            bool returned, bool over, bool told, const auto& hearsay, const auto& failure,
+            const cut_links& cuts, const auto& accused) {
+          encode(e, cuts);
+          e << (accused ? 1 + accused->who : 0);
           e.list(done);
           e.list(gone);
           e << finished << (asked ? 1 : 0) << (returned ? 1 : 0) << (over ? 1 : 0) << (told ? 1 : 0)
@@ -438,7 +463,11 @@ struct world {
     worker& w = at[who].change();
     w.down.add(peer);
     w.deaf.add(peer);
+    std::erase(w.running, peer);  // cancelled
     act_on(who, w.protocol.link_lost(peer, "it closed the connection"));
+    if (who == 0 || peer == 0) return;
+    const peer_counts posts{peer, w.sent[peer], w.finished[peer], true};
+    act_on(who, at[who].change().protocol.counted_posts(posts, "it closed the connection"));
   }
   /// What was said before arrives, if the link does not break; and so may what came before.
   void say_closed(rank from, rank to) {
@@ -485,9 +514,23 @@ struct world {
       act_on(who, at[who].change().protocol.counted(*todo.count, std::move(report)));
     }
     if (todo.ask_again) paused = true;
+    if (todo.wait_for) waiting.insert(*todo.wait_for);
+    if (todo.cut) judge_cut(*todo.cut);
+  }
+  /// Rank 0 says what is lost by a broken link.
+  void judge_cut(const cut_link& cut) {
+    const auto [low, high] = cut.between;
+    hold(broken(low, high) || guilty.contain(low) || guilty.contain(high),
+         "only a broken link is said to be", low, high);
+    if (cut.up.ran && cut.down.ran) {
+      hold(cut.up.lost() == at[low]->sent[high] - at[high]->finished[low], "lost", low, high);
+      hold(cut.down.lost() == at[high]->sent[low] - at[low]->finished[high], "lost", high, low);
+    }
+    act_on(0, at[0].change().protocol.link_cut(cut.between, "their link broke"));
   }
 
   [[nodiscard]] bool waits_for_time() const {
+    if (!waiting.empty() && at[0]->alive && !at[0]->ended) return true;
     for (rank r = 0; r < size; ++r) {
       const worker& w = *at[r];
       if (w.alive && (w.silent || (w.ended && !w.left))) return true;
@@ -498,6 +541,11 @@ struct world {
   void time_passes() {
     if (at[0]->alive && !at[0]->ended) {
       shutdown_protocol& p = at[0].change().protocol;
+      if (!waiting.empty()) {
+        const link_ends which = *waiting.begin();
+        waiting.erase(waiting.begin());
+        return act_on(0, p.unanswered(which));
+      }
       p.last_call();
       const auto missing = p.unfinished();
       if (missing && missing->silent) {
@@ -513,6 +561,7 @@ struct world {
   ranks guilty;   // of anything that may have ended the run
   ranks accused;  // by others
   ranks broken_;  // the links that were cut
+  std::set<link_ends> waiting;  // rank 0, for the other end of these
   bool paused = false;
   bool ended_well = false;
 };

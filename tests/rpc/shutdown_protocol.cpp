@@ -39,6 +39,11 @@ struct world {
       act(who, workers[who].counted(*a.count, counts[who]));
     }
     if (a.ask_again) pause = a.ask_again;
+    if (a.wait_for) waits.push_back(*a.wait_for);
+    if (a.cut) {
+      cuts.push_back(*a.cut);
+      act(who, workers[who].link_cut(a.cut->between, "their link broke"));
+    }
     if (a.end) {
       CHECK_FALSE(ended[who]);  // once
       ended[who] = true;
@@ -61,7 +66,34 @@ struct world {
   std::vector<weft::engine::work_report> counts;  // what each answers
   int asked = 0;
   std::optional<std::chrono::milliseconds> pause;
+  std::vector<weft::engine::link_ends> waits;  // rank 0's
+  std::vector<weft::engine::cut_link> cuts;
 };
+
+/// All have heard that `who` is gone, once, and go on.
+void check_goes_on_without(std::uint32_t who, const world& w) {
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r == who) continue;
+    CAPTURE(r);
+    CHECK_FALSE(w.ended[r]);
+    CHECK_FALSE(w.workers[r].failure());
+    CHECK(w.workers[r].gone(who));
+    CHECK(w.lost[r] == std::vector<std::uint32_t>{who});
+  }
+}
+/// The mains of all but `who` return, and the run ends well for them.
+void check_ends_well_without(std::uint32_t who, world& w) {
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r != who) w.act(r, w.workers[r].main_returned());
+  }
+  w.deliver_all();
+  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
+    if (r == who) continue;
+    CAPTURE(r);
+    CHECK(w.ended[r]);
+    CHECK_FALSE(w.workers[r].failure());
+  }
+}
 
 TEST_CASE("run state: ends everywhere once every main has returned, in any order") {
   for (const auto& order : {std::vector<std::uint32_t>{0, 1, 2}, {2, 1, 0}, {1, 0, 2}}) {
@@ -163,15 +195,123 @@ TEST_CASE("run state: who fails because another is lost leaves the verdict to ra
   }
 }
 
-TEST_CASE("run state: a loss that only one worker sees ends the run, too") {
+TEST_CASE("run state: a loss that only one worker's main sees ends the run, if rank 0 hears no more") {
   world w(4);
   w.act(2, w.workers[2].main_failed(3, "the link broke"));
+  w.deliver_all();
+  REQUIRE(w.waits.size() == 1);
+  for (const bool e : w.ended) CHECK_FALSE(e);
+  w.act(0, w.workers[0].unanswered(w.waits.front()));
   w.deliver_all();
   for (const std::uint32_t r : {0u, 1u, 2u}) {
     CHECK(w.ended[r]);
     CHECK(w.workers[r].failure()->first == 3);
   }
   CHECK(w.lost[0] == std::vector<std::uint32_t>{3});  // its link is closed: so it hears of it
+}
+
+/// Both ends of the link between 1 and 2 say that it broke: 1 had posted ten, of which seven ran.
+void cut_between_1_and_2(world& w) {
+  w.act(1, w.workers[1].link_lost(2, "reset"));
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.deliver_all();
+  w.act(2, w.workers[2].link_lost(1, "reset by the peer"));
+  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, "reset by the peer"));
+  w.deliver_all();
+}
+
+TEST_CASE("run state: a link that breaks between two others ends the run, and posts are counted") {
+  for (const bool returned : {false, true}) {
+    CAPTURE(returned);
+    world w(4);
+    for (std::uint32_t r = 0; returned && r < 3; ++r) w.act(r, w.workers[r].main_returned());
+    cut_between_1_and_2(w);
+    REQUIRE(w.cuts.size() == 1);
+    CHECK(w.cuts[0].between == weft::engine::link_ends{1, 2});
+    CHECK(w.cuts[0].why == "reset");
+    CHECK(w.cuts[0].up.lost() == 3);
+    CHECK(w.cuts[0].down.lost() == 0);
+    for (std::uint32_t r = 0; r < 4; ++r) {
+      CAPTURE(r);
+      CHECK(w.ended[r]);
+      REQUIRE(w.workers[r].failure());
+      CHECK(w.workers[r].failure()->first == 2);
+      CHECK(w.workers[r].failure()->second == "their link broke");
+    }
+  }
+}
+
+TEST_CASE("run state: a link that breaks leaves the one behind that may go") {
+  for (const std::uint32_t goes : {1u, 2u}) {
+    world w(4, {goes});
+    cut_between_1_and_2(w);
+    REQUIRE(w.cuts.size() == 1);
+    check_goes_on_without(goes, w);
+    CHECK(w.ended[goes]);
+    CHECK(w.workers[goes].failure()->first == goes);
+    check_ends_well_without(goes, w);
+  }
+  world both(4, {1, 2});
+  cut_between_1_and_2(both);
+  check_goes_on_without(2, both);
+}
+
+TEST_CASE("run state: a broken link whose other end says nothing is judged by one") {
+  world w(4);
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.deliver_all();
+  REQUIRE(w.waits.size() == 1);
+  for (const bool e : w.ended) CHECK_FALSE(e);
+  CHECK(w.workers[0].waits_for() == w.waits.front());
+  w.act(0, w.workers[0].unanswered(w.waits.front()));
+  w.deliver_all();
+  REQUIRE(w.cuts.size() == 1);
+  CHECK(w.cuts[0].up.lost() == 10);  // at most
+  CHECK_FALSE(w.cuts[0].up.ran);
+  CHECK_FALSE(w.cuts[0].down.sent);
+  for (const bool e : w.ended) CHECK(e);
+  CHECK_FALSE(w.workers[0].waits_for());
+  // Of a link that was never there, the other end knows nothing.
+  world never(4);
+  never.act(1, never.workers[1].counted_posts({2, 10, 0, false}, "no common transport"));
+  never.deliver_all();
+  REQUIRE(never.cuts.size() == 1);
+  CHECK(never.cuts[0].up.lost() == 10);
+  CHECK(never.cuts[0].up.ran == 0);
+  for (const bool e : never.ended) CHECK(e);
+}
+
+TEST_CASE("run state: a worker that rank 0 loses, too, is lost, and no link") {
+  world w(4);
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].main_failed(2, "its call failed"));
+  w.deliver_all();
+  CHECK(w.waits.size() == 1);
+  w.act(0, w.workers[0].link_lost(2, "killed"));
+  w.deliver_all();
+  CHECK(w.cuts.empty());
+  for (const std::uint32_t r : {0u, 1u, 3u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->second == "killed");
+  }
+  CHECK_FALSE(w.workers[0].unanswered({1, 2}).cut);
+}
+
+TEST_CASE("run state: what was lost on a link is said, though one end was left behind before") {
+  world w(4, {1, 2});
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].main_failed(2, "its call failed"));  // it leaves the run
+  w.deliver_all();
+  check_goes_on_without(1, w);
+  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, "closed"));
+  w.deliver_all();
+  REQUIRE(w.cuts.size() == 1);
+  CHECK(w.cuts[0].up.lost() == 3);
+  check_goes_on_without(1, w);
+  // Who is found dead says nothing, and of what was sent to it nothing is said.
+  w.act(2, w.workers[2].counted_posts({3, 1, 0, true}, "closed"));
+  w.deliver_all();
+  CHECK(w.waits.size() == 2);
 }
 
 TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hears it believes it") {
@@ -240,6 +380,14 @@ TEST_CASE("run state: messages that break the protocol are refused") {
   CHECK_FALSE(one.received(2, {kind::failed, 2, ""}));
   CHECK_FALSE(one.received(0, {static_cast<kind>(0), 1, ""}));
   CHECK_FALSE(one.received(0, {static_cast<kind>(77), 1, ""}));
+  const weft::engine::work_report of_2{{2, 1, 1, true}};
+  CHECK(zero.received(1, {kind::cut_off, 2, "", 0, of_2}));
+  CHECK_FALSE(one.received(2, {kind::cut_off, 2, "", 0, of_2}));   // for rank 0
+  CHECK_FALSE(zero.received(2, {kind::cut_off, 2, "", 0, of_2}));  // of itself
+  CHECK_FALSE(zero.received(1, {kind::cut_off, 0, "", 0, {{0, 1, 1, true}}}));
+  CHECK_FALSE(zero.received(1, {kind::cut_off, 3, "", 0, {{3, 1, 1, true}}}));
+  CHECK_FALSE(zero.received(2, {kind::cut_off, 1, "", 0, of_2}));  // counts of another
+  CHECK_FALSE(zero.received(2, {kind::cut_off, 1, "", 0, {}}));
   CHECK_FALSE(zero.over());
   CHECK_FALSE(one.over());
 }
@@ -313,31 +461,6 @@ TEST_CASE("run state: a worker lost while the requests are counted ends the run"
 }
 
 // ── runs that go on ──
-
-/// All have heard that `who` is gone, once, and go on.
-void check_goes_on_without(std::uint32_t who, const world& w) {
-  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
-    if (r == who) continue;
-    CAPTURE(r);
-    CHECK_FALSE(w.ended[r]);
-    CHECK_FALSE(w.workers[r].failure());
-    CHECK(w.workers[r].gone(who));
-    CHECK(w.lost[r] == std::vector<std::uint32_t>{who});
-  }
-}
-/// The mains of all but `who` return, and the run ends well for them.
-void check_ends_well_without(std::uint32_t who, world& w) {
-  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
-    if (r != who) w.act(r, w.workers[r].main_returned());
-  }
-  w.deliver_all();
-  for (std::uint32_t r = 0; r < w.workers.size(); ++r) {
-    if (r == who) continue;
-    CAPTURE(r);
-    CHECK(w.ended[r]);
-    CHECK_FALSE(w.workers[r].failure());
-  }
-}
 
 TEST_CASE("run state: a loss that the run bears is told to all, and it ends well without") {
   for (const bool returned_before : {false, true}) {

@@ -294,6 +294,7 @@ asio::awaitable<void> some_call(worker& me, std::uint32_t depth) {
     const std::uint64_t id = witness::current->begin(me, to, "post", duration::zero(), false);
     try {
       me.peer(to).post<&one_way>(id);
+      witness::current->calls[id].accepted = true;
     } catch (const rpc_error&) {
     }
   }
@@ -309,6 +310,7 @@ asio::awaitable<void> one_way(worker& me, std::uint64_t id) {
     const std::uint32_t to = draw(me.world_size());
     co_await finish<&at_once>(me, to, "of a post", duration::zero(), true);
   }
+  witness::current->calls.at(id).finished = true;
 }
 
 asio::awaitable<void> silence(worker& me) {

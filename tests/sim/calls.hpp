@@ -41,7 +41,9 @@ struct seen_call {
   bool may_repeat = false;    // it is repeated, and idempotent
   int ran = 0;                // how often its function began
   int outcomes = 0;
-  error failure{};      // of the outcome
+  bool accepted = false;  // of a post
+  bool finished = false;  // ... its function came to its end
+  error failure{};        // of the outcome
   std::string broke{};  // what must not have been
 };
 
@@ -63,6 +65,7 @@ class witness {
   bool may_miss_each_other = false;  // each of their connections may be refused
   /// Caller and callee of functions that end with the run only.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> something_stays;
+  bool lacks_memory = false;         // at times, of which posts that fail are told
   duration longest_way{};  // from when something is written until it is handled
   duration faults_over{};  // from when on nothing goes wrong any more
   std::vector<std::string> broken;
@@ -255,6 +258,8 @@ class witness {
       };
       must(c.ran <= 1 || c.may_repeat, "it ran twice");
       must(c.outcomes <= 1, "it had two outcomes");
+      const bool all_well = ended_well(0) && ended_well(c.from) && ended_well(c.to);
+      must(!c.accepted || c.finished || !all_well || lacks_memory, "it was lost, and nobody says so");
       if (!c.awaited) continue;
       must(c.outcomes == 1 || world.crashed(c.from) || lacked(c.from), "it had no outcome");
       if (c.outcomes != 1) continue;
@@ -292,6 +297,9 @@ class witness {
   /// Nothing needs to be wrong for that: each of their connections was refused.
   [[nodiscard]] bool may_be_missed(const error& e) const {
     return may_miss_each_other && e == errc::timed_out;
+  }
+  [[nodiscard]] bool ended_well(std::uint32_t rank) const {
+    return !world.failed(rank) && !world.crashed(rank);
   }
   /// Its run ended for want of memory, and its main with it.
   [[nodiscard]] bool lacked(std::uint32_t rank) const {

@@ -67,6 +67,7 @@ played play(const to_play& p) {
   sees.faults_over = how.faults_end + std::max(how.longest_cut, how.longest_pause);
   sees.may_miss_each_other = how.wires.refused_percent > 0;
   sees.writes_at_once = how.whole_frames || how.writes_at_once;
+  sees.lacks_memory = how.lacks_memory_per_1024 > 0;
   sees.wires_have_room = how.wires.buffer_bytes >= 1u << 20;
   w->start([&what](worker& me) { return what->main(me); });
   if (w->run(300s)) {

@@ -5,6 +5,7 @@
 //            all answered, uneven    ─ count(2) ─► …     after a pause that grows
 //            even twice, unchanged   ─ done
 //            a worker is left behind: what went to it and came from it counts no more
+//            a link between two others is lost: never even, until rank 0 decides about the two
 //
 // One even round is no proof: counts of different moments may agree by chance while a request that
 // one of them saw and the other did not is under way. A request counts as sent before it leaves,
@@ -28,7 +29,7 @@ struct peer_counts {
   std::uint32_t peer = 0;
   std::uint64_t sent = 0;      ///< to the peer
   std::uint64_t finished = 0;  ///< of those that came from it
-  bool down = false;           ///< their link is lost: what it carried counts no more
+  bool down = false;           ///< their link is lost, with posts that may be lost, too
   [[nodiscard]] bool operator==(const peer_counts&) const = default;
 };
 /// By rank, ascending; whoever is not in it has counts of zero.
@@ -165,14 +166,16 @@ class drain {
     for (std::uint32_t r = 0; r < all.size(); ++r) {
       for (const peer_counts& mine : all[r]) {
         const peer_counts theirs = about(all[mine.peer], r);
-        if (mine.down || theirs.down) continue;
+        if (mine.down || theirs.down) continue;  // shutdown_protocol::link_cut says what is missing
         visit(r, mine.peer, mine.sent, theirs.finished);
         if (theirs == peer_counts{r, 0, 0, false}) visit(mine.peer, r, theirs.sent, mine.finished);
       }
     }
   }
   [[nodiscard]] bool even() const noexcept {
-    bool out = true;
+    bool out = std::none_of(now_.begin(), now_.end(), [](const work_report& r) {
+      return std::any_of(r.begin(), r.end(), [](const peer_counts& c) { return c.down; });
+    });
     each_pair(now_, [&](std::uint32_t, std::uint32_t, std::uint64_t sent, std::uint64_t finished) {
       out = out && sent == finished;
     });

@@ -39,6 +39,7 @@
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/drain.hpp>
 #include <weft/engine/memory_budget.hpp>
 #include <weft/engine/pairing.hpp>
 #include <weft/engine/pending_calls.hpp>
@@ -75,6 +76,10 @@ namespace weft::engine {
 struct request_counts {
   std::atomic<std::uint64_t> sent{0};      ///< raised before the request can arrive
   std::atomic<std::uint64_t> finished{0};  ///< raised after all that its function sent
+  // Of these, the posts:
+  std::atomic<std::uint64_t> posted{0};  ///< as `sent`
+  std::atomic<std::uint64_t> ran{0};     ///< to their end, or said to have failed
+  std::atomic<std::uint64_t> open{0};    ///< arrived, and neither of both yet
 };
 
 /// What is under way on a link, counted. When nothing is, all are 0 but two, of which the one at
@@ -193,6 +198,10 @@ class link final : public weft::link, public frame_sink {
 
   /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
   [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
+  /// It is down, and was up before, or has taken posts. Else whoever called by it was told.
+  [[nodiscard]] bool broke() const;
+  /// The posts, where it is down (peer_counts::down: it was up before).
+  [[nodiscard]] peer_counts carried_posts() const;
 
   // ── life ──
 
@@ -324,6 +333,7 @@ class link final : public weft::link, public frame_sink {
   error reason_;  // why it is down, or why the last try to connect failed
   unsigned tries_ = 0;
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
+  bool was_up_ = false;
   send_window window_;
   signs_of_life life_;
 

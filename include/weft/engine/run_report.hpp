@@ -31,6 +31,7 @@ namespace weft::engine {
 /// Silent where no launcher listens. Any thread; a line at a time.
 class run_report {
  public:
+  [[nodiscard]] static bool listens() { return pipe().has_value(); }
   static void begins() {
     if (const auto fd = pipe()) {
       // It reads a pipe, into which C's streams write only when they are full, or the process ends.

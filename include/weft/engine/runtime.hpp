@@ -12,6 +12,7 @@
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/in_time.hpp>
 #include <weft/engine/loop_thread.hpp>
+#include <weft/engine/run_report.hpp>
 #include <weft/engine/timer_alarm.hpp>
 #include <weft/engine/transport_set.hpp>
 #include <weft/engine/worker.hpp>
@@ -81,7 +82,7 @@ class runtime {
         front, guarded ? thread_is::a_guard : thread_is::for_links, [&p] { p.me->flush_late(); });
     p.me = std::make_unique<engine::worker>(
         worker_parts{p.context, p.clock, std::move(random), p.transports, std::move(io), &front,
-                     p.alarm.get(), p.pool->get_executor(), !p.own},
+                     p.alarm.get(), p.pool->get_executor(), !p.own, !run_report::listens()},
         std::move(all), p.settings);
     for (const service_maker& s : services_) p.me->add_service(s.slot, s.make(*p.me));
     return *p.me;

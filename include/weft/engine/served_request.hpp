@@ -55,6 +55,8 @@ class served_request final : public invocation, public deadline_entry {
   }
   [[nodiscard]] link& from() const noexcept { return *from_; }
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
+  /// Nobody waits for a reply.
+  [[nodiscard]] bool is_post() const noexcept { return (in.header().flags & flag_no_reply) != 0; }
   /// The caller no longer waits. Worker's thread.
   void give_up() {
     given_up.store(true, std::memory_order_relaxed);

@@ -20,12 +20,23 @@
 // decides so: whoever else loses its link to r goes on as it would in any run. If r blames another
 // that rank 0 has not lost, it is r that is left behind, and told so.
 //
+// A link between two workers, neither of them rank 0, that breaks while both live:
+//
+//     worker p, q                  rank 0                       the others
+//     (link lost) ─ cut_off ────►  both ends have counted, or    ─ lost(q, why) ─► as above, or
+//                                  one, for long enough          ─ gone(q, why) ─► if q may go
+//
+// where q is the higher rank, unless only the other one may go. `why` says how many posts did not
+// run. If rank 0 loses p or q itself meanwhile, that loss is the verdict. A main that fails because
+// of the other end waits for this verdict, too.
+//
 // Whoever leaves at rank 0's word passes it on before it closes its links: the word may be slower
 // on its other ways, and who saw a closed link first would blame the one that left. What one that
 // may go passes on is believed only once rank 0 cannot be heard any more.
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/engine/cut_links.hpp>
 #include <weft/engine/drain.hpp>
 #include <weft/engine/fwd.hpp>
 
@@ -39,10 +50,11 @@
 
 namespace weft::engine {
 
-/// Payload of a control frame: {what 1, rank 4, text}; for `count` and `counts` then {round 8}, for
-/// `counts` then {n 4, n times {peer 4, sent 8, finished 8, down 1}}. `gone` is as `lost`, comes
-/// from rank 0 only, and names another worker than rank 0; to that one it says that the run goes on
-/// without it.
+/// Payload of a control frame: {what 1, rank 4, text}; for `count`, `counts` and `cut_off` then
+/// {round 8}, for the last two then {n 4, n times {peer 4, sent 8, finished 8, down 1}}. `gone` is
+/// as `lost`, comes from rank 0 only, and names another worker than rank 0; to that one it says that
+/// the run goes on without it. `cut_off` has the counts of one peer: the posts that were sent to it,
+/// those of its posts that ran, and whether the link was ever there (`down`).
 struct shutdown_message {
   enum class kind : std::uint8_t {
     finished = 1,
@@ -51,13 +63,21 @@ struct shutdown_message {
     ended = 4,
     count = 5,
     counts = 6,
-    gone = 7
+    gone = 7,
+    cut_off = 8
   };
   kind what = kind::finished;
   std::uint32_t rank = 0;   ///< the worker it is about
   std::string why;          ///< empty unless failed, lost or gone
   std::uint64_t round = 0;  ///< of count and counts
-  work_report report{};     ///< of counts
+  work_report report{};     ///< of counts and cut_off
+
+  [[nodiscard]] static constexpr bool has_report(kind k) noexcept {
+    return k == kind::counts || k == kind::cut_off;
+  }
+  [[nodiscard]] static constexpr bool has_round(kind k) noexcept {
+    return k == kind::count || has_report(k);
+  }
 };
 
 /// Most bytes of `why` in a message: they fit into the smallest payload.
@@ -91,6 +111,10 @@ class shutdown_protocol {
     bool end = false;                                              ///< leave `run` now
     std::optional<std::uint64_t> count;  ///< answer at once, by `counted` with that round
     std::optional<std::chrono::milliseconds> ask_again;  ///< call `ask_again` after that long
+    /// Call `unanswered` with it when the other end, or the loss of one of the two, should have been
+    /// heard of.
+    std::optional<link_ends> wait_for;
+    std::optional<cut_link> cut;  ///< call `link_cut` with it
   };
 
   shutdown_protocol(std::uint32_t rank, std::uint32_t size)
@@ -119,7 +143,7 @@ class shutdown_protocol {
     if (over_) return {};
     const bool of_another = may_go_[blamed] && blamed != rank_;
     if (of_another) blamed = rank_;
-    if (rank_ == 0) return fail(blamed, std::move(why));
+    if (rank_ == 0) return blamed == 0 ? fail(0, std::move(why)) : accuse(0, blamed, std::move(why));
     actions out;
     out.send.push_back({0, {shutdown_message::kind::failed, blamed, why}});
     if (blamed == rank_) {  // nothing below throws: who lacked memory may try again
@@ -146,7 +170,7 @@ class shutdown_protocol {
       // may go has broken its own link, and does not take with it those who are well.
       if (m.rank != from && may_go_[from]) return give_up(from, m.why);
       if (may_go_[m.rank]) return mark_down(from, m.why);
-      return m.rank == from ? fail(from, m.why) : cut(m.rank, m.why);  // who may be well hears why
+      return m.rank == from ? fail(from, m.why) : accuse(from, m.rank, m.why);
     case kind::lost:
       if (rank_ == 0) return std::nullopt;
       if (over_) return actions{};
@@ -186,6 +210,10 @@ class shutdown_protocol {
       if (gone_[from]) return actions{};
       if (finished_ < done_.size()) return std::nullopt;
       return over_ ? actions{} : on_counts(from, m.round, m.report);
+    case kind::cut_off:
+      if (rank_ != 0 || from == m.rank || m.rank == 0) return std::nullopt;
+      if (m.report.size() != 1 || m.report.front().peer != m.rank) return std::nullopt;
+      return on_cut_off(from, m);
     }
     return std::nullopt;
   }
@@ -243,6 +271,37 @@ class shutdown_protocol {
     actions out;
     out.end = true;
     return out;
+  }
+
+  /// What this worker, not rank 0, has counted of a link to another one that broke.
+  actions counted_posts(const peer_counts& counts, std::string why) const {
+    actions out;
+    if (over_ || counts.peer == 0) return out;
+    out.send.push_back(
+        {0, {shutdown_message::kind::cut_off, counts.peer, std::move(why), 0, {counts}}});
+    return out;
+  }
+  /// Rank 0: it has waited long enough for more about that link.
+  actions unanswered(link_ends which) {
+    actions out;
+    if (over_) return out;
+    if (auto cut = cuts_.take(which); cut && !gone_[which.low] && !gone_[which.high]) {
+      out.cut = std::move(cut);
+    } else if (accused_ && !gone_[accused_->who] && accused_->of == which) {
+      return this->cut(accused_->who, std::move(accused_->why));  // it may be well: it hears why
+    }
+    return out;
+  }
+  /// Rank 0: a link for which it waits.
+  [[nodiscard]] std::optional<link_ends> waits_for() const {
+    if (over_) return std::nullopt;
+    return cuts_.open();
+  }
+  /// Rank 0: what becomes of the run by that link; `why` is what `actions::cut` says, in words.
+  actions link_cut(link_ends which, std::string why) {
+    if (over_ || gone_[which.low] || gone_[which.high]) return {};
+    return give_up(may_go_[which.low] && !may_go_[which.high] ? which.low : which.high,
+                   std::move(why));
   }
 
   /// Rank 0: whose mains have not returned.
@@ -315,6 +374,29 @@ class shutdown_protocol {
     follow(*next, out);
     return out;
   }
+  /// Rank 0: one end of a link says that it broke.
+  actions on_cut_off(std::uint32_t from, const shutdown_message& m) {
+    actions out;
+    const link_ends which = link_ends::of(from, m.rank);
+    if (over_ || (gone_[from] && gone_[m.rank])) return out;
+    // The one that is gone may have said its part before.
+    const bool news = cuts_.add(from, m.report.front(), m.why, gone_[from] || gone_[m.rank]);
+    if (cuts_.complete(which)) {
+      out.cut = cuts_.take(which);
+    } else if (news) {
+      out.wait_for = which;
+    }
+    return out;
+  }
+  /// Rank 0: the main of `by` failed because `who` is lost, of which rank 0 knows nothing. It may
+  /// still hear of that, or of a link that broke.
+  actions accuse(std::uint32_t by, std::uint32_t who, std::string why) {
+    actions out;
+    if (accused_) return out;
+    accused_ = accusation{link_ends::of(by, who), who, std::move(why)};
+    if (!cuts_.waits(accused_->of)) out.wait_for = accused_->of;
+    return out;
+  }
   /// Rank 0's verdict, from itself or passed on.
   actions believe(const shutdown_message& m) {
     actions out;
@@ -372,6 +454,13 @@ class shutdown_protocol {
   bool over_ = false;
   bool told_ = false;                        // by rank 0, or in its words
   std::optional<shutdown_message> hearsay_;  // `lost`, passed on by one that may go
+  cut_links cuts_;                           // rank 0's
+  struct accusation {
+    link_ends of;
+    std::uint32_t who;
+    std::string why;
+  };
+  std::optional<accusation> accused_;  // rank 0's: of the first main that failed because of another
   std::optional<std::pair<std::uint32_t, std::string>> failure_;
 };
 

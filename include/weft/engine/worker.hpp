@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The worker itself: connecting, serving, and the end of a run. Bodies: impl/worker.hpp (turns of
 // the loop, requests), worker_connect.hpp (connections, signs of life), worker_run.hpp (a run),
-// worker_end.hpp (its end).
+// worker_cut.hpp (links that break between others than rank 0), worker_end.hpp (its end).
 #pragma once
 
 #include <weft/core/detail/home.hpp>
@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,8 @@ struct worker_parts {
   asio::any_io_executor compute{};
   /// `context` is run by somebody who also runs other things there.
   bool users_loop = false;
+  /// No launcher says without whom a run goes on, so rank 0 does.
+  bool says_losses = false;
 };
 
 /// Counted by links and services of a worker. Any thread.
@@ -215,6 +218,14 @@ class worker final : public weft::worker, private weft::detail::home {
   void begin_life();
   void beat_again();
   void judge_again(std::size_t which);
+  void count_posts(link& broken, std::string why);
+  void tell_counts();
+  [[nodiscard]] bool counts_first() const;
+  void wait_for_other_end(link_ends which);
+  void judge_cut(const cut_link& cut);
+  [[nodiscard]] std::string named(std::uint32_t who) const;
+  [[nodiscard]] std::string lost_posts(std::uint32_t from, std::uint32_t to,
+                                       const cut_link::way& way) const;
   void send_control(std::uint32_t rank, const shutdown_message& m);
   void pass_on_word() noexcept;
   void act(const shutdown_protocol::actions& todo);
@@ -264,6 +275,19 @@ class worker final : public weft::worker, private weft::detail::home {
   std::unique_ptr<timer> waits_;          // for the other mains: the next time to say so
   std::size_t next_io_ = 0;               // front thread
 
+  // Links to others than rank 0 that broke, whose posts have not all ended.
+  struct uncounted {
+    std::uint32_t rank;
+    std::string why;
+    time_point until;
+  };
+  std::vector<uncounted> uncounted_;
+  std::unique_ptr<timer> counts_;                     // the next look at them
+  std::exception_ptr threw_for_;                      // by the main, meanwhile
+  std::map<link_ends, std::unique_ptr<timer>> cuts_;  // rank 0's: until it waits no longer
+  /// Rank 0's: whose loss, and what did not run, though the run went on.
+  std::optional<std::pair<std::uint32_t, std::string>> lost_posts_;
+
   // Signs of life: one timer on the front thread, one on each thread with links.
   duration pulse_;
   std::unique_ptr<timer> beat_;
@@ -287,5 +311,6 @@ class worker final : public weft::worker, private weft::detail::home {
 
 #include <weft/engine/impl/forwarding.hpp>
 #include <weft/engine/impl/worker.hpp>
+#include <weft/engine/impl/worker_cut.hpp>
 #include <weft/engine/impl/worker_end.hpp>
 #include <weft/engine/impl/worker_run.hpp>

@@ -48,6 +48,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
                                                               came.lacking, rank_, name()));
     };
     call = told ? make() : insist(make);
+    if (call->is_post()) requests.open.fetch_add(1);
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
@@ -260,7 +261,7 @@ inline void link::goes_on(served_request& call) {
 /// It is queued towards its object, or never will be.
 inline void link::went_on(served_request& call) noexcept {
   if (std::exchange(call.waits_to_go_on, false)) going_on_.fetch_sub(1, std::memory_order_relaxed);
-  if ((call.in.header().flags & flag_no_reply) == 0) call.done();
+  if (!call.is_post()) call.done();
 }
 
 inline void link::release_soon() noexcept {

@@ -63,6 +63,16 @@ inline std::multiset<std::string> link::serves() {
   return out;
 }
 
+inline bool link::broke() const {
+  const std::lock_guard lock(mutex_);
+  return pairing_.now() == state::down && (was_up_ || requests.posted.load() > 0);
+}
+
+inline peer_counts link::carried_posts() const {
+  const std::lock_guard lock(mutex_);
+  return {rank_, requests.posted.load(), requests.ran.load(), was_up_};
+}
+
 // ── connecting ──
 
 inline void link::open() {
@@ -149,6 +159,7 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
       return;
     }
     reason_ = {};
+    was_up_ = true;
     io_ = home;
     connection_ = connection;
     on_worker_thread_ = me_.on_context(*home);

@@ -91,7 +91,7 @@ inline void request_queue::drain() {
 inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
   const intrusive_ptr<coroutine> by = idle_or_new();
   // Nobody waits for its outcome here when only the reply is wanted. (One that goes on: `went_on`.)
-  if ((call->in.header().flags & flag_no_reply) == 0 && !call->goes_on) call->done();
+  if (!call->is_post() && !call->goes_on) call->done();
   resume_users(me_.context(), [&] { by->give(call); });
 }
 

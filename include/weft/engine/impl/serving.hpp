@@ -22,7 +22,9 @@ inline served_request::~served_request() {
 }
 
 inline void served_request::done() noexcept {
-  if (!std::exchange(done_, true)) from_->requests.finished.fetch_add(1);
+  if (std::exchange(done_, true)) return;
+  from_->requests.finished.fetch_add(1);
+  if (is_post()) from_->requests.open.fetch_sub(1);
 }
 
 inline void serving::evaluate(served_request& call) {
@@ -82,7 +84,9 @@ inline void serving::answer(served_request& call, link& peer) {
   if (call.failure) {
     if (auto* keeper = call.in.record().find<result_keeper>()) keeper->fail(call.failure);
   }
-  if ((call.in.header().flags & flag_no_reply) != 0) {
+  if (call.is_post()) {
+    // What was cut short is counted where its link is lost.
+    if (call.failure != errc::cancelled) peer.requests.ran.fetch_add(1);
     if (call.failure) {
       me.post_failed(call.in.header().function, call.function ? call.function->name : "",
                      call.who.rank(), call.failure);

@@ -25,9 +25,8 @@ inline void worker::send_control(std::uint32_t rank, const shutdown_message& m) 
   out.payload().number(m.what);
   out.payload().number(m.rank);
   codec<std::string>::encode(out.payload(), m.why.substr(0, most_words));
-  using kind = shutdown_message::kind;
-  if (m.what == kind::count || m.what == kind::counts) out.payload().number(m.round);
-  if (m.what == kind::counts) {
+  if (shutdown_message::has_round(m.what)) out.payload().number(m.round);
+  if (shutdown_message::has_report(m.what)) {
     out.payload().number(static_cast<std::uint32_t>(m.report.size()));
     for (const peer_counts& c : m.report) {
       out.payload().number(c.peer);
@@ -50,11 +49,8 @@ inline void worker::control(link& from, incoming_message& m) {
     what.what = static_cast<shutdown_message::kind>(kind);
     what.rank = r.number<std::uint32_t>();
     what.why = fit_to_show(codec<std::string>::decode(r));
-    using kinds = shutdown_message::kind;
-    if (what.what == kinds::count || what.what == kinds::counts) {
-      what.round = r.number<std::uint64_t>();
-    }
-    if (what.what == kinds::counts) {
+    if (shutdown_message::has_round(what.what)) what.round = r.number<std::uint64_t>();
+    if (shutdown_message::has_report(what.what)) {
       const auto n = r.number<std::uint32_t>();
       if (n > members_.size()) r.fail("more counts than workers");
       for (std::uint32_t i = 0; i < n; ++i) {
@@ -87,7 +83,9 @@ inline void worker::lost(link& peer, const error& reason) {
   }
   // The one to itself is lost for want of memory only, with whatever it carried.
   act(peer.rank() == rank() ? run_.main_failed(rank(), "its link to itself: " + why)
-                            : run_.link_lost(peer.rank(), std::move(why)));
+                            : run_.link_lost(peer.rank(), why));
+  const bool of_others = rank() != 0 && peer.rank() != 0 && peer.rank() != rank();
+  if (of_others) count_posts(peer, std::move(why));
 }
 
 /// Whoever leaves because the run has failed is well: its users hear of the one that is not.
@@ -114,6 +112,12 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
     links_[rank]->mark_down(
         sure_error(errc::peer_died, why.c_str(), call_progress::maybe_executed, origin::transport));
   }
+  if (todo.lost && rank() == 0 && env_.says_losses && !run_.over()) {
+    say(name(), named(todo.lost->first) + " was lost: " + todo.lost->second +
+                    "; the run goes on without it");
+  }
+  if (todo.wait_for) wait_for_other_end(*todo.wait_for);
+  if (todo.cut) judge_cut(*todo.cut);
   if (todo.end) ended_->set();
   if (todo.count) {
     asked_at_ = env_.time.now();
@@ -134,8 +138,11 @@ inline work_report worker::report() const {
     all[r].finished = links_[r]->requests.finished.load();
   }
   for (peer_counts& c : all) {
-    c.sent = links_[c.peer]->requests.sent.load();
-    c.down = links_[c.peer]->now() == link::state::down;
+    link& to = *links_[c.peer];
+    c.sent = to.requests.sent.load();
+    if (to.now() != link::state::down) continue;
+    c.down = to.broke();
+    if (!c.down) c.sent = 0;
   }
   std::erase_if(all, [](const peer_counts& c) { return c == peer_counts{c.peer, 0, 0, false}; });
   return all;
@@ -232,6 +239,8 @@ inline void worker::bound_the_end() {
 }
 
 inline void worker::give_up_waiting() {
+  // No time is left to wait for the other ends of links that broke.
+  for (auto which = run_.waits_for(); which; which = run_.waits_for()) act(run_.unanswered(*which));
   const std::string deadline = "the shutdown deadline of " + in_seconds(options_.shutdown_deadline);
   auto requests = [](std::uint64_t n) {
     return std::to_string(n) + (n == 1 ? " request" : " requests");
@@ -340,6 +349,10 @@ inline std::string lost_worker(const error& e) {
 
 /// If memory lacks even for that, again in a later turn, until it is there.
 inline void worker::main_threw(std::exception_ptr what) noexcept {
+  if (counts_first()) {
+    threw_for_ = std::move(what);
+    return;
+  }
   try {
     insist([&] {
       try {
@@ -378,6 +391,11 @@ worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
   if (trim_) trim_->cancel();
   if (failure) std::rethrow_exception(failure);
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
+  if (!result && lost_posts_) {
+    result = error(errc::peer_died, lost_posts_->second).with([&](error_detail& d) {
+      d.peer = members_.members[lost_posts_->first].name;
+    });
+  }
   co_return result;
 }
 
@@ -387,6 +405,8 @@ inline void worker::forget_timers() noexcept {
   again_.reset();
   over_.reset();
   waits_.reset();
+  counts_.reset();
+  cuts_.clear();
 }
 
 /// What the run ended with, once its states are over.

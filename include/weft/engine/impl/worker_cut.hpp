@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/engine/worker.hpp: links between two workers, neither of them rank 0, that break
+// while both live. Each end counts its posts and tells rank 0, which decides (shutdown_protocol).
+#pragma once
+
+#include <weft/engine/link.hpp>
+#include <weft/engine/say.hpp>
+#include <weft/engine/worker.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace weft::engine {
+
+// ── at each end ──
+
+/// Posts that have begun end or are cancelled, for which they have a second.
+inline void worker::count_posts(link& broken, std::string why) {
+  if (run_.over() || !broken.broke()) return;
+  uncounted_.push_back(
+      {broken.rank(), std::move(why), later(env_.time.now(), std::chrono::seconds(1))});
+  tell_counts();
+}
+
+inline void worker::tell_counts() {
+  const time_point now = env_.time.now();
+  const auto told = [&](const uncounted& u) {
+    if (links_[u.rank]->requests.open.load() > 0 && now < u.until && !run_.over()) return false;
+    act(run_.counted_posts(links_[u.rank]->carried_posts(), u.why));
+    return true;
+  };
+  std::erase_if(uncounted_, told);
+  if (uncounted_.empty()) {
+    if (threw_for_) main_threw(std::exchange(threw_for_, nullptr));
+    return;
+  }
+  if (!counts_) counts_ = env_.time.make_timer(env_.context);
+  counts_->arm(now + std::chrono::milliseconds(1), [this] { tell_counts(); });
+}
+
+/// Rank 0 hears of a broken link before it hears that a main failed for that reason.
+inline bool worker::counts_first() const {
+  if (rank() == 0 || run_.over()) return false;
+  return !uncounted_.empty() ||
+         std::any_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
+           return l->rank() != 0 && l->rank() != rank() && l->broke() && !l->settled();
+         });
+}
+
+// ── at rank 0 ──
+
+/// The other end, or the loss of one of the two, is heard of within the two looks of the slower one
+/// and the second that its posts have; if not, the other end does not know that the link broke.
+inline void worker::wait_for_other_end(link_ends which) {
+  const duration patience = 2 * pulse_ + std::chrono::seconds(2);
+  alarm(cuts_[which], later(env_.time.now(), patience), std::chrono::seconds(1),
+        [this, which] { act(run_.unanswered(which)); });
+}
+
+/// "'a' (rank 1)"
+inline std::string worker::named(std::uint32_t who) const {
+  return "worker '" + members_.members[who].name + "' (rank " + std::to_string(who) + ")";
+}
+
+/// What did not run of the posts of one worker to another, in words; empty: nothing.
+inline std::string worker::lost_posts(std::uint32_t from, std::uint32_t to,
+                                      const cut_link::way& way) const {
+  if (!way.sent || way.lost() == 0) return {};
+  return "; " + std::string(way.ran ? "" : "up to ") + std::to_string(way.lost()) + " of the " +
+         std::to_string(*way.sent) + " posts of " + named(from) + " to " + named(to) +
+         " did not run";
+}
+
+inline void worker::judge_cut(const cut_link& cut) {
+  const auto [low, high] = cut.between;
+  const std::string lost = lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down);
+  const std::string text = "the link between " + named(low) + " and " + named(high) +
+                           " was lost, though both can be reached: " + cut.why + lost;
+  const bool told = env_.says_losses && !run_.gone(low) && !run_.gone(high);  // with who is left
+  act(run_.link_cut(cut.between, text));
+  if (lost.empty() || run_.over()) return;
+  if (!told) say(name(), text);
+  if (!lost_posts_) lost_posts_ = {high, text};
+}
+
+}  // namespace weft::engine
