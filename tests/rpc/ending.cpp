@@ -366,24 +366,38 @@ asio::awaitable<void> call_on(worker& me, int where) {
   co_await me.peer(where).call<&never_here>();
 }
 
-TEST_CASE(
-    "ending: a main that fails because a worker is lost to another one does not blame itself") {
+/// Worker 3 loses worker 1, by which the call of worker 2's main fails.
+std::vector<weft::error> lose_through_another(over how, const options& o, bool met) {
+  cluster all(4, how, o);
+  return all.run([met](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 3) {
+      if (met) CHECK(co_await me.peer(1).call<&add>(1, 1) == 2);
+      CHECK(co_await eventually([&me] { return calls_waiting(me, 1) == 1; }));
+      me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+    }
+    if (me.rank() == 2) co_await me.peer(3).call<&call_on>(1);
+    co_await never_here();
+  });
+}
+
+TEST_CASE("ending: a main that fails because two others lost each other does not blame itself") {
   in_every_way([](over how, const options& o) {
-    cluster all(4, how, o);
-    const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
-      if (me.rank() == 3) {
-        CHECK(co_await eventually([&me] { return calls_waiting(me, 1) == 1; }));
-        me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
-      }
-      if (me.rank() == 2) co_await me.peer(3).call<&call_on>(1);
-      co_await never_here();
-    });
-    for (const std::uint32_t r : {0u, 2u, 3u}) {
+    const auto ends = lose_through_another(how, o, true);
+    for (std::uint32_t r = 0; r < 4; ++r) {
       INFO("rank ", r, ": ", ends[r].message());
-      CHECK(ends[r] == errc::peer_died);
-      CHECK(ends[r].detail().peer == "worker1");
+      CHECK(ends[r] == (r == 3 ? errc::worker_failed : errc::peer_died));
+      CHECK(ends[r].detail().peer == "worker3");
+      CHECK(says(ends[r], "the link between worker 'worker1' (rank 1) and worker 'worker3'"));
     }
   });
+  // The two never met: nobody has lost anything but calls, whose callers were told.
+  const auto ends = lose_through_another(over::tcp, with_io_threads(1), false);
+  for (const std::uint32_t r : {0u, 2u, 3u}) {
+    INFO("rank ", r, ": ", ends[r].message());
+    const bool broke = says(ends[r], "the link between worker 'worker1'");
+    CHECK(ends[r] == (broke && r == 3 ? errc::worker_failed : errc::peer_died));
+    CHECK(ends[r].detail().peer == (broke ? "worker3" : "worker1"));
+  }
 }
 
 TEST_CASE("ending: a main that waits through others hears why, before it is cancelled") {

@@ -227,22 +227,34 @@ TEST_CASE("on_loss: all may go, one after the other, until rank 0 is alone") {
 
 std::atomic<int> counted{0};
 void count() { ++counted; }
+/// Has begun when its link is lost, and ends behind that.
+std::atomic<bool> begun{false}, lost_is_told{false};
+void end_late() {
+  begun = true;
+  for (int i = 0; !lost_is_told && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
+  ++counted;
+}
 
 /// In a run of three, worker 1 loses worker 2, to which it has posted 80 times: 30 of these wait.
 std::vector<weft::error> cut_between_others(over how, const options& o) {
   counted = 0;
+  begun = lost_is_told = false;
   watched all(3, how, o);
   return all.run([](worker& me) -> asio::awaitable<void> {
     co_await greet_all(me);
     if (me.rank() == 1) {
       for (int i = 0; i < 30; ++i) me.peer(2).post<&wait_for_ever>();
-      for (int i = 0; i < 50; ++i) me.peer(2).post<&count>();
-      CHECK(co_await eventually([] { return waiting == 30 && counted == 50; }));
+      for (int i = 0; i < 49; ++i) me.peer(2).post<&count>();
+      CHECK(co_await eventually([] { return waiting == 30 && counted == 49; }));
+      me.peer(2).post<&end_late>();
+      CHECK(co_await eventually([] { return begun.load(); }));
       me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
     }
     // These mains return, or wait for the verdict.
     if (me.rank() != 2) co_return;
-    CHECK(co_await eventually([&] { return me.link_to(1).now() == state::down; }));
+    const auto& to_one = static_cast<weft::engine::link&>(me.link_to(1));
+    CHECK(co_await eventually([&] { return to_one.now() == state::down && to_one.settled(); }));
+    lost_is_told = true;
   });
 }
 const char* const lost_30 =

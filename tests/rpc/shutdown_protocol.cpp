@@ -286,7 +286,7 @@ TEST_CASE("run state: a worker that rank 0 loses, too, is lost, and no link") {
   w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
   w.act(1, w.workers[1].main_failed(2, "its call failed"));
   w.deliver_all();
-  CHECK(w.waits.size() == 1);
+  CHECK(w.waits.size() == 2);  // for the other end, and for a reason to lose 2
   w.act(0, w.workers[0].link_lost(2, "killed"));
   w.deliver_all();
   CHECK(w.cuts.empty());

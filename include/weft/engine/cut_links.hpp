@@ -69,6 +69,11 @@ class cut_links {
     return at == open_.end();
   }
   [[nodiscard]] bool waits(link_ends between) const { return open_.contains(between); }
+  [[nodiscard]] bool involve(std::uint32_t who) const {
+    return std::any_of(open_.begin(), open_.end(), [who](const auto& entry) {
+      return entry.first.low == who || entry.first.high == who;
+    });
+  }
   /// Both ends have said what they know.
   [[nodiscard]] bool complete(link_ends between) const {
     const auto at = open_.find(between);

@@ -112,7 +112,7 @@ class shutdown_protocol {
     std::optional<std::uint64_t> count;  ///< answer at once, by `counted` with that round
     std::optional<std::chrono::milliseconds> ask_again;  ///< call `ask_again` after that long
     /// Call `unanswered` with it when the other end, or the loss of one of the two, should have been
-    /// heard of.
+    /// heard of; `waits_for` says whether it is one that an end has reported.
     std::optional<link_ends> wait_for;
     std::optional<cut_link> cut;  ///< call `link_cut` with it
   };
@@ -287,16 +287,20 @@ class shutdown_protocol {
     if (over_) return out;
     if (auto cut = cuts_.take(which); cut && !gone_[which.low] && !gone_[which.high]) {
       out.cut = std::move(cut);
-    } else if (accused_ && !gone_[accused_->who] && accused_->of == which) {
-      return this->cut(accused_->who, std::move(accused_->why));  // it may be well: it hears why
+    } else if (accused_ && accused_->of == which) {
+      if (!cuts_.involve(accused_->who)) {
+        return this->cut(accused_->who, std::move(accused_->why));  // it may be well: it hears why
+      }
+      out.wait_for = which;
     }
     return out;
   }
-  /// Rank 0: a link for which it waits.
+  /// Rank 0: a link of which one end has been heard.
   [[nodiscard]] std::optional<link_ends> waits_for() const {
     if (over_) return std::nullopt;
     return cuts_.open();
   }
+  [[nodiscard]] bool waits_for(link_ends which) const { return cuts_.waits(which); }
   /// Rank 0: what becomes of the run by that link; `why` is what `actions::cut` says, in words.
   actions link_cut(link_ends which, std::string why) {
     if (over_ || gone_[which.low] || gone_[which.high]) return {};
@@ -393,8 +397,8 @@ class shutdown_protocol {
   actions accuse(std::uint32_t by, std::uint32_t who, std::string why) {
     actions out;
     if (accused_) return out;
-    accused_ = accusation{link_ends::of(by, who), who, std::move(why)};
-    if (!cuts_.waits(accused_->of)) out.wait_for = accused_->of;
+    out.wait_for = link_ends::of(by, who);
+    accused_ = accusation{*out.wait_for, who, std::move(why)};
     return out;
   }
   /// Rank 0's verdict, from itself or passed on.

@@ -222,6 +222,7 @@ class worker final : public weft::worker, private weft::detail::home {
   void tell_counts();
   [[nodiscard]] bool counts_first() const;
   void wait_for_other_end(link_ends which);
+  [[nodiscard]] bool reached(link_ends which) const;
   void judge_cut(const cut_link& cut);
   [[nodiscard]] std::string named(std::uint32_t who) const;
   [[nodiscard]] std::string lost_posts(std::uint32_t from, std::uint32_t to,

@@ -54,10 +54,24 @@ inline bool worker::counts_first() const {
 
 /// The other end, or the loss of one of the two, is heard of within the two looks of the slower one
 /// and the second that its posts have; if not, the other end does not know that the link broke.
+/// Where no end has reported one yet, the report is on its way, or there is none.
 inline void worker::wait_for_other_end(link_ends which) {
-  const duration patience = 2 * pulse_ + std::chrono::seconds(2);
-  alarm(cuts_[which], later(env_.time.now(), patience), std::chrono::seconds(1),
-        [this, which] { act(run_.unanswered(which)); });
+  duration patience = std::chrono::milliseconds(1500);
+  if (run_.waits_for(which)) patience = 2 * pulse_ + std::chrono::seconds(2);
+  alarm(cuts_[which], later(env_.time.now(), patience), std::chrono::milliseconds(500),
+        [this, which] {
+          // Whoever has not greeted rank 0 is missed by that, and a lost one is about to be told.
+          if (!reached(which)) return wait_for_other_end(which);
+          act(run_.unanswered(which));
+        });
+}
+
+/// By rank 0.
+inline bool worker::reached(link_ends which) const {
+  const auto up = [this](std::uint32_t r) {
+    return r == rank() || links_[r]->now() == link::state::up;
+  };
+  return up(which.low) && up(which.high);
 }
 
 /// "'a' (rank 1)"
@@ -78,7 +92,8 @@ inline void worker::judge_cut(const cut_link& cut) {
   const auto [low, high] = cut.between;
   const std::string lost = lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down);
   const std::string text = "the link between " + named(low) + " and " + named(high) +
-                           " was lost, though both can be reached: " + cut.why + lost;
+                           " was lost" + (reached(cut.between) ? ", though both can be reached" : "") +
+                           ": " + cut.why + lost;
   const bool told = env_.says_losses && !run_.gone(low) && !run_.gone(high);  // with who is left
   act(run_.link_cut(cut.between, text));
   if (lost.empty() || run_.over()) return;
