@@ -31,7 +31,19 @@
 namespace weft::engine {
 
 inline std::filesystem::path meeting_folder() {
-  return std::filesystem::temp_directory_path() / ("weft-" + std::to_string(::geteuid()));
+  std::error_code ec;
+  const auto temporary = std::filesystem::temp_directory_path(ec);
+  if (ec) {
+    std::string which = "/tmp";
+    for (const char* name : {"TEMPDIR", "TEMP", "TMP", "TMPDIR"}) {  // the last one counts
+      if (const auto path = environment_text(name)) which = name + ("='" + *path + "'");
+    }
+    throw rpc_error(errc::rendezvous_failed,
+                    which + " is no folder (" + ec.message() +
+                        "), and workers of one host meet in a file there: set TMPDIR to a folder, "
+                        "or MASTER_ADDR and MASTER_PORT to meet at a store");
+  }
+  return temporary / ("weft-" + std::to_string(::geteuid()));
 }
 
 /// When a process began, in clock ticks since the system's start: with its id, one process for
@@ -44,11 +56,6 @@ inline std::filesystem::path meeting_folder() {
   std::string field;
   for (int i = 0; i < 20; ++i) fields >> field;  // the 22nd, counted from 1 with "pid (name)"
   return field;
-}
-
-[[nodiscard]] inline std::string whole_file(const char* path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 inline std::string run_key(const placement& where, const std::string& run_id) {
