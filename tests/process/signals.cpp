@@ -14,8 +14,8 @@ using weft::testing::child;
 const std::string program = WEFT_TEST_PROGRAMS "/signals";
 
 TEST_CASE("signals: a run ends well whatever the program does with signals and children") {
-  for (const char* habit : {"none", "block-child", "block-all", "inherit", "ignore", "collect",
-                            "no-zombies", "handlers", "wait-for-any"}) {
+  for (const std::string habit : {"none", "block-child", "block-all", "inherit", "ignore",
+                                  "collect", "no-zombies", "handlers", "wait-for-any"}) {
     CAPTURE(habit);
     child run({program, habit, "greet"});
     CHECK(run.wait() == 0);
@@ -46,7 +46,8 @@ TEST_CASE("signals: a killed worker is named, whatever the program does with chi
 }
 
 TEST_CASE("signals: SIGINT and SIGTERM end a run, also of a program that blocks or ignores them") {
-  for (const char* habit : {"none", "block-all", "inherit", "ignore", "handlers", "wait-for-any"}) {
+  for (const std::string habit :
+       {"none", "block-all", "inherit", "ignore", "handlers", "wait-for-any"}) {
     for (const int signal : {SIGINT, SIGTERM}) {
       CAPTURE(habit);
       child run({program, habit, "wait"});

@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 using weft::worker;
 
 constexpr std::array<int, 3> numbers = {SIGINT, SIGTERM, SIGCHLD};
-constexpr int flags = SA_RESTART | SA_NODEFER | SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO;
+constexpr int compared = SA_RESTART | SA_NODEFER | SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO;
 std::string habit;
 std::string deed;
 
@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
     struct ::sigaction now{};
     ::sigaction(numbers[n], nullptr, &now);
     same = same && now.sa_handler == before[n].sa_handler &&
-           ((now.sa_flags ^ before[n].sa_flags) & flags) == 0 &&
+           ((now.sa_flags ^ before[n].sa_flags) & compared) == 0 &&
            ::sigismember(&now.sa_mask, SIGUSR2) == ::sigismember(&before[n].sa_mask, SIGUSR2);
   }
   say(same ? "as before" : "not as before: " + state_before + ", now " + state());

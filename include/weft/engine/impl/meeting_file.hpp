@@ -31,19 +31,16 @@
 namespace weft::engine {
 
 inline std::filesystem::path meeting_folder() {
-  std::error_code ec;
-  const auto temporary = std::filesystem::temp_directory_path(ec);
-  if (ec) {
-    std::string which = "/tmp";
-    for (const char* name : {"TEMPDIR", "TEMP", "TMP", "TMPDIR"}) {  // the last one counts
-      if (const auto path = environment_text(name)) which = name + ("='" + *path + "'");
-    }
-    throw rpc_error(errc::rendezvous_failed,
-                    which + " is no folder (" + ec.message() +
-                        "), and workers of one host meet in a file there: set TMPDIR to a folder, "
-                        "or MASTER_ADDR and MASTER_PORT to meet at a store");
+  std::error_code why;
+  const auto temporary = std::filesystem::temp_directory_path(why);
+  if (!why) return temporary / ("weft-" + std::to_string(::geteuid()));
+  std::string whose = "/tmp";
+  for (const char* name : {"TEMPDIR", "TEMP", "TMP", "TMPDIR"}) {  // the last one counts
+    if (const auto value = environment_text(name)) whose = std::string(name) + "='" + *value + "'";
   }
-  return temporary / ("weft-" + std::to_string(::geteuid()));
+  throw rpc_error(errc::rendezvous_failed,
+                  "workers of one host meet below the folder for temporary files, and " + whose +
+                      " is none (" + why.message() + "): name one that all of them can use");
 }
 
 /// When a process began, in clock ticks since the system's start: with its id, one process for
