@@ -42,7 +42,7 @@ class started_process {
       return;
     }
     throw std::system_error(errno, std::generic_category(),
-                            "weft: launching workers needs pidfd_open and waitid(P_PIDFD), which "
+                            "launching workers needs pidfd_open and waitid(P_PIDFD), which "
                             "Linux 5.4 has and this kernel or sandbox refuses; start the workers "
                             "by torchrun or mpirun instead");
   }
