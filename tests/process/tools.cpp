@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <process/child.hpp>
+#include <process/store_at.hpp>
 #include <string>
 
 #include <signal.h>
@@ -43,6 +44,26 @@ TEST_CASE("tools: so does one that is started before the worker runs") {
   CHECK(run.count("] tool: rank 0 of 1\n") == 2);
   CHECK(run.count("] tool: rank 1 of 2\n") == 2);
   CHECK_FALSE(run.said("weft: "));
+}
+
+TEST_CASE("tools: one that has the RANK of a worker by another launcher is refused in a sentence") {
+  const weft::testing::store_at store;
+  auto of_rank = [&](const std::string& rank) {
+    auto variables = store.environment();
+    variables.emplace_back("RANK", rank);
+    variables.emplace_back("WORLD_SIZE", "2");
+    return variables;
+  };
+  child first({program, "within-1"}, of_rank("0"));
+  child second({program, "within-1"}, of_rank("1"));
+  CHECK(first.wait() == 0);
+  CHECK(second.wait() == 0);
+  INFO(second.output());
+  CHECK(
+      second.count("another process has registered as rank 1: each run needs a MASTER_PORT of its "
+                   "own; start a program of weft in a worker without RANK, WORLD_SIZE and "
+                   "MASTER_PORT in its environment\n") == 2);
+  CHECK(second.count("tool ended with 1, wrote 0\n") == 2);
 }
 
 TEST_CASE("tools: a process that a worker forks before it runs may do so in its place") {
