@@ -83,6 +83,15 @@ TEST_CASE("meeting: nothing is left after a good run, and many runs of one paren
   }
 }
 
+TEST_CASE("meeting: a TMPDIR that is no folder is named") {
+  child run({party, "greet", "5"},
+            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TMPDIR", "/dev/null/nowhere"}}, {"WEFT_RUN_ID"});
+  CHECK(run.wait() == 1);
+  INFO(run.output());
+  CHECK(run.said("TMPDIR='/dev/null/nowhere' is none ("));
+  CHECK(run.said("name one that all of them can use"));
+}
+
 TEST_CASE("meeting: a run that was killed while it met, or later, does not spoil the next") {
   const place p;
   {

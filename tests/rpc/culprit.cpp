@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,22 @@ TEST_CASE("culprit: a good end names nobody") {
   CHECK_FALSE(f.failed());
   CHECK_FALSE(f.culprit());
   CHECK_FALSE(f.suspect());
+}
+
+TEST_CASE("culprit: where it is unknown how a process ended, what it said counts") {
+  auto f = three();
+  f.heard(0, "ends well\n");
+  f.ended(0, std::nullopt);
+  CHECK_FALSE(f.failed());
+  f.ended(1, std::nullopt);
+  CHECK(f.failed());
+  CHECK(f.culprit() ==
+        "worker 'b b' (rank 1) ended before its run did, and how is unknown, as something else in "
+        "the launching program collected it (a waitpid(-1), for example)");
+  auto g = three();
+  g.heard(2, "ends c no more data\n");
+  g.ended(2, std::nullopt);
+  CHECK(g.culprit() == "worker 'c' (rank 2) failed: no more data");
 }
 
 TEST_CASE("culprit: who was killed, before or after those that lost it") {

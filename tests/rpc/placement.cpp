@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include <unistd.h>
+
 namespace placements {
 
 /// Sets the launchers' variables, and puts back what was there.
@@ -18,7 +20,7 @@ class environment {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
           "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR"}) {
+          "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "WEFT_LAUNCHED"}) {
       const char* const value = std::getenv(name);
       before_[name] = value ? std::optional<std::string>(value) : std::nullopt;
       ::unsetenv(name);
@@ -70,6 +72,35 @@ TEST_CASE("placement: every launcher's variables") {
   const auto slurm = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}});
   REQUIRE(slurm);
   CHECK(slurm->launcher == "srun");
+}
+
+TEST_CASE("placement: what launch_local set for a worker is not for those that it starts") {
+  const std::string me = std::to_string(::getpid());
+  std::map<std::string, std::string> set = {{"RANK", "1"},
+                                            {"WORLD_SIZE", "2"},
+                                            {"LOCAL_WORLD_SIZE", "2"},
+                                            {"MASTER_ADDR", "127.0.0.1"},
+                                            {"MASTER_PORT", "4711"},
+                                            {"WEFT_LAUNCHED", me + ":4711:0"}};
+  CHECK(under(set)->rank == 1);
+  set["WEFT_LAUNCHED"] = "1:4711:0";
+  CHECK_FALSE(under(set));
+  set["WEFT_LAUNCHED"] = "4294967295:4711:0";  // that has ended
+  CHECK_FALSE(under(set));
+  // mpirun in a worker: it meets the others in a file.
+  set["OMPI_COMM_WORLD_RANK"] = "1";
+  set["OMPI_COMM_WORLD_SIZE"] = "3";
+  const auto inner = under(set);
+  REQUIRE(inner);
+  CHECK(inner->size == 3);
+  CHECK(inner->one_host());
+  set["MASTER_PORT"] = "4712";  // torchrun in a worker
+  CHECK(under(set)->size == 2);
+  for (const char* nonsense : {"", "x", "1", "1:4711", "1:4711:0:0", "1:4711:0 ", "-1:4711:0"}) {
+    set["WEFT_LAUNCHED"] = nonsense;
+    set["MASTER_PORT"] = "4711";
+    CHECK(under(set)->size == 2);
+  }
 }
 
 TEST_CASE("placement: torchrun's variables come first") {

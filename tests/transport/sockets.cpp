@@ -8,8 +8,12 @@
 #include <conformance/rig.hpp>
 #include <core/bounded_wait.hpp>
 #include <optional>
+#include <set>
 #include <transport/no_descriptors.hpp>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
 
 using weft::conformance::get;
 using weft::conformance::make_frame;
@@ -101,6 +105,27 @@ TEST_CASE_TEMPLATE("sockets: a coroutine that waits to accept ends with close", 
   server.close();
   io.run();  // ends, for nothing waits any more
   CHECK(get(accepting).error() == weft::errc::closed);
+}
+
+/// Sockets of this process that one which it starts would inherit.
+std::set<int> inherited_sockets() {
+  std::set<int> out;
+  for (int fd = 0; fd < 1024; ++fd) {
+    const int flags = ::fcntl(fd, F_GETFD);
+    struct ::stat is{};
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && ::fstat(fd, &is) == 0 && S_ISSOCK(is.st_mode)) {
+      out.insert(fd);
+    }
+  }
+  return out;
+}
+
+TEST_CASE_TEMPLATE("sockets: none is inherited by a process that anybody starts", T, weft::tcp,
+                   weft::unix_socket) {
+  const auto before = inherited_sockets();
+  rig<T> r;
+  [[maybe_unused]] const auto both = r.connect();
+  CHECK(inherited_sockets() == before);
 }
 
 TEST_CASE_TEMPLATE("sockets: garbage from a stranger ends its connection only", T, weft::tcp,

@@ -46,9 +46,15 @@ class culprit_finder {
     }
   }
 
-  /// The process of that rank ended with that status of waitpid by itself.
-  void ended(std::uint32_t rank, int status) {
+  /// The process of that rank ended by itself, with that status of waitpid; none if it is unknown,
+  /// and what the worker has said of its run must do.
+  void ended(std::uint32_t rank, std::optional<int> known) {
     worker& w = workers_[rank];
+    if (!known && !w.concluded) {
+      return certain(rank, "ended before its run did, and how is unknown, as something else in the "
+                           "launching program collected it (a waitpid(-1), for example)");
+    }
+    const int status = known.value_or(w.failed ? 1 << 8 : 0);
     if (WIFSIGNALED(status)) {
       const int signal = WTERMSIG(status);
       const char* const text = ::strsignal(signal);

@@ -43,12 +43,16 @@ struct launch_options {
 /// that failed is named on standard error: the one that was killed, threw, or left early, not the
 /// first to exit. One that `may_go` is named, too, but the run goes on without it, and it does not
 /// change the exit status. Whoever does not end in time, because it hangs or is stopped, is killed
-/// and named. SIGINT and SIGTERM stop them all within 2 s, and are named; they die with this
-/// process.
+/// and named. SIGINT and SIGTERM stop them all within 2 s, and are named, also where this thread
+/// blocks them; they die with this process. What the program had made of these two and of SIGCHLD
+/// is back afterwards, and does nothing meanwhile. Children may be waited for by others, too; how
+/// those ended that they collect, nobody can say but the worker's own report.
+/// The workers begin with no signal blocked. What they start are no workers of this run: a program
+/// of weft runs there as its own, and may launch workers, whose own may not.
 /// Returns the exit status: 0, 1 if a worker failed or standard output was closed, 128 + the signal
 /// that ended the run (130 for SIGINT, 143 for SIGTERM). For the program's first process, which
 /// `placement_from_environment()` tells, only. Throws std::system_error and rpc_error if processes
-/// cannot be started; invalid_argument: too many workers.
+/// cannot be started; invalid_argument: too many workers, or a worker launches.
 [[nodiscard]] WEFT_DECL int launch_local(launch_options o);
 
 /// The same with what `o` says: workers, names, roles, on_loss, foreground, shutdown_deadline.

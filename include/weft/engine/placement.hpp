@@ -5,22 +5,33 @@
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/launch.hpp>
+#include <weft/engine/launch_mark.hpp>
 #include <weft/rpc/placement.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
 namespace detail {
 
+/// The variable; nothing if it is empty, or launch_local set it for the worker that started this
+/// process.
 [[nodiscard]] inline std::optional<std::string> environment_text(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT: before any thread changes it
   if (!value || !*value) return std::nullopt;
+  constexpr std::array<std::string_view, 5> set_by_launch_local = {
+      "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  if (std::ranges::find(set_by_launch_local, name) != set_by_launch_local.end() &&
+      engine::launched_for_another()) {
+    return std::nullopt;
+  }
   return std::string(value);
 }
 /// The variable as a number; invalid_argument names a variable that is not one.

@@ -14,6 +14,7 @@
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/launch_mark.hpp>
 #include <weft/engine/meeting_file.hpp>
 #include <weft/engine/placement.hpp>
 #include <weft/engine/registration.hpp>
@@ -127,9 +128,10 @@ class store_meeting {
     if (self.incarnation == id128{}) self.incarnation = random_id(random);
     const auto given = token_from_file();
     if (store_.add("seat/" + std::to_string(rank_), 1) != 1) {
-      throw rpc_error(errc::rendezvous_failed, "another process has registered as rank " +
-                                                   std::to_string(rank_) +
-                                                   ": each run needs a MASTER_PORT of its own");
+      throw rpc_error(errc::rendezvous_failed,
+                      "another process has registered as rank " + std::to_string(rank_) +
+                          ": each run needs a MASTER_PORT of its own; start a program of weft in "
+                          "a worker without RANK, WORLD_SIZE and MASTER_PORT in its environment");
     }
     if (rank_ == 0) store_.set("token", to_store(given ? "file" : random_id(random).text()));
     store_.set(keys_[rank_], to_store(describe(self)));
@@ -351,9 +353,7 @@ inline store_ptr open_store(const placement& where, const countdown& left,
     o.useLibUV = false;  // not every build of libtorch has it, and the keys are few
     const bool agent = environment_text("TORCHELASTIC_USE_AGENT_STORE") == "True";
     o.isServer = where.rank == 0 && !agent;
-    if (const auto fd = environment_number("WEFT_STORE_FD"); fd && o.isServer) {
-      o.masterListenFd = static_cast<int>(*fd);
-    }
+    if (o.isServer) o.masterListenFd = given_descriptor("WEFT_STORE_FD");
     const store_ptr store = connected(*host, o, left);
     store->setTimeout(timeout);
     std::string prefix = "weft/" + environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");

@@ -9,7 +9,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
-#include <weft/engine/placement.hpp>
+#include <weft/engine/launch_mark.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +17,6 @@
 #include <string>
 #include <utility>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace weft::engine {
@@ -38,7 +37,6 @@ class run_report {
       // With a buffer of its own what was written before is written out.
       static char lines[BUFSIZ];
       std::setvbuf(stdout, lines, _IOLBF, sizeof lines);
-      ::fcntl(*fd, F_SETFD, FD_CLOEXEC);  // not for processes that this one starts
       say(*fd, "begins");
     }
   }
@@ -60,14 +58,7 @@ class run_report {
   }
 
  private:
-  static std::optional<int> pipe() {
-    try {
-      const auto fd = environment_number("WEFT_REPORT_FD");
-      return fd ? std::optional<int>(static_cast<int>(*fd)) : std::nullopt;
-    } catch (const rpc_error&) {
-      return std::nullopt;
-    }
-  }
+  static std::optional<int> pipe() { return given_descriptor("WEFT_REPORT_FD"); }
   static void say(int fd, std::string line) {
     line += '\n';
     [[maybe_unused]] const auto written = ::write(fd, line.data(), line.size());

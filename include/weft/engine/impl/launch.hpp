@@ -7,12 +7,15 @@
 #include <weft/engine/descriptor.hpp>
 #include <weft/engine/descriptor_limit.hpp>
 #include <weft/engine/launch.hpp>
+#include <weft/engine/launch_mark.hpp>
+#include <weft/engine/launch_signals.hpp>
+#include <weft/engine/line_splitter.hpp>
+#include <weft/engine/started_process.hpp>
 #include <weft/rpc/options.hpp>
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
-#include <asio/signal_set.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -80,69 +83,11 @@ class listening_socket {
   return out;
 }
 
-/// Lines out of what comes in pieces. A bar that is redrawn without a line's end keeps its last
-/// state only; what else has no end is cut.
-class line_splitter {
- public:
-  static constexpr std::size_t longest = 64 * 1024;
-
-  template <class Print>
-  void add(std::string_view text, Print&& print) {
-    for (std::size_t end = 0; (end = text.find('\n')) != std::string_view::npos;
-         text.remove_prefix(end + 1)) {
-      partial_ += text.substr(0, end);
-      print(std::string_view(partial_));
-      partial_.clear();
-    }
-    partial_ += text;
-    if (partial_.size() <= longest) return;
-    if (const std::size_t redrawn = partial_.rfind('\r'); redrawn != std::string::npos) {
-      partial_.erase(0, redrawn);
-    }
-    if (partial_.size() > longest) finish(print);
-  }
-  template <class Print>
-  void finish(Print&& print) {
-    if (!partial_.empty()) print(std::string_view(partial_));
-    partial_.clear();
-  }
-  [[nodiscard]] std::size_t held() const noexcept { return partial_.size(); }
-
- private:
-  std::string partial_;
-};
-
-/// While it lives, a write to who has gone is an error and not the end of this process; and the
-/// standard descriptors exist, so that nothing else takes their numbers.
-class steady_streams {
- public:
-  steady_streams() {
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-      if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-      const int got = ::open("/dev/null", O_RDWR);  // the lowest free number, so this one
-      if (got == STDOUT_FILENO) {
-        engine::say("", "standard output is closed; what the workers print is lost");
-      }
-    }
-    struct ::sigaction ignore{};
-    ignore.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &ignore, &before_);
-  }
-  steady_streams(const steady_streams&) = delete;
-  steady_streams& operator=(const steady_streams&) = delete;
-  ~steady_streams() { ::sigaction(SIGPIPE, &before_, nullptr); }
-  /// In a child, after fork.
-  void undo() const noexcept { ::sigaction(SIGPIPE, &before_, nullptr); }
-
- private:
-  struct ::sigaction before_{};
-};
-
 /// One supervised process: its output, its report, its end.
 struct child {
   std::uint32_t rank;
   std::string name;
-  pid_t pid = -1;
+  std::unique_ptr<started_process> process;
   std::unique_ptr<asio::posix::stream_descriptor> pipe;
   std::unique_ptr<asio::posix::stream_descriptor> report;
   line_splitter lines;
@@ -169,7 +114,7 @@ class supervisor {
   ~supervisor() {
     stop(SIGKILL);  // where starting them threw
     for (auto& c : children_) {
-      if (!c->ended) ::waitpid(c->pid, nullptr, 0);
+      if (!c->ended) c->process->wait();
     }
   }
 
@@ -184,7 +129,8 @@ class supervisor {
   void print_line(const child& c, std::string_view line);
   void watch_signals();
   void interrupt(int signal);
-  void reap();
+  void await_end(child& c);
+  void reap(const child& one);
   void listen(child& c);
   enum class report_pipe : std::uint8_t { open, closed };
   report_pipe hear(child& c);
@@ -194,7 +140,7 @@ class supervisor {
   void force();
   void stop(int signal) {
     for (auto& c : children_) {
-      if (!c->ended) ::kill(c->pid, signal);
+      if (!c->ended) c->process->send(signal);
     }
   }
   void force_within(duration d) { force_by(later(clock_.now(), d)); }
@@ -206,9 +152,10 @@ class supervisor {
 
   launch_options options_;
   steady_streams streams_;
+  const std::uint64_t depth_ = depth_of_launch();
   listening_socket store_;
   asio::io_context context_{1};
-  asio::signal_set signals_{context_, SIGINT, SIGTERM, SIGCHLD};
+  launch_signals signals_{context_};
   real_clock clock_;
   std::unique_ptr<timer> force_ = clock_.make_timer(context_);
   std::unique_ptr<timer> settle_ = clock_.make_timer(context_);
@@ -224,8 +171,9 @@ class supervisor {
 
 inline int supervisor::supervise() {
   const std::string workers = options_.workers == 1 ? " worker" : " workers";
-  need_descriptors(2 * std::size_t{options_.workers} + 8,
+  need_descriptors(3 * std::size_t{options_.workers} + 10,
                    "the launcher of " + std::to_string(options_.workers) + workers);
+  started_process::need();
   for (std::uint32_t rank = 0; rank < options_.workers; ++rank) start(rank);
   store_.close();
   watch_signals();
@@ -246,6 +194,10 @@ inline void supervisor::start(std::uint32_t rank) {
   if (::pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("weft: a pipe for a worker");
   const descriptor report_end(report[1]);
   c->report = std::make_unique<asio::posix::stream_descriptor>(context_, report[0]);
+  int go[2];
+  if (::pipe2(go, O_CLOEXEC) != 0) throw_errno("weft: a pipe for a worker");
+  const descriptor may_go_on(go[0]);
+  descriptor goes_on(go[1]);
   // Everything that the child needs is made before the fork; after it only system calls follow.
   std::vector<std::string> environment;
   auto set = [&](const std::string& key, const std::string& value) {
@@ -259,8 +211,14 @@ inline void supervisor::start(std::uint32_t rank) {
   set("LOCAL_WORLD_SIZE", std::to_string(options_.workers));
   set("MASTER_ADDR", "127.0.0.1");
   set("MASTER_PORT", std::to_string(store_.port()));
-  set("WEFT_STORE_FD", std::to_string(store_.fd()));
-  set("WEFT_REPORT_FD", std::to_string(report_end.get()));
+  set("TORCHELASTIC_USE_AGENT_STORE", "");  // of another run
+  set("WEFT_REPORT_FD", described(report_end.get()));
+  set("WEFT_STORE_FD", rank == 0 ? described(store_.fd()) : "");
+  constexpr std::string_view process = "0000000000";  // whose number the child writes there
+  set("WEFT_LAUNCHED",
+      std::string(process) + ":" + std::to_string(store_.port()) + ":" + std::to_string(depth_));
+  char* const process_ends =
+      environment.back().data() + std::string_view("WEFT_LAUNCHED=").size() + process.size();
   std::vector<std::string> arguments = own_arguments();
   std::vector<char*> argv;
   std::vector<char*> envp;
@@ -270,27 +228,41 @@ inline void supervisor::start(std::uint32_t rank) {
   envp.push_back(nullptr);
   const bool foreground = options_.foreground == rank;
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
+  const pid_t pid = fork_blocked();
   if (pid < 0) throw_errno("weft: starting a worker");
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);
+    ::close(goes_on.get());
+    // Not before the parent has the descriptor of this process; never, if it gets none.
+    if (char word = 0; ::read(may_go_on.get(), &word, 1) != 1) ::_exit(127);
     ::setpgid(0, 0);  // Ctrl-C reaches the supervisor, which stops the workers
     if (!foreground) {
       ::dup2(output_end.get(), STDOUT_FILENO);
       ::dup2(output_end.get(), STDERR_FILENO);
     }
-    streams_.undo();
+    char* digit = process_ends;
+    for (pid_t n = ::getpid(); n > 0; n /= 10) *--digit = static_cast<char>('0' + n % 10);
     if (rank == 0) ::fcntl(store_.fd(), F_SETFD, 0);
     ::fcntl(report_end.get(), F_SETFD, 0);
+    streams_.undo();
+    launch_signals::undo();
     ::execve("/proc/self/exe", argv.data(), envp.data());
     ::_exit(127);
   }
-  c->pid = pid;
+  try {
+    c->process = std::make_unique<started_process>(context_, pid);
+  } catch (const std::exception&) {
+    goes_on = descriptor();
+    ::waitpid(pid, nullptr, 0);
+    throw;
+  }
+  [[maybe_unused]] const auto told = ::write(goes_on.get(), "", 1);
   ++running_;
   children_.push_back(std::move(c));
   read(*children_.back());
   listen(*children_.back());
+  await_end(*children_.back());
 }
 
 inline void supervisor::read(child& c) {
@@ -345,16 +317,17 @@ inline void supervisor::print_line(const child& c, std::string_view line) {
 inline void supervisor::watch_signals() {
   signals_.async_wait([this](const asio::error_code& ec, int signal) {
     if (ec) return;
-    if (signal == SIGCHLD) {
-      reap();
-    } else {
-      interrupt(signal);
-      stop(SIGTERM);
-      force_within(std::chrono::seconds(1));
-    }
+    interrupt(signal);
+    stop(SIGTERM);
+    force_within(std::chrono::seconds(1));
     if (running_ > 0) watch_signals();
   });
-  reap();  // one may have ended before the signals were watched
+}
+
+inline void supervisor::await_end(child& c) {
+  c.process->async_wait([this, &c](const asio::error_code& ec) {
+    if (!ec && !c.ended) reap(c);
+  });
 }
 
 /// The first signal is what ended the run, unless something else has already, and was said.
@@ -382,15 +355,19 @@ inline supervisor::report_pipe supervisor::hear(child& c) {
   }
 }
 
-inline void supervisor::reap() {
+/// `one` has surely ended, though a debugger may keep others from collecting it.
+inline void supervisor::reap(const child& one) {
   // Those that were killed first: of several that ended meanwhile, they did not end by themselves.
-  std::vector<std::pair<child*, int>> ends;
+  std::vector<std::pair<child*, std::optional<int>>> ends;
   for (auto& c : children_) {
-    int status = 0;
-    if (c->ended || ::waitpid(c->pid, &status, WNOHANG) != c->pid) continue;
+    if (c->ended) continue;
+    auto end = c->process->ended();
+    if (!end && c.get() == &one) end = process_end{};
+    if (!end) continue;
     c->ended = true;
     --running_;
-    ends.insert(WIFSIGNALED(status) ? ends.begin() : ends.end(), {c.get(), status});
+    const bool killed = end->status && WIFSIGNALED(*end->status);
+    ends.insert(killed ? ends.begin() : ends.end(), {c.get(), end->status});
   }
   for (auto& c : children_) hear(*c);
   for (const auto& [c, status] : ends) {
@@ -399,7 +376,7 @@ inline void supervisor::reap() {
   judge();
   if (running_ > 0) return;
   asio::error_code ignored;
-  signals_.cancel(ignored);
+  signals_.cancel();
   force_->cancel();
   settle_->cancel();
   for (auto& c : children_) {

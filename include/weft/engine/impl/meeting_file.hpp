@@ -31,7 +31,16 @@
 namespace weft::engine {
 
 inline std::filesystem::path meeting_folder() {
-  return std::filesystem::temp_directory_path() / ("weft-" + std::to_string(::geteuid()));
+  std::error_code why;
+  const auto temporary = std::filesystem::temp_directory_path(why);
+  if (!why) return temporary / ("weft-" + std::to_string(::geteuid()));
+  std::string whose = "/tmp";
+  for (const char* name : {"TEMPDIR", "TEMP", "TMP", "TMPDIR"}) {  // the last one counts
+    if (const auto value = environment_text(name)) whose = std::string(name) + "='" + *value + "'";
+  }
+  throw rpc_error(errc::rendezvous_failed,
+                  "workers of one host meet below the folder for temporary files, and " + whose +
+                      " is none (" + why.message() + "): name one that all of them can use");
 }
 
 /// When a process began, in clock ticks since the system's start: with its id, one process for
@@ -44,11 +53,6 @@ inline std::filesystem::path meeting_folder() {
   std::string field;
   for (int i = 0; i < 20; ++i) fields >> field;  // the 22nd, counted from 1 with "pid (name)"
   return field;
-}
-
-[[nodiscard]] inline std::string whole_file(const char* path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 inline std::string run_key(const placement& where, const std::string& run_id) {

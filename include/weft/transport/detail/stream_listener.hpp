@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The listening end shared by the socket transports: accepts, and outlives shortages.
+// The listening end shared by the socket transports: accepts, and outlives shortages. Asio opens
+// and accepts sockets that every process inherits which anybody starts, and whose connection then
+// outlives ours; these here are close-on-exec from the first moment.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -22,6 +24,9 @@
 #include <string>
 #include <system_error>
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 namespace weft::detail {
 
 /// A stream socket on a concrete executor: nothing is type-erased but the coroutine.
@@ -41,6 +46,18 @@ using socket_of = asio::basic_stream_socket<Protocol, asio::io_context::executor
                          call_progress::not_sent, origin::transport));
 }
 
+/// Opens the socket or acceptor.
+template <class Socket>
+void open_unshared(Socket& s, const typename Socket::protocol_type& protocol, std::error_code& ec) {
+  const int fd = ::socket(protocol.family(), protocol.type() | SOCK_CLOEXEC, protocol.protocol());
+  if (fd < 0) {
+    ec.assign(errno, asio::error::get_system_category());
+    return;
+  }
+  s.assign(protocol, fd, ec);
+  if (ec) ::close(fd);
+}
+
 /// What was opened as a stream, as a connection.
 template <class Stream>
 [[nodiscard]] asio::awaitable<framed<Stream>> framed_from(asio::awaitable<Stream> opening) {
@@ -55,7 +72,8 @@ class stream_listener : public ref_counted {
   /// Throws rpc_error: invalid_argument if nobody can listen at `at`.
   stream_listener(asio::io_context& io, const endpoint_type& at) : acceptor_(io), pause_(io) {
     std::error_code ec;
-    acceptor_.open(at.protocol(), ec);
+    open_unshared(acceptor_, at.protocol(), ec);
+    if (!ec) acceptor_.non_blocking(true, ec);
     if (!ec) acceptor_.bind(at, ec);
     if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
     if (!ec) endpoint_ = acceptor_.local_endpoint(ec);
@@ -70,10 +88,14 @@ class stream_listener : public ref_counted {
     for (;;) {
       if (self->closed_) throw rpc_error(errc::closed, "the transport no longer listens");
       std::error_code ec;
-      socket_of<Protocol> peer =
-          co_await self->acceptor_.async_accept(io, asio::redirect_error(asio::use_awaitable, ec));
-      if (!ec) co_return peer;
-      if (self->closed_ || ec == asio::error::connection_aborted) continue;
+      co_await self->acceptor_.async_wait(asio::socket_base::wait_read,
+                                          asio::redirect_error(asio::use_awaitable, ec));
+      socket_of<Protocol> peer(io);
+      if (!ec && self->accept_now(peer, ec)) co_return peer;
+      if (self->closed_ || ec == asio::error::would_block ||
+          ec == asio::error::connection_aborted) {
+        continue;
+      }
       if (ec == asio::error::operation_aborted) {
         throw rpc_error(errc::cancelled, "accepting was cancelled");
       }
@@ -94,6 +116,17 @@ class stream_listener : public ref_counted {
 
  private:
   static constexpr std::chrono::milliseconds pause_after_error{50};
+
+  [[nodiscard]] bool accept_now(socket_of<Protocol>& peer, std::error_code& ec) {
+    const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) {
+      ec.assign(errno, asio::error::get_system_category());
+      return false;
+    }
+    peer.assign(endpoint_.protocol(), fd, ec);
+    if (ec) ::close(fd);
+    return !ec;
+  }
 
   asio::basic_socket_acceptor<Protocol, asio::io_context::executor_type> acceptor_;
   asio::steady_timer pause_;

@@ -60,7 +60,8 @@ inline asio::awaitable<tcp::stream_type> tcp::connect_to(executor_type io, std::
   if (!to) throw rpc_error(errc::invalid_argument, "no TCP endpoint: " + endpoint);
   stream_type s(io);
   std::error_code ec;
-  co_await s.async_connect(*to, asio::redirect_error(asio::use_awaitable, ec));
+  detail::open_unshared(s, to->protocol(), ec);
+  if (!ec) co_await s.async_connect(*to, asio::redirect_error(asio::use_awaitable, ec));
   // A port that nobody listens on may be the one that the kernel gave to this very socket.
   if (!ec && s.local_endpoint(ec) == *to && !ec) ec = asio::error::connection_refused;
   if (ec) throw detail::cannot_connect(endpoint, ec);

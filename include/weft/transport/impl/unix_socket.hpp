@@ -55,8 +55,9 @@ unix_socket::connect_to(executor_type io, std::string endpoint, std::size_t name
   }
   stream_type s(io);
   std::error_code ec;
-  co_await s.async_connect(address(std::string_view(endpoint).substr(name_at)),
-                           asio::redirect_error(asio::use_awaitable, ec));
+  const auto to = address(std::string_view(endpoint).substr(name_at));
+  detail::open_unshared(s, to.protocol(), ec);
+  if (!ec) co_await s.async_connect(to, asio::redirect_error(asio::use_awaitable, ec));
   if (!ec && !same_user(s)) ec = asio::error::access_denied;
   if (ec) throw detail::cannot_connect(endpoint, ec);
   co_return s;
