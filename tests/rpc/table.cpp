@@ -68,13 +68,15 @@ using weft::function_entry;
 
 struct listed {
   listed(std::string_view name, std::uint32_t signature, const char* file,
-         function_entry* next = nullptr) {
+         function_entry* next = nullptr)
+      : file(file) {
     entry.name = name;
     entry.id = weft::name_hash(name);
     entry.signature = signature;
-    entry.file = file;
+    entry.file = &this->file;
     entry.next = next;
   }
+  const char* file;
   function_entry entry;
 };
 
@@ -137,16 +139,16 @@ TEST_CASE("table: a name that other compilers do not find is refused") {
 }
 
 TEST_CASE("table: constructors of one class may be alike on the wire") {
-  const int one = 0;
-  const int other = 0;
+  struct one {};
+  struct other {};
   listed a("shape::shape", 7, "a.cpp");
   listed b("shape::shape", 7, "b.cpp", &a.entry);
-  a.entry.constructed = b.entry.constructed = &one;
+  a.entry.constructed = b.entry.constructed = weft::type_key<one>;
   CHECK(refusal(b.entry) == "");
   b.entry.arguments_in_full = 1;  // of types that have equal names, in namespaces of their own
   CHECK(contains(refusal(b.entry), "shape::shape"));
   b.entry.arguments_in_full = 0;
-  b.entry.constructed = &other;  // each file has a class of its own
+  b.entry.constructed = weft::type_key<other>;  // each file has a class of its own
   CHECK(contains(refusal(b.entry), "shape::shape"));
 }
 

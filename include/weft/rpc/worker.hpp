@@ -8,6 +8,7 @@
 #include <weft/core/future.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
@@ -144,6 +145,13 @@ class worker {
 
   // ── for calls and services ──
 
+  /// Throws rpc_error: not_encodable in a shared library with a list of functions of its own.
+  void require_its_functions() const {
+    if (functions_ == &detail::first_function) return;
+    throw rpc_error(errc::not_encodable,
+                    "this shared library sees nothing of the program that has loaded it: link the "
+                    "program with -rdynamic (CMake: set ENABLE_EXPORTS of its target)");
+  }
   [[nodiscard]] virtual weft::link& link_to(std::uint32_t rank) noexcept = 0;
   template <class Visit>
   void each_service(Visit&& visit) {
@@ -189,6 +197,7 @@ class worker {
                 "; sim::services() has both for a sim::world"};
   }
 
+  function_entry* const* const functions_ = &detail::first_function;  // of the worker's code
   asio::io_context& context_;
   weft::clock& time_;
   random_source random_;

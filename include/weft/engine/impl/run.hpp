@@ -2,6 +2,7 @@
 // Bodies of weft/engine/run.hpp.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/system_random.hpp>
 #include <weft/engine/autograd_service.hpp>
 #include <weft/engine/descriptor_limit.hpp>
@@ -160,7 +161,7 @@ enum class run_kind : std::uint8_t { alone, meets, starts };
 
 /// Notes that call. Why it must not go on, or success: workers meet once, and the processes that
 /// one starts would come to any call before it, and meet there.
-[[nodiscard]] inline error note_run(run_kind kind) {
+[[nodiscard]] WEFT_PROCESS_WIDE inline error note_run(run_kind kind) {
   static std::atomic<bool> alone{false};
   static std::atomic<bool> several{false};
   const bool again = (kind == run_kind::alone ? alone : several).exchange(true);
