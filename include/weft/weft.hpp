@@ -8,6 +8,8 @@
 #ifndef WEFT_WEFT_HPP
 #define WEFT_WEFT_HPP
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/config.hpp>
@@ -43,6 +45,8 @@
 #include <weft/wire/path.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_copies.hpp>
+
+#include <weft/core/detail/macros_on.hpp>
 
 #define WEFT_JOIN(a, b) WEFT_JOIN_EXPANDED(a, b)
 #define WEFT_JOIN_EXPANDED(a, b) a##b

@@ -5,6 +5,7 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/say_failed.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -145,10 +146,10 @@ class worker {
 
   // ── for calls and services ──
 
-  /// Throws rpc_error: not_encodable in a shared library with a list of functions of its own.
+  /// Throws rpc_error: invalid_argument in a shared library with a list of functions of its own.
   void require_its_functions() const {
     if (functions_ == &detail::first_function) return;
-    throw rpc_error(errc::not_encodable,
+    throw rpc_error(errc::invalid_argument,
                     "this shared library sees nothing of the program that has loaded it: link the "
                     "program with -rdynamic (CMake: set ENABLE_EXPORTS of its target)");
   }
@@ -165,7 +166,7 @@ class worker {
       if (!s) continue;
       if (auto words = s->in_words(e)) return *std::move(words);
     }
-    return e.what();
+    return detail::what_of(e);
   }
 
  protected:

@@ -132,7 +132,7 @@ namespace detail {
 io_context_of_plain(const asio::io_context::executor_type& executor) noexcept {
   const bool never =
       asio::query(executor, asio::execution::blocking) == asio::execution::blocking.never;
-  return never ? nullptr : &executor.context();
+  return never ? nullptr : &asio::query(executor, asio::execution::context);
 }
 
 /// The io_context on which `executor` runs what it is given, with or without a scope, at once where

@@ -16,9 +16,9 @@ namespace weft {
 
 namespace detail {
 
-/// A program and each of its shared libraries may register one function. Several constructors of one
-/// class may differ in types that are alike on the wire, such as long and long long: any of them
-/// makes the same object. Not if they take types of equal names.
+/// A program and each of its shared libraries may register one function. Several constructors of
+/// one class may differ in types that are alike on the wire, such as long and long long: any of
+/// them makes the same object. Not if they take types of equal names.
 [[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
   if (a.form && a.form == b.form && a.code == b.code) return true;
   return a.constructed && a.constructed == b.constructed &&
