@@ -148,7 +148,7 @@ class worker {
 
   /// Throws rpc_error: invalid_argument in a shared library with a list of functions of its own.
   void require_its_functions() const {
-    if (functions_ == &detail::first_function) return;
+    if (process_functions_ == &detail::first_function) return;
     throw rpc_error(errc::invalid_argument,
                     "this shared library sees nothing of the program that has loaded it: link the "
                     "program with -rdynamic (CMake: set ENABLE_EXPORTS of its target)");
@@ -198,7 +198,8 @@ class worker {
                 "; sim::services() has both for a sim::world"};
   }
 
-  function_entry* const* const functions_ = &detail::first_function;  // of the worker's code
+  function_entry* const* const process_functions_ =
+      &detail::first_function;  // of the worker's code
   asio::io_context& context_;
   weft::clock& time_;
   random_source random_;
