@@ -5,7 +5,7 @@
 #define signals public
 #define emit
 #define foreach(variable, all) for (variable : all)
-#define forever for (;;)
+#define forever again:
 #define min(a, b) (((a) < (b)) ? (a) : (b))
 #define max(a, b) (((a) > (b)) ? (a) : (b))
 

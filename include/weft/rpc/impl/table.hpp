@@ -25,13 +25,15 @@ namespace detail {
          a.arguments_in_full == b.arguments_in_full;
 }
 
-/// The source file of an entry, as users know it. Only what is precompiled begins in a header.
+/// The source file of an entry. What begins in a header, or in none, was precompiled.
 [[nodiscard]] inline std::string file_of(const function_entry& f) {
-  const std::string_view path = f.file ? *f.file : "a file that is not known";
+  const std::string_view path = f.file ? *f.file : "";
   const std::string_view ending = path.substr(std::min(path.rfind('.'), path.size()));
-  const bool header = ending.starts_with(".h") || path.ends_with(".hxx.cxx");
-  return header ? "a file that uses the precompiled header " + std::string(path)
-                : std::string(path);
+  if (path.empty() || path.starts_with('<') || ending.starts_with(".h") ||
+      path.ends_with(".hxx.cxx")) {
+    return "a file whose name a precompiled header hides (include weft/weft.hpp in that file)";
+  }
+  return std::string(path);
 }
 
 /// Why `a` and `b` cannot be in one program, or success.
