@@ -148,11 +148,12 @@ TEST_CASE("optim states: what libtorch never keeps is refused") {
         gradient(kind::cells, 1).t(), sparse.to(at::kComplexFloat)}) {
     CHECK(refused<SGD>(momentum, {{"momentum_buffer", bad}}).find(why) != std::string::npos);
   }
-  CHECK(
-      refused<Adagrad>(AdagradOptions(0.1), {{"sum", sparse}, {"step", at::tensor(1)}}).find(why) !=
-      std::string::npos);
-  CHECK(refused<Adam>(AdamOptions(0.1),
-                      {{"exp_avg", sparse}, {"exp_avg_sq", sparse}, {"step", at::tensor(1)}})
+  CHECK(refused<Adagrad>(AdagradOptions(0.1),
+                         {{"sum", sparse}, {"step", at::tensor(std::int64_t{1})}})
+            .find(why) != std::string::npos);
+  CHECK(refused<Adam>(
+            AdamOptions(0.1),
+            {{"exp_avg", sparse}, {"exp_avg_sq", sparse}, {"step", at::tensor(std::int64_t{1})}})
             .find(why) != std::string::npos);
 }
 

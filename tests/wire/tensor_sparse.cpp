@@ -43,7 +43,7 @@ at::Tensor coalesced() {
 
 TEST_CASE("tensor: sparse ones arrive with true claims, whatever libtorch says of them") {
   const at::Tensor s = coalesced();
-  const at::Tensor swapped = s.permute({2, 1, 0});
+  const at::Tensor swapped = s.permute({0, 2, 1});
   REQUIRE(swapped.is_coalesced());  // not true: else this tests nothing
   REQUIRE_FALSE(truly_coalesced(swapped));
   const at::Tensor twice =
@@ -54,10 +54,10 @@ TEST_CASE("tensor: sparse ones arrive with true claims, whatever libtorch says o
                                     at::TensorOptions().layout(at::kSparse), true);
   const std::vector<at::Tensor> all = {s,
                                        swapped,
-                                       s.permute({0, 2, 1}),
+                                       s.permute({2, 1, 0}),
                                        s.transpose(0, 2),
                                        at::rand({3, 4, 3}).sparse_mask(s),
-                                       at::rand({3, 4, 3}).sparse_mask(swapped),
+                                       at::rand({3, 3, 4}).sparse_mask(swapped),
                                        twice,
                                        no_dims,
                                        s.permute({1, 0, 2}).set_requires_grad(true)};
@@ -83,7 +83,7 @@ TEST_CASE("tensor: a long error of libtorch is told without its list of kernels"
   }
   CAPTURE(whole);
   REQUIRE(whole.size() > 2000);
-  CHECK(words.size() < 1000);
+  CHECK(words.size() < 2000);
   CHECK(words.starts_with("Could not run 'aten::"));
   CHECK(whole.starts_with(words));
   try {

@@ -171,9 +171,8 @@ inline void tensor_packer::add_parts() {
       if (const char* what = obstacle(each)) refuse_tensor(whole, what);
       add(each, 0);
     }
-    const item& indices = items_[items_.size() - 2];
     const bool claims = (items_[i].desc.flags & tensor_coalesced) != 0;
-    if (claims && indices.data.defined() && !are_coalesced(indices.data)) {
+    if (claims && !are_coalesced(whole._indices())) {
       items_[i].desc.flags &= static_cast<std::uint8_t>(~tensor_coalesced);
     }
   }
