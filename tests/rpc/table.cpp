@@ -152,6 +152,34 @@ TEST_CASE("table: constructors of one class may be alike on the wire") {
   CHECK(contains(refusal(b.entry), "shape::shape"));
 }
 
+TEST_CASE("table: a program and its shared libraries may register one function") {
+  struct form {};
+  const int here = 0;
+  const int there = 0;
+  listed a("prepare", 7, "a.cpp");
+  listed b("prepare", 7, "b.cpp", &a.entry);
+  a.entry.form = b.entry.form = weft::type_key<form>;
+  CHECK(refusal(b.entry) == "");  // a member of a class
+  a.entry.code = b.entry.code = &here;
+  CHECK(refusal(b.entry) == "");
+  b.entry.code = &there;  // each has one of its own
+  CHECK(contains(refusal(b.entry), "visibility"));
+  b.entry.code = &here;
+  b.entry.form = weft::type_key<const form>;
+  CHECK(contains(refusal(b.entry), "prepare"));
+}
+
+TEST_CASE("table: a source file that a precompiled header hides is not named") {
+  for (const char* file : {"", "<built-in>", "pch.hpp", "pch.h", "cmake_pch.hxx.cxx"}) {
+    listed a("prepare", 7, file);
+    listed b("prepare", 7, "b.cpp", &a.entry);
+    const std::string text = refusal(b.entry);
+    CAPTURE(text);
+    CHECK(contains(text, "one in a file whose name a precompiled header hides"));
+    CHECK(contains(text, "one in b.cpp"));
+  }
+}
+
 template <int N>
 int nth() {
   return N;
