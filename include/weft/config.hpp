@@ -25,6 +25,10 @@
 #define WEFT_DECL inline
 #endif
 
+// WEFT_PROCESS_WIDE stands before what a process has once: shared libraries see it, also where all
+// else is hidden (-fvisibility=hidden).
+#define WEFT_PROCESS_WIDE [[gnu::visibility("default")]]
+
 // Files of a program that disagree about it do not link: what is thread local in one of them is not
 // in the other. Two names, because some linkers see it in one order of the files only.
 namespace weft::every_file_agrees_on_WEFT_SEPARATE_COMPILATION {

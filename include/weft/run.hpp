@@ -4,6 +4,8 @@
 // include weft/weft.hpp.
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/config.hpp>
 #include <weft/engine/join.hpp>
 #include <weft/engine/launch.hpp>
@@ -116,3 +118,5 @@ template <runnable... Transports, class Main>
 #if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/engine/impl/join.hpp>
 #endif
+
+#include <weft/core/detail/macros_on.hpp>

@@ -9,6 +9,8 @@
 //   }
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/engine/autograd_service.hpp>
 #include <weft/engine/rref_service.hpp>
 #include <weft/engine/tensor_table.hpp>
@@ -28,3 +30,5 @@ namespace weft::sim {
 }
 
 }  // namespace weft::sim
+
+#include <weft/core/detail/macros_on.hpp>

@@ -8,6 +8,8 @@
 #error "weft: src.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
 #endif
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/engine/impl/join.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/inproc.hpp>
@@ -32,3 +34,5 @@ any_transport_ptr make_transport_at<unix_socket>(const std::string& address) {
 }
 
 }  // namespace weft
+
+#include <weft/core/detail/macros_on.hpp>

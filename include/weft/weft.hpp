@@ -5,7 +5,10 @@
 // includes weft/run.hpp, which is this and the engine. Apart stand the distributed optimizer
 // (weft/optim/distributed.hpp), which needs more of libtorch's headers, and the transports
 // (weft/transport/tcp.hpp, ...), which whoever builds one of his own includes.
-#pragma once
+#ifndef WEFT_WEFT_HPP
+#define WEFT_WEFT_HPP
+
+#include <weft/core/detail/macros_off.hpp>
 
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
@@ -42,3 +45,15 @@
 #include <weft/wire/path.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_copies.hpp>
+
+#include <weft/core/detail/macros_on.hpp>
+
+#define WEFT_JOIN(a, b) WEFT_JOIN_EXPANDED(a, b)
+#define WEFT_JOIN_EXPANDED(a, b) a##b
+
+#endif
+
+// Each file that includes this says its name, also where the rest stands in a precompiled header.
+namespace weft::detail {
+[[maybe_unused]] static const bool WEFT_JOIN(named_, __COUNTER__) = (this_file = __BASE_FILE__);
+}

@@ -61,7 +61,7 @@ check_head() {
     done { next }
     NR == 1 { if (!/^\/\/ SPDX-License-Identifier: /) { print NR; done = 1 } next }
     NR == 2 { if (!/^\/\/ /) { print NR; done = 1 } next }
-    !once && /^#pragma once$/ { once = NR; next }
+    !once && /^#(pragma once|ifndef WEFT_WEFT_HPP)$/ { once = NR; next }
     !once && !/^\/\// && !/^$/ { print NR; done = 1; next }
     once && /^$/ { next }
     once { if (/^\/\//) print NR; done = 1 }

@@ -126,12 +126,35 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
                                    {":no_pool_idle", "buffer_cache_idle leaves no time"},
                                    {":no_call", "call_deadline leaves no time"},
                                    {":no_rendezvous", "rendezvous_deadline leaves no time"},
-                                   {":no_handshake", "handshake_deadline leaves no time"}}) {
+                                   {":no_handshake", "handshake_deadline leaves no time"},
+                                   {":io_threads", "io_threads is 65537: give at most 65536"},
+                                   {":compute_threads", "compute_threads is 4294967295: give at"},
+                                   {":intra_op_threads", "intra_op_threads is 2147483648: give"}}) {
       child run({program, kind + how});
       CHECK(run.wait() == 1);
       INFO(run.output());
       CHECK(run.said("weft: run: invalid argument: options." + std::string(why)));
       CHECK_FALSE(run.said("rank"));
+    }
+  }
+}
+
+TEST_CASE("runs: an exception without a text is an error in words, wherever it is thrown") {
+  const std::string words = "an exception that says nothing";
+  for (const std::string kind : {"unix:2", "inproc:2"}) {
+    for (const std::string where : {":wordless_function", ":wordless_codec"}) {
+      child run({program, kind + where});
+      CHECK(run.wait() == 0);
+      INFO(run.output());
+      CHECK(run.said("it: call of 'runs::"));
+      CHECK(run.said(words));
+    }
+    for (const std::string where : {":wordless_main", ":wordless_handler"}) {
+      child run({program, kind + where});
+      CHECK(run.wait() == 1);
+      INFO(run.output());
+      CHECK(run.said("weft: worker1: worker 'worker1': worker failed: "));
+      CHECK(run.said(words));
     }
   }
 }

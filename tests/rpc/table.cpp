@@ -68,13 +68,15 @@ using weft::function_entry;
 
 struct listed {
   listed(std::string_view name, std::uint32_t signature, const char* file,
-         function_entry* next = nullptr) {
+         function_entry* next = nullptr)
+      : file(file) {
     entry.name = name;
     entry.id = weft::name_hash(name);
     entry.signature = signature;
-    entry.file = file;
+    entry.file = &this->file;
     entry.next = next;
   }
+  const char* file;
   function_entry entry;
 };
 
@@ -137,17 +139,45 @@ TEST_CASE("table: a name that other compilers do not find is refused") {
 }
 
 TEST_CASE("table: constructors of one class may be alike on the wire") {
-  const int one = 0;
-  const int other = 0;
+  struct one {};
+  struct other {};
   listed a("shape::shape", 7, "a.cpp");
   listed b("shape::shape", 7, "b.cpp", &a.entry);
-  a.entry.constructed = b.entry.constructed = &one;
+  a.entry.constructed = b.entry.constructed = weft::type_key<one>;
   CHECK(refusal(b.entry) == "");
   b.entry.arguments_in_full = 1;  // of types that have equal names, in namespaces of their own
   CHECK(contains(refusal(b.entry), "shape::shape"));
   b.entry.arguments_in_full = 0;
-  b.entry.constructed = &other;  // each file has a class of its own
+  b.entry.constructed = weft::type_key<other>;  // each file has a class of its own
   CHECK(contains(refusal(b.entry), "shape::shape"));
+}
+
+TEST_CASE("table: a program and its shared libraries may register one function") {
+  struct form {};
+  const int here = 0;
+  const int there = 0;
+  listed a("prepare", 7, "a.cpp");
+  listed b("prepare", 7, "b.cpp", &a.entry);
+  a.entry.form = b.entry.form = weft::type_key<form>;
+  CHECK(refusal(b.entry) == "");  // a member of a class
+  a.entry.code = b.entry.code = &here;
+  CHECK(refusal(b.entry) == "");
+  b.entry.code = &there;  // each has one of its own
+  CHECK(contains(refusal(b.entry), "visibility"));
+  b.entry.code = &here;
+  b.entry.form = weft::type_key<const form>;
+  CHECK(contains(refusal(b.entry), "prepare"));
+}
+
+TEST_CASE("table: a source file that a precompiled header hides is not named") {
+  for (const char* file : {"", "<built-in>", "pch.hpp", "pch.h", "cmake_pch.hxx.cxx"}) {
+    listed a("prepare", 7, file);
+    listed b("prepare", 7, "b.cpp", &a.entry);
+    const std::string text = refusal(b.entry);
+    CAPTURE(text);
+    CHECK(contains(text, "one in a file whose name a precompiled header hides"));
+    CHECK(contains(text, "one in b.cpp"));
+  }
 }
 
 template <int N>

@@ -71,7 +71,7 @@ struct error_detail : ref_counted {
   intrusive_ptr<const error_detail> cause;  ///< what led to it, if `cause_code` is set
 };
 
-[[nodiscard]] const std::error_category& category() noexcept;
+[[nodiscard]] WEFT_PROCESS_WIDE const std::error_category& category() noexcept;
 [[nodiscard]] inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), category()};
 }

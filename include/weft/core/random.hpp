@@ -63,9 +63,9 @@ using random_source = std::function<std::uint64_t()>;
     std::mutex mutex;
     random_source source;
   };
-  auto all = std::make_shared<shared>();
-  all->source = std::move(source);
-  return [all = std::move(all)] {
+  auto made = std::make_shared<shared>();
+  made->source = std::move(source);
+  return [all = std::move(made)] {
     const std::lock_guard lock(all->mutex);
     return all->source();
   };

@@ -38,10 +38,10 @@ class basic_real_clock final : public clock {
     void arm(time_point when, std::function<void()> alarm) override {
       const std::uint64_t mine = ++*present_;
       timer_.expires_at(when);
-      timer_.async_wait([present = present_, mine, alarm = std::move(alarm)](asio::error_code ec) {
+      timer_.async_wait([present = present_, mine, rings = std::move(alarm)](asio::error_code ec) {
         if (ec || *present != mine) return;
         ++*present;
-        alarm();
+        rings();
       });
     }
     void cancel() override {

@@ -2,6 +2,7 @@
 // What handlers of one batch send goes out together, at its end.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/late_flush.hpp>
@@ -62,7 +63,7 @@ class cork {
     return late_ ? static_cast<const void*>(late_) : this;
   }
 
-  static thread_local cork* current;
+  WEFT_PROCESS_WIDE static thread_local cork* current;
 
  private:
   bool outermost_;

@@ -11,6 +11,7 @@
 // owner.)
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/event.hpp>
 #include <weft/engine/fwd.hpp>
@@ -91,7 +92,7 @@ class joined final : public owned_life, public std::enable_shared_from_this<join
 /// The joined workers of one io_context of the user's, freed with it at the latest. Any thread.
 class joined_here final : public asio::execution_context::service {
  public:
-  inline static asio::execution_context::id id;
+  WEFT_PROCESS_WIDE inline static asio::execution_context::id id;
 
   explicit joined_here(asio::execution_context& loop);
   ~joined_here() override;

@@ -3,6 +3,7 @@
 // waits for them.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
 
@@ -24,7 +25,7 @@ class waits_for_nothing {
   [[nodiscard]] static bool here() noexcept { return here_; }
 
  private:
-  inline static thread_local bool here_ = false;
+  WEFT_PROCESS_WIDE inline static thread_local bool here_ = false;
   bool before_;
 };
 
@@ -73,7 +74,7 @@ class loop_thread {
 
  private:
   /// Differs between the threads that live.
-  [[nodiscard]] static const void* here() noexcept {
+  [[nodiscard]] WEFT_PROCESS_WIDE static const void* here() noexcept {
     static thread_local const char mark = 0;
     return &mark;
   }

@@ -33,12 +33,11 @@ class rref_service final : public weft::rref_service {
   explicit rref_service(engine::worker& me);
   ~rref_service() override { rref_service::detach(); }
 
-  [[nodiscard]] intrusive_ptr<reference> share(std::shared_ptr<void> value,
-                                               const void* type) override;
+  [[nodiscard]] intrusive_ptr<reference> share(std::shared_ptr<void> value, type_id type) override;
   [[nodiscard]] std::optional<created> create(std::uint32_t owner) override;
   void never_sent(const rref_id& id, std::string_view function, const error& why) noexcept override;
   [[nodiscard]] error state_of(const reference& r) const override;
-  [[nodiscard]] std::shared_ptr<void> local(const reference& r, const void* type) const override;
+  [[nodiscard]] std::shared_ptr<void> local(const reference& r, type_id type) const override;
   void publish(std::string name, std::string type, const intrusive_ptr<reference>& held) override;
   bool unpublish(std::string_view name) noexcept override { return names_.unpublish(name); }
   [[nodiscard]] asio::awaitable<expected<intrusive_ptr<reference>>>

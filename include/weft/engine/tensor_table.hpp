@@ -2,6 +2,7 @@
 // The one kind of tensor table there is.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/detail/tensor_order.hpp>
@@ -14,13 +15,15 @@
 
 namespace weft::engine {
 
+WEFT_PROCESS_WIDE inline constexpr char tensor_blob_key = 0;  // only its address is used
+
 /// Keeps a tensor's storage until its bytes are sent; in process, until the receiver has its own.
 class tensor_blob_owner final : public blob_owner {
  public:
   explicit tensor_blob_owner(c10::Storage storage) noexcept : storage_(std::move(storage)) {}
   ~tensor_blob_owner() override { before_drop(storage_); }
   [[nodiscard]] const void* kind() const noexcept override { return tag(); }
-  [[nodiscard]] static const void* tag() noexcept { return &detail::part_key<tensor_blob_owner>; }
+  [[nodiscard]] static const void* tag() noexcept { return &tensor_blob_key; }
   [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
 
  private:

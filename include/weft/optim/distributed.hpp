@@ -6,6 +6,8 @@
 //                     └─rref──► worker 2: Adam over its parameters
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/autograd/context.hpp>
 #include <weft/optim/detail/distributed.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
@@ -113,3 +115,5 @@ class distributed {
 }  // namespace weft::optim
 
 #include <weft/optim/impl/distributed.hpp>
+
+#include <weft/core/detail/macros_on.hpp>

@@ -2,6 +2,8 @@
 // Modules of other workers: their parameters, for an optimizer, and their state, for a checkpoint.
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/optim/detail/module.hpp>
 #include <weft/optim/detail/module_slips.hpp>
 #include <weft/rref/peer.hpp>
@@ -46,3 +48,5 @@ template <class Module, class... Options>
 }
 
 }  // namespace weft::optim
+
+#include <weft/core/detail/macros_on.hpp>

@@ -3,6 +3,8 @@
 // the one that its result becomes. For services and the engine.
 #pragma once
 
+#include <weft/config.hpp>
+#include <weft/core/detail/type_key.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/wire/message_extensions.hpp>
@@ -24,7 +26,7 @@ class object_waiter : public ref_counted {
   /// Tells `who`. Those who are told from within follow behind, not inside: a call whose object
   /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
   /// are.
-  static void tell(intrusive_ptr<object_waiter> who) noexcept {
+  WEFT_PROCESS_WIDE static void tell(intrusive_ptr<object_waiter> who) noexcept {
     struct line {
       intrusive_ptr<object_waiter> first;
       object_waiter* last = nullptr;
@@ -73,7 +75,7 @@ class unmade_object : public ref_counted {
 /// when the link is lost.
 struct call_target : message_extension {
   std::shared_ptr<void> object;
-  const void* type = nullptr;  ///< `type_key<T>` of the object
+  type_id type;  ///< of the object
   error failure;
   intrusive_ptr<unmade_object> unmade;
 };
@@ -81,17 +83,9 @@ struct call_target : message_extension {
 /// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
 /// `fail` too after a `keep` that threw.
 struct result_keeper : message_extension {
-  /// `type` is the value's `type_key`. May throw std::bad_alloc; then nothing is kept.
-  virtual void keep(std::shared_ptr<void> value, const void* type) = 0;
+  /// `type` is the value's. May throw std::bad_alloc; then nothing is kept.
+  virtual void keep(std::shared_ptr<void> value, type_id type) = 0;
   virtual void fail(const error& why) noexcept = 0;
 };
-
-namespace detail {
-template <class T>
-inline constexpr char type_tag = 0;
-}
-/// A key for T, equal within this program only.
-template <class T>
-inline constexpr const void* type_key = &detail::type_tag<T>;
 
 }  // namespace weft

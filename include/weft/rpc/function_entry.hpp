@@ -5,6 +5,8 @@
 // itself (static, or made of something static), once per source file.
 #pragma once
 
+#include <weft/config.hpp>
+#include <weft/core/detail/type_key.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/rpc/fwd.hpp>
 
@@ -24,9 +26,11 @@ struct function_entry {
   std::uint32_t signature = 0;
   function_style style = function_style::plain;
   bool portable = true;                    ///< `name` is what every compiler finds
-  const char* file = "";                   ///< a source file that contains it
-  const void* constructed = nullptr;       ///< of a constructor: a key of its class in this program
+  const char* const* file = nullptr;       ///< a source file that contains it, once main begins
+  type_id constructed;                     ///< of a constructor: its class
   std::uint32_t arguments_in_full = 0;     ///< ... and a hash of what it takes, with full names
+  type_id form;                            ///< what was registered, which the function is part of
+  const void* code = nullptr;              ///< its address, if it is no member of a class
   void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;
@@ -34,10 +38,7 @@ struct function_entry {
 
 namespace detail {
 
-inline constinit function_entry* first_function = nullptr;
-
-template <class T>
-inline constexpr char class_key = 0;
+WEFT_PROCESS_WIDE inline constinit function_entry* first_function = nullptr;
 
 }  // namespace detail
 }  // namespace weft

@@ -5,9 +5,11 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/say_failed.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
+#include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/fwd.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/membership.hpp>
@@ -144,6 +146,13 @@ class worker {
 
   // ── for calls and services ──
 
+  /// Throws rpc_error: invalid_argument in a shared library with a list of functions of its own.
+  void require_its_functions() const {
+    if (process_functions_ == &detail::first_function) return;
+    throw rpc_error(errc::invalid_argument,
+                    "this shared library sees nothing of the program that has loaded it: link the "
+                    "program with -rdynamic (CMake: set ENABLE_EXPORTS of its target)");
+  }
   [[nodiscard]] virtual weft::link& link_to(std::uint32_t rank) noexcept = 0;
   template <class Visit>
   void each_service(Visit&& visit) {
@@ -157,7 +166,7 @@ class worker {
       if (!s) continue;
       if (auto words = s->in_words(e)) return *std::move(words);
     }
-    return e.what();
+    return detail::what_of(e);
   }
 
  protected:
@@ -189,6 +198,8 @@ class worker {
                 "; sim::services() has both for a sim::world"};
   }
 
+  function_entry* const* const process_functions_ =
+      &detail::first_function;  // of the worker's code
   asio::io_context& context_;
   weft::clock& time_;
   random_source random_;

@@ -69,7 +69,7 @@ class rref_service : public service {
 
   /// A value of this worker.
   [[nodiscard]] virtual intrusive_ptr<detail::reference> share(std::shared_ptr<void> value,
-                                                               const void* type) = 0;
+                                                               type_id type) = 0;
   struct created {
     intrusive_ptr<detail::reference> reference;
     rref_protocol::creation what;
@@ -84,7 +84,7 @@ class rref_service : public service {
   [[nodiscard]] virtual error state_of(const detail::reference& r) const = 0;
   /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
   [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r,
-                                                    const void* type) const = 0;
+                                                    type_id type) const = 0;
 
   // ── names of objects; as worker::publish, unpublish and peer::lookup ──
 

@@ -5,11 +5,14 @@
 //   weft::inproc first(hub), second(hub);          // one per worker
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/frame_pipe.hpp>
 #include <weft/transport/detail/host.hpp>
 
 #include <asio/awaitable.hpp>
+#include <asio/execution.hpp>
 #include <asio/io_context.hpp>
 
 #include <charconv>
@@ -160,7 +163,8 @@ inproc::connect_to(std::shared_ptr<hub> in, executor_type io, std::string endpoi
     if (!to->closed) {
       to->backlog.insert(to->backlog.begin(), {there, here});
       to->arrival->wake();
-      co_return connection_type(io.context(), std::move(here), std::move(there));
+      co_return connection_type(asio::query(io, asio::execution::context), std::move(here),
+                                std::move(there));
     }
   }
   throw rpc_error(error(errc::peer_died, "cannot connect to " + endpoint + ": nobody listens",
@@ -177,7 +181,8 @@ inline asio::awaitable<inproc::connection_type> inproc::accept_from(intrusive_pt
       if (!from->backlog.empty()) {
         auto [in, out] = std::move(from->backlog.back());
         from->backlog.pop_back();
-        co_return connection_type(io.context(), std::move(in), std::move(out));
+        co_return connection_type(asio::query(io, asio::execution::context), std::move(in),
+                                  std::move(out));
       }
     }
     co_await from->arrival->wait();
@@ -187,3 +192,5 @@ inline asio::awaitable<inproc::connection_type> inproc::accept_from(intrusive_pt
 static_assert(assert_transport<inproc>());
 
 }  // namespace weft
+
+#include <weft/core/detail/macros_on.hpp>

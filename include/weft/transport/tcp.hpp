@@ -2,6 +2,8 @@
 // TCP sockets. Listens on loopback unless told otherwise.
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/detail/stream_listener.hpp>
 #include <weft/transport/framed.hpp>
@@ -87,3 +89,5 @@ class tcp {
 }  // namespace weft
 
 #include <weft/transport/impl/tcp.hpp>
+
+#include <weft/core/detail/macros_on.hpp>

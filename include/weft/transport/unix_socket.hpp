@@ -3,6 +3,8 @@
 // behind in the file system, whatever happens to the process.
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/detail/host.hpp>
 #include <weft/transport/detail/stream_listener.hpp>
@@ -78,3 +80,5 @@ class unix_socket {
 }  // namespace weft
 
 #include <weft/transport/impl/unix_socket.hpp>
+
+#include <weft/core/detail/macros_on.hpp>

@@ -3,6 +3,8 @@
 // what it writes (tensors, references), without either knowing the other's callers.
 #pragma once
 
+#include <weft/core/detail/type_key.hpp>
+
 #include <memory>
 #include <utility>
 
@@ -19,14 +21,9 @@ struct message_extension {
 
  private:
   friend class message_extensions;
-  const void* key_ = nullptr;
+  type_id key_;
   std::unique_ptr<message_extension> next_;
 };
-
-namespace detail {
-template <class P>
-inline char part_key = 0;  // only its address is used
-}  // namespace detail
 
 /// Parts by class, in the order in which they were first asked for. Allocates nothing but them.
 class message_extensions {
@@ -45,7 +42,7 @@ class message_extensions {
   template <class P>
   P& put(std::unique_ptr<P> fresh) noexcept {
     P& result = *fresh;
-    result.message_extension::key_ = &detail::part_key<P>;
+    result.message_extension::key_ = type_key<P>;
     if constexpr (requires { P::speaks_for; }) {
       service_bits_ |= 1u << static_cast<unsigned>(P::speaks_for);
     }
@@ -57,7 +54,7 @@ class message_extensions {
   template <class P>
   [[nodiscard]] P* find() const noexcept {
     for (message_extension* p = first_.get(); p; p = p->next_.get()) {
-      if (p->key_ == &detail::part_key<P>) return static_cast<P*>(p);
+      if (p->key_ == type_key<P>) return static_cast<P*>(p);
     }
     return nullptr;
   }

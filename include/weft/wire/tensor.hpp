@@ -18,6 +18,7 @@
 // (at::from_blob) must live as long.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/message.hpp>
@@ -41,7 +42,7 @@ class tensor_table;
 
 namespace detail {
 /// Set before main, as the table of functions is.
-inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
+WEFT_PROCESS_WIDE inline constinit std::unique_ptr<tensor_table> (*make_tensor_table)() = nullptr;
 }  // namespace detail
 
 /// The tensors of one message, a part of its record; for codecs, such as that of at::Tensor below.

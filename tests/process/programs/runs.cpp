@@ -6,9 +6,12 @@
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
 
+#include <asio/post.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -57,15 +60,56 @@ asio::awaitable<void> throw_much(weft::worker& me) {
   throw std::runtime_error(std::string(1'000'000, 'z'));
 }
 
+/// Nothing forbids it.
+struct wordless : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return nullptr; }
+};
+int throw_wordless() { throw wordless(); }
+
+/// A value that nobody can send.
+struct unsendable {};
+int take(const unsendable&) { return 0; }
+
+}  // namespace runs
+
+template <>
+struct weft::codec<runs::unsendable> {
+  static constexpr std::size_t min_size = 0;
+  static void encode(writer&, const runs::unsendable&) { throw runs::wordless(); }
+  static runs::unsendable decode(reader&) { return {}; }
+};
+template <>
+struct weft::structure<runs::unsendable> {
+  static constexpr std::string_view tag = "unsendable 1";
+};
+
+namespace runs {
+
+/// What is thrown in each place where users' code runs.
+asio::awaitable<void> throw_without_words(weft::worker& me, const std::string& what) {
+  const auto of = [](const auto& r) { return r ? "no error" : r.error().message(); };
+  if (what.ends_with(":wordless_function")) {
+    say("it: " + of(co_await me.peer(0).call<&throw_wordless>(weft::as_expected)));
+  } else if (what.ends_with(":wordless_codec")) {
+    say("it: " + of(co_await me.peer(0).call<&take>(unsendable(), weft::as_expected)));
+  } else if (what.ends_with(":wordless_handler")) {
+    asio::post(me.get_executor(), [] { throw wordless(); });
+    co_await weft::sleep_for(std::chrono::seconds(60));
+  } else if (what.ends_with(":wordless_main")) {
+    throw wordless();
+  }
+}
+
 /// The n-th call, as `what` says.
 int call(std::size_t n, const std::string& what) {
   const std::string name = "call " + std::to_string(n);
   const bool little = what.ends_with(":little_window");
   const bool least = what.ends_with(":least_payload");
-  const auto main_ = [name, little, least](weft::worker& me) -> asio::awaitable<void> {
+  const auto main_ = [name, what, little, least](weft::worker& me) -> asio::awaitable<void> {
     say(name + ": rank " + std::to_string(me.rank()) + " of " + std::to_string(me.world_size()));
     if (little && me.rank() == 0) co_await fill(me);
     if (least && me.rank() == 1) co_await throw_much(me);
+    if (me.rank() == 1) co_await throw_without_words(me, what);
   };
   weft::options o;
   o.workers = static_cast<std::uint32_t>(std::stoul(what.substr(what.find(':') + 1)));
@@ -77,6 +121,8 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":small_greeting")) o.bounds.handshake = 63;
   if (what.ends_with(":no_link_memory")) o.bounds.link_tensor_bytes = 0;
   if (what.ends_with(":no_memory")) o.bounds.worker_tensor_bytes = 0;
+  if (what.ends_with(":io_threads")) o.io_threads = 65537;
+  if (what.ends_with(":intra_op_threads")) o.intra_op_threads = 2147483648;
   if (least) o.bounds.payload = 256 * 1024;
   if (what.ends_with(":no_stall_limit")) o.stall_limit = {};
   if (what.ends_with(":no_pool_idle")) o.buffer_cache_idle = {};
@@ -88,7 +134,7 @@ int call(std::size_t n, const std::string& what) {
   if (what.ends_with(":placed")) {
     o.place = weft::placement{.rank = std::getenv("PLACE") == std::string("1"), .size = 2};
   }
-  o.compute_threads = 1;
+  o.compute_threads = what.ends_with(":compute_threads") ? 4294967295 : 1;
   const int status = what.starts_with("inproc:") ? weft::run<weft::inproc>(main_, o)
                                                  : weft::run<weft::tcp>(main_, o);
   say(name + " returned " + std::to_string(status));

@@ -2,6 +2,9 @@
 // What both translation units of each program here contain.
 #pragma once
 
+#ifdef TWINS_WHOLE_FACE
+#include <weft/weft.hpp>
+#endif
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/table.hpp>
 

@@ -16,7 +16,8 @@
 namespace weft {
 
 namespace detail {
-class fixed_grad_mode final : public thread_mode {
+/// Not final: a cast to a final class may compare addresses that each library has of its own.
+class fixed_grad_mode : public thread_mode {
  public:
   explicit fixed_grad_mode(grad_mode mode) noexcept : on_(mode == grad_mode::on) {}
   void enter(saved& before) const noexcept override {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/error.hpp>
 
 #include <asio/error.hpp>
@@ -24,9 +25,9 @@ namespace weft::detail {
     return sure_error(errc::resource_exhausted, "no memory (std::bad_alloc)", ran);
   } catch (const std::system_error& e) {
     const bool stopped = e.code() == asio::error::operation_aborted;
-    return error(stopped ? errc::cancelled : errc::remote_exception, e.what(), ran);
+    return error(stopped ? errc::cancelled : errc::remote_exception, what_of(e), ran);
   } catch (const std::exception& e) {
-    return error(errc::remote_exception, e.what(), ran);
+    return error(errc::remote_exception, what_of(e), ran);
   } catch (...) {
     return error(errc::remote_exception, "an exception that is not a std::exception", ran);
   }

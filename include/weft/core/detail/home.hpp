@@ -3,6 +3,7 @@
 // worker that lives there.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/core/time.hpp>
 
@@ -35,7 +36,7 @@ class home {
 class homes final : public asio::execution_context::service {
  public:
   using key_type = homes;
-  inline static asio::execution_context::id id;
+  WEFT_PROCESS_WIDE inline static asio::execution_context::id id;
 
   explicit homes(asio::execution_context& context) : service(context) {}
   void shutdown() override {}

@@ -6,6 +6,7 @@
 //   handler of a waiter ─► [ w1 | w2 | ... ] ─► at most `most` of them, the rest are posted
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
@@ -65,7 +66,7 @@ class ready_line {
     return out;
   }
 
-  static thread_local ready_line* innermost;
+  WEFT_PROCESS_WIDE static thread_local ready_line* innermost;
 
   const asio::io_context* const io_;
   ready_line* const outer_;

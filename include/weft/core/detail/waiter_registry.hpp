@@ -6,6 +6,7 @@
 //                        └──shutdown──► abandon(), on the thread that ends the io_context
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
 #include <asio/execution_context.hpp>
@@ -114,7 +115,7 @@ class registered_waiter : public ref_counted {
 class waiter_service final : public asio::execution_context::service {
  public:
   using key_type = waiter_service;
-  inline static asio::execution_context::id id;
+  WEFT_PROCESS_WIDE inline static asio::execution_context::id id;
 
   explicit waiter_service(asio::execution_context& context) : service(context) {}
   void shutdown() override { registry_->close(); }

@@ -2,6 +2,7 @@
 // Bodies of weft/core/call_scope.hpp, and the executor that installs a scope.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/call_scope.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
@@ -17,7 +18,7 @@
 namespace weft {
 
 namespace detail {
-inline thread_local const call_scope* current_scope = nullptr;
+WEFT_PROCESS_WIDE inline thread_local const call_scope* current_scope = nullptr;
 
 /// Installs a scope on this thread for the guard's life. Never held across co_await.
 class scope_guard {
@@ -48,7 +49,7 @@ class scope_guard {
     if (installed_ && installed_->mode) installed_->mode->leave(saved_);
   }
 
-  static thread_local scope_guard* innermost;
+  WEFT_PROCESS_WIDE static thread_local scope_guard* innermost;
 
   const call_scope* installed_;
   const call_scope* before_;
@@ -131,7 +132,7 @@ namespace detail {
 io_context_of_plain(const asio::io_context::executor_type& executor) noexcept {
   const bool never =
       asio::query(executor, asio::execution::blocking) == asio::execution::blocking.never;
-  return never ? nullptr : &executor.context();
+  return never ? nullptr : &asio::query(executor, asio::execution::context);
 }
 
 /// The io_context on which `executor` runs what it is given, with or without a scope, at once where

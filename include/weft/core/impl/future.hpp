@@ -195,8 +195,8 @@ void future<T>::stop(intrusive_ptr<detail::future_state<T>> state) {
   const auto guard = detail::waiter_registry::guard_context(state->home);
   if (!guard) return;  // the work is being destroyed with its io_context
   auto executor = state->executor;
-  asio::dispatch(executor, [state = std::move(state)] {
-    state->stop.emit(asio::cancellation_type::terminal);
+  asio::dispatch(executor, [stopped = std::move(state)] {
+    stopped->stop.emit(asio::cancellation_type::terminal);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
@@ -43,9 +44,9 @@ struct task_group::state : ref_counted {
     } catch (const std::system_error& e) {
       const bool by_cancel = stopped && (e.code() == asio::error::operation_aborted ||
                                          e.code() == make_error_code(errc::cancelled));
-      if (!by_cancel) further.emplace_back(e.what());
+      if (!by_cancel) further.emplace_back(detail::what_of(e));
     } catch (const std::exception& e) {
-      further.emplace_back(e.what());
+      further.emplace_back(detail::what_of(e));
     } catch (...) {
       further.emplace_back("an exception that is not a std::exception");
     }

@@ -119,8 +119,8 @@ class json_object {
       return true;
     }
     bool start_array(std::size_t) override { return deeper(member::is_texts); }
-    bool end_object() override { return --depth_, true; }
-    bool end_array() override { return --depth_, true; }
+    bool end_object() override { return up(); }
+    bool end_array() override { return up(); }
     bool key(string_t& name) override {
       if (depth_ == 1) at_ = &into_[name];
       return true;
@@ -134,6 +134,10 @@ class json_object {
       if (depth_ == 1) *at_ = {};
       if (depth_ == 2 && at_->is == member::is_texts) at_->is = member::is_mixed;
       return depth_ > 0;
+    }
+    bool up() {
+      --depth_;
+      return true;
     }
     bool deeper(member::kind as) {
       if (!other()) return false;

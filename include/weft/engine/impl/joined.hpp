@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/engine/joined.hpp>
 
 #include <asio/post.hpp>
@@ -125,8 +126,8 @@ inline void joined::conclude(std::optional<error> otherwise) noexcept {
   try {
     end_->what = otherwise && !life_->over() ? *otherwise : life_->result();
   } catch (const std::exception& e) {
-    end_->what =
-        sure_error(errc::worker_failed, e.what(), call_progress::maybe_executed, origin::local);
+    end_->what = sure_error(errc::worker_failed, detail::what_of(e), call_progress::maybe_executed,
+                            origin::local);
   } catch (...) {  // the user's, of no known type
     end_->what = sure_error(errc::worker_failed, "something that is no std::exception was thrown",
                             call_progress::maybe_executed, origin::local);

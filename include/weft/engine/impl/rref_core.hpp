@@ -48,7 +48,7 @@ class rref_core final : public reference_keeper {
 
   struct value {
     std::shared_ptr<void> object;
-    const void* type = nullptr;
+    type_id type;
     error failure;
     std::uint64_t function = 0;  // that failed to make it, while nobody has been told
     // For the object or the failure, in the order of their coming. None if one of them is there.
@@ -411,14 +411,14 @@ struct kept_outcome final : result_keeper {
 
   /// The ledger knows of it: an outcome is owed from now on.
   void owe() noexcept { owed_ = true; }
-  void keep(std::shared_ptr<void> object, const void* type) override {
+  void keep(std::shared_ptr<void> object, type_id type) override {
     settle(rref_core::at_home(core_, std::move(object)), type, {});
   }
   void fail(const error& why) noexcept override {
     const function_entry* const f = find_function(function_);
-    settle(nullptr, nullptr, not_made(why, f ? f->name : std::string_view()));
+    settle(nullptr, {}, not_made(why, f ? f->name : std::string_view()));
   }
-  void settle(std::shared_ptr<void> object, const void* type, error failure) noexcept {
+  void settle(std::shared_ptr<void> object, type_id type, error failure) noexcept {
     std::map<std::uint64_t, intrusive_ptr<object_waiter>> told;
     core_->apply([&](auto& b, auto& o) {
       const bool failed = static_cast<bool>(failure);

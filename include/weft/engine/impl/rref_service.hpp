@@ -39,7 +39,7 @@ inline void rref_service::detach() noexcept {
   }
 }
 
-inline intrusive_ptr<reference> rref_service::share(std::shared_ptr<void> value, const void* type) {
+inline intrusive_ptr<reference> rref_service::share(std::shared_ptr<void> value, type_id type) {
   std::shared_ptr<void> object = core::at_home(core_, std::move(value));
   intrusive_ptr<reference> held = make_intrusive<reference>(rref_id{});
   core_->apply([&](auto& b, auto& o) {
@@ -111,7 +111,7 @@ inline error rref_service::state_of(const reference& r) const {
   return {};
 }
 
-inline std::shared_ptr<void> rref_service::local(const reference& r, const void* type) const {
+inline std::shared_ptr<void> rref_service::local(const reference& r, type_id type) const {
   if (r.broken()) throw rpc_error(r.broken());
   const std::lock_guard lock(core_->mutex);
   const auto elsewhere = [&](const char* what, std::uint32_t owner) {

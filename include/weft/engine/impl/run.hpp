@@ -2,6 +2,8 @@
 // Bodies of weft/engine/run.hpp.
 #pragma once
 
+#include <weft/config.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/system_random.hpp>
 #include <weft/engine/autograd_service.hpp>
 #include <weft/engine/descriptor_limit.hpp>
@@ -128,6 +130,14 @@ namespace weft::engine {
                   " is 0, so that nothing could be sent: give a larger number, or the largest if "
                   "there is to be no limit");
   }
+  constexpr unsigned most_threads = 65536;
+  for (const auto& [name, value] : {std::pair{"io_threads", o.io_threads},
+                                    {"compute_threads", o.compute_threads},
+                                    {"intra_op_threads", o.intra_op_threads}}) {
+    if (value <= most_threads) continue;
+    return refuse(std::string(name) + " is " + std::to_string(value) + ": give at most " +
+                  std::to_string(most_threads));
+  }
   // An error with its causes takes up to 150 KB, what a worker counts for 1024 peers 21 KB, what
   // waits in a coroutine function at least 1 KiB of the last two.
   struct need {
@@ -160,7 +170,7 @@ enum class run_kind : std::uint8_t { alone, meets, starts };
 
 /// Notes that call. Why it must not go on, or success: workers meet once, and the processes that
 /// one starts would come to any call before it, and meet there.
-[[nodiscard]] inline error note_run(run_kind kind) {
+[[nodiscard]] WEFT_PROCESS_WIDE inline error note_run(run_kind kind) {
   static std::atomic<bool> alone{false};
   static std::atomic<bool> several{false};
   const bool again = (kind == run_kind::alone ? alone : several).exchange(true);
@@ -228,7 +238,7 @@ inline int run_here(const placement& where, make_transports* transports, worker_
   } catch (const rpc_error& e) {
     result = e.error();
   } catch (const std::exception& e) {
-    result = error(errc::worker_failed, e.what());
+    result = error(errc::worker_failed, detail::what_of(e));
   }
   run_report::ends(self.name, result);
   return conclude(self.name, result);
@@ -287,13 +297,13 @@ struct thread_runs {
         try {
           status = conclude(runs->names[r], runs->lives[r]->run(runs->main_));
         } catch (const std::exception& e) {
-          status = conclude(runs->names[r], error(errc::worker_failed, e.what()));
+          status = conclude(runs->names[r], error(errc::worker_failed, detail::what_of(e)));
           runs->lives[r].reset();  // its links: the others would not miss it
         }
         runs->end(r, status);
       });
     } catch (const std::exception& e) {  // the others will miss it, and say so
-      runs->end(r, conclude(runs->names[r], error(errc::resource_exhausted, e.what())));
+      runs->end(r, conclude(runs->names[r], error(errc::resource_exhausted, detail::what_of(e))));
     }
   }
   // Once the first has ended without whom the run does not go on, or well, the others do so by the
@@ -339,7 +349,7 @@ WEFT_DECL int run(make_transports* transports, worker_main main_, options o) {
     try {
       return launch_local(o);
     } catch (const std::exception& e) {
-      say("", e.what());
+      say("", detail::what_of(e));
       return 1;
     }
   }
@@ -354,7 +364,7 @@ WEFT_DECL int run_threads(worker_main main_, options o) {
   } catch (const rpc_error& e) {
     return conclude("run", e.error());
   } catch (const std::exception& e) {
-    return conclude("run", error(errc::worker_failed, e.what()));
+    return conclude("run", error(errc::worker_failed, detail::what_of(e)));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/engine/caught.hpp>
 #include <weft/engine/serving.hpp>
 #include <weft/engine/worker.hpp>
@@ -201,7 +202,7 @@ inline void serving::describe_exception(served_request& call) {
     }
   } catch (const std::system_error& e) {
     if (e.code() != asio::error::operation_aborted) {
-      remote(type_name_of(e), e.what());
+      remote(type_name_of(e), detail::what_of(e));
     } else if (!ran_out()) {
       failure = error(errc::cancelled,
                       begun ? "the function was cancelled"

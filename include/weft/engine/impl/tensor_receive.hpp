@@ -3,6 +3,7 @@
 // was checked before libtorch hears of it.
 #pragma once
 
+#include <weft/engine/sparse_indices.hpp>
 #include <weft/engine/tensor_table.hpp>
 
 #include <ATen/core/grad_mode.h>
@@ -153,25 +154,22 @@ inline at::Tensor tensor_unpacker::sparse(const tensor_desc& d, const at::Tensor
   const bool coalesced = (d.flags & tensor_coalesced) != 0;
   spend(saturating_multiply(static_cast<std::uint64_t>(std::max<std::int64_t>(dims, 1)),
                             static_cast<std::uint64_t>(nonzeros) * 8));
-  if (dims == 0 && coalesced && nonzeros > 1) reader_.fail("sparse indices that repeat");
   const auto* index = dims == 0 || nonzeros == 0
                           ? nullptr
                           : static_cast<const std::int64_t*>(indices.const_data_ptr());
   const std::int64_t down = indices.stride(0);
   const std::int64_t right = indices.stride(1);
   for (std::int64_t k = 0; index && k < nonzeros; ++k) {
-    bool greater = k == 0 || !coalesced;  // than the one before it
     for (std::int64_t i = 0; i < dims; ++i) {
       const std::int64_t at = index[i * down + k * right];
       if (at < 0 || at >= d.size[static_cast<std::size_t>(i)]) {
         reader_.fail("a sparse index outside of the tensor's sizes");
       }
-      if (greater) continue;
-      const std::int64_t before = index[i * down + (k - 1) * right];
-      if (at < before) reader_.fail("sparse indices that are not sorted as they claim");
-      greater = at > before;
     }
-    if (!greater) reader_.fail("sparse indices that repeat");
+  }
+  if (coalesced && !are_coalesced(indices)) {
+    reader_.fail(
+        "sparse indices that are not sorted, or repeat, though they claim to be coalesced");
   }
   return at::_sparse_coo_tensor_unsafe(indices, values,
                                        c10::IntArrayRef(d.sizes().data(), d.sizes().size()),

@@ -2,6 +2,7 @@
 // Bodies of weft/engine/tensor_table.hpp: what can travel, and which bytes of which storage do.
 #pragma once
 
+#include <weft/engine/sparse_indices.hpp>
 #include <weft/engine/tensor_table.hpp>
 
 #include <ATen/EmptyTensor.h>
@@ -169,6 +170,10 @@ inline void tensor_packer::add_parts() {
     for (const at::Tensor& each : {whole._indices(), whole._values()}) {
       if (const char* what = obstacle(each)) refuse_tensor(whole, what);
       add(each, 0);
+    }
+    const bool claims = (items_[i].desc.flags & tensor_coalesced) != 0;
+    if (claims && !are_coalesced(whole._indices())) {
+      items_[i].desc.flags &= static_cast<std::uint8_t>(~tensor_coalesced);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/next_turn.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/engine/impl/worker.hpp>
 #include <weft/engine/worker.hpp>
 
@@ -318,7 +319,7 @@ inline void worker::handler_threw(std::exception_ptr what) noexcept {
       if (!thrown_) thrown_ = words;
       act(run_.main_failed(rank(), std::move(words)));
     });
-  } catch (...) {
+  } catch (const std::bad_alloc&) {
     if (std::exchange(handler_again_, true)) return;  // of another one
     handler_post_(env_.context, [this, again = std::move(what)] {
       handler_again_ = false;
@@ -359,14 +360,15 @@ inline void worker::main_threw(std::exception_ptr what) noexcept {
         std::rethrow_exception(what);
       } catch (const rpc_error& e) {
         // A main that fails because another worker is gone is not the one to name.
-        act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()), e.what()));
+        act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()),
+                             detail::what_of(e)));
       } catch (const std::exception& e) {
         act(run_.main_failed(rank(), in_words(e)));
       } catch (...) {
         act(run_.main_failed(rank(), "it threw something that is not a std::exception"));
       }
     });
-  } catch (...) {
+  } catch (const std::bad_alloc&) {
     main_again_ = true;
     main_post_(env_.context, [this, again = std::move(what)] {
       main_again_ = false;

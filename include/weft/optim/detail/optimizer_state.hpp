@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -66,22 +68,37 @@ std::vector<parameter_state> read_state(Optimizer& from, const std::vector<at::T
   throw std::invalid_argument("the state of parameter " + std::to_string(parameter) + " " + why);
 }
 
-/// What an optimizer keeps for such a parameter, with these options: made, and after one step.
+/// What an optimizer keeps for such a parameter, with these options: made, and after one step with
+/// a gradient of that layout.
 struct kept_parts {
   parameter_state before, after;
 };
 template <class Optimizer, class Options>
-kept_parts parts_kept(const at::Tensor& like, const Options& options) {
+kept_parts parts_kept(const at::Tensor& like, const Options& options,
+                      at::Layout gradient = at::kStrided) {
   std::vector<at::Tensor> one{at::zeros({1}, like.options())};
   one[0].set_requires_grad(like.requires_grad());
   Optimizer probe(one, options);
   std::vector<at::Tensor>& aliases = probe.param_groups().front().params();
   kept_parts out;
   out.before = read_state(probe, aliases)[0];
-  aliases[0].mutable_grad() = at::zeros({1}, like.options());
+  aliases[0].mutable_grad() = at::zeros({1}, like.options().layout(gradient));
   const at::AutoGradMode off(false);
   probe.step();
   out.after = read_state(probe, aliases)[0];
+  return out;
+}
+
+/// The names of those parts that are sparse where gradients are.
+template <class Optimizer, class Options>
+std::set<std::string> sparse_parts(const at::Tensor& like, const Options& options) {
+  std::set<std::string> out;
+  try {
+    for (const auto& [name, part] : parts_kept<Optimizer>(like, options, at::kSparse).after) {
+      if (part.layout() == at::kSparse) out.insert(name);
+    }
+  } catch (const c10::Error&) {  // it takes no sparse gradients
+  }
   return out;
 }
 
@@ -111,8 +128,9 @@ void check_kept_state(Optimizer& of, const std::vector<at::Tensor>& aliases,
 }
 
 /// What one parameter's state says, checked.
-template <class Optimizer>
-auto state_from(std::size_t parameter, const at::Tensor& alias, const parameter_state& given) {
+template <class Optimizer, class Options>
+auto state_from(std::size_t parameter, const at::Tensor& alias, const Options& options,
+                const parameter_state& given) {
   using traits = optimizer_traits<Optimizer>;
   auto out = std::make_unique<typename traits::state>();
   traits::parts(*out, [&]<class Part>(const char* name, Part& part) {
@@ -127,8 +145,10 @@ auto state_from(std::size_t parameter, const at::Tensor& alias, const parameter_
         refuse_state(parameter, std::string("has a ") + name + " that is no number of steps");
       }
     } else {
-      if (t.sizes() != alias.sizes() || t.layout() != at::kStrided ||
-          t.is_complex() != alias.is_complex()) {
+      const bool layout_fits =
+          t.layout() == at::kStrided ||
+          (t.layout() == at::kSparse && sparse_parts<Optimizer>(alias, options).contains(name));
+      if (t.sizes() != alias.sizes() || !layout_fits || t.is_complex() != alias.is_complex()) {
         refuse_state(parameter, std::string("has a ") + name + " of another shape or kind");
       }
       part = t.to(alias.device(), alias.scalar_type(), false, true).detach();
@@ -153,7 +173,7 @@ void write_state(Optimizer& to, const std::vector<at::Tensor>& aliases, const Op
     const at::AutoGradMode off(false);
     check_parts(i, given[i], given[i].empty() ? kept.before : kept.after);
     if (given[i].empty()) continue;
-    all[aliases[i].unsafeGetTensorImpl()] = state_from<Optimizer>(i, aliases[i], given[i]);
+    all[aliases[i].unsafeGetTensorImpl()] = state_from<Optimizer>(i, aliases[i], options, given[i]);
   }
   to.state().swap(all);
 }

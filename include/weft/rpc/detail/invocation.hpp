@@ -155,7 +155,7 @@ struct thunk {
 };
 
 template <class Fn>
-inline registration<Fn, thunk> registered{__BASE_FILE__};
+inline registration<Fn, thunk> registered{&this_file};
 
 /// Adds injection and object to the arguments and calls the function that F names.
 template <auto F>

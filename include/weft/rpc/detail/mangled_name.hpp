@@ -337,7 +337,7 @@ class mangled_name {
     std::string qualifier;
     while (!failed_ && !take("E")) {
       if (peek(1) == 'E' && (peek() == 'R' || peek() == 'O')) {
-        qualifier = take("R") ? " &" : (take("O"), " &&");
+        qualifier = take("R") ? " &" : (static_cast<void>(take("O")), " &&");
         continue;
       }
       const std::string one = type();

@@ -2,6 +2,7 @@
 // The workers of this process.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/rpc/fwd.hpp>
 
 #include <algorithm>
@@ -36,8 +37,8 @@ class process_workers {
   }
 
  private:
-  inline static std::mutex mutex_;
-  inline static std::vector<worker*> all_;
+  WEFT_PROCESS_WIDE inline static std::mutex mutex_;
+  WEFT_PROCESS_WIDE inline static std::vector<worker*> all_;
 };
 
 }  // namespace weft::detail

@@ -6,19 +6,35 @@
 
 namespace weft::detail {
 
-/// Adds Fn's entry to the list before main. `file` is __BASE_FILE__: where several source files
-/// contain one function, the linker keeps one of them, whichever.
+/// The source file that is compiled, each in its own; until it says so (weft/weft.hpp), that of the
+/// precompiled header in which this stands.
+[[maybe_unused]] static const char* this_file = __BASE_FILE__;
+
+/// The address of the function that Fn calls, if it is no member of a class.
+template <class Fn>
+[[nodiscard]] const void* code_of() noexcept {
+  if constexpr (requires { *Fn::pointer; }) {
+    return reinterpret_cast<const void*>(Fn::pointer);
+  } else {
+    return nullptr;
+  }
+}
+
+/// Adds Fn's entry to the list before main. Where several source files contain one function, the
+/// linker keeps the `file` of one of them, whichever.
 template <class Fn, template <class> class Thunk>
 struct registration {
-  explicit registration(const char* file) noexcept {
+  explicit registration(const char* const* file) noexcept {
     entry.name = Fn::name();
     entry.id = Fn::id();
     entry.signature = Fn::signature;
     entry.style = Fn::style;
     entry.portable = Fn::has_portable_name();
     entry.file = file;
+    entry.form = type_key<Fn>;
+    entry.code = code_of<Fn>();
     if constexpr (requires { requires Fn::is_constructor; }) {
-      entry.constructed = &class_key<typename Fn::result>;
+      entry.constructed = type_key<typename Fn::result>;
       entry.arguments_in_full = structure_in_full<typename Fn::arguments>();
     }
     if constexpr (Fn::style == function_style::coroutine) {

@@ -3,6 +3,7 @@
 // is known: each place that treats it as one of its bases leaves the conversion in the program.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/rpc/call_target.hpp>
 
 #include <type_traits>
@@ -11,12 +12,12 @@ namespace weft::detail {
 
 /// A list node with static lifetime, like function_entry.
 struct upcast {
-  const void* derived = nullptr;  ///< type_key of a class
-  const void* base = nullptr;     ///< ... and of one of its bases
+  type_id derived;  ///< a class
+  type_id base;     ///< ... and one of its bases
   void* (*convert)(void*) = nullptr;
   const upcast* next = nullptr;
 };
-inline constinit const upcast* first_upcast = nullptr;
+WEFT_PROCESS_WIDE inline constinit const upcast* first_upcast = nullptr;
 
 template <class Derived, class Base>
 struct upcast_registration {
@@ -42,12 +43,12 @@ void expose_base() noexcept {
 
 /// `object`, which was made as `made`, as a `wanted`, over several steps if need be; null if the
 /// program has no such conversion, or several that lead to different parts of the object.
-[[nodiscard]] inline void* as_type(void* object, const void* made, const void* wanted,
+[[nodiscard]] inline void* as_type(void* object, type_id made, type_id wanted,
                                    int steps = 16) noexcept {
   if (made == wanted) return object;
   void* found = nullptr;
   for (const upcast* u = first_upcast; u && steps > 0; u = u->next) {
-    if (u->derived != made) continue;
+    if (!(u->derived == made)) continue;
     void* const at = as_type(u->convert(object), u->base, wanted, steps - 1);
     if (u->base == wanted) return at;  // the program says so itself
     if (at && found && at != found) return nullptr;

@@ -175,8 +175,10 @@ Delivered deliver_answer(call_result&& r, const outgoing_call& c) {
   }
 }
 
+/// Of a call that this code makes. Throws rpc_error.
 template <class Fn>
-const function_entry& entry_of() noexcept {
+const function_entry& entry_of(const link& to) {
+  to.self().require_its_functions();
   if constexpr (requires { typename Fn::original; }) {
     return registered<typename Fn::original>.entry;
   } else {
@@ -229,7 +231,7 @@ auto make_call(link& to, Prepare prepare, Args&&... args)
   using split = split_call<typename Fn::arguments, Args...>;
   using delivered = call_return<typename Fn::result, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c(to, entry_of<Fn>(), split::options(given));
+  outgoing_call c(to, entry_of<Fn>(to), split::options(given));
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
   if constexpr (wants_retry<Args...>) {
     return call_and_repeat<Fn, delivered, Blame>(std::move(c), split::how_often(given),
@@ -311,7 +313,7 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
   using R = typename Fn::result;
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c(to, entry_of<Fn>(), split::options(given), outgoing_call::urgency::early);
+  outgoing_call c(to, entry_of<Fn>(to), split::options(given), outgoing_call::urgency::early);
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
   to.require_room();
@@ -337,7 +339,7 @@ template <class Fn, class Prepare, class... Args>
 void post_call(link& to, Prepare prepare, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c(to, entry_of<Fn>(), split::options(given), outgoing_call::urgency::early);
+  outgoing_call c(to, entry_of<Fn>(to), split::options(given), outgoing_call::urgency::early);
   to.post(c, given_body<typename Fn::arguments, split, decltype(given), Prepare>(std::move(given),
                                                                                  prepare));
 }

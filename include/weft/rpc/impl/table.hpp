@@ -9,24 +9,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace weft {
 
 namespace detail {
 
-/// Several constructors of one class may differ in types that are alike on the wire, such as long
-/// and long long: any of them makes the same object. Not if they take types of equal names.
+/// A program and each of its shared libraries may register one function. Several constructors of
+/// one class may differ in types that are alike on the wire, such as long and long long: any of
+/// them makes the same object. Not if they take types of equal names.
 [[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
+  if (a.form && a.form == b.form && a.code == b.code) return true;
   return a.constructed && a.constructed == b.constructed &&
          a.arguments_in_full == b.arguments_in_full;
 }
 
-/// Why `a` and `b` cannot be in one program, or success. Addresses are not compared: linkers fold
-/// functions of equal code.
+/// The source file of an entry. What begins in a header, or in none, was precompiled.
+[[nodiscard]] inline std::string file_of(const function_entry& f) {
+  const std::string_view path = f.file ? *f.file : "";
+  const std::string_view ending = path.substr(std::min(path.rfind('.'), path.size()));
+  if (path.empty() || path.starts_with('<') || ending.starts_with(".h") ||
+      path.ends_with(".hxx.cxx")) {
+    return "a file whose name a precompiled header hides (include weft/weft.hpp in that file)";
+  }
+  return std::string(path);
+}
+
+/// Why `a` and `b` cannot be in one program, or success.
 [[nodiscard]] inline error ambiguity(const function_entry& a, const function_entry& b) {
   if (a.id != b.id) return {};
-  const std::string files = "one in " + std::string(a.file) + ", one in " + b.file;
+  const std::string files = "one in " + file_of(a) + ", one in " + file_of(b);
   const std::string named = "weft::named<\"name\", &f>";
   if (a.name != b.name) {
     return error(errc::ambiguous_function, "'" + std::string(a.name) + "' and '" +
@@ -39,7 +52,9 @@ namespace detail {
       errc::ambiguous_function,
       "this program has two functions '" + std::string(a.name) + "' of one signature, " + files +
           "; a caller could reach the wrong one. If they are the same function " +
-          "(static, in a header), make it `inline`; else give one a name of its own: " + named);
+          "(static, in a header), make it `inline`, and with it in a shared library of hidden "
+          "visibility [[gnu::visibility(\"default\")]]; else give one a name of its own: " +
+          named);
 }
 
 }  // namespace detail
@@ -75,7 +90,8 @@ inline expected<const function_entry*> function_table::find(std::uint64_t id,
   if (near == functions_.end()) {
     return tl::unexpected(
         error(errc::unknown_function,
-              "this program does not contain a function with id " + std::to_string(id),
+              "this program does not contain a function with id " + std::to_string(id) +
+                  " (a shared library that contains it must be loaded before the run begins)",
               call_progress::not_executed, origin::remote_runtime));
   }
   return tl::unexpected(error(errc::signature_mismatch,
@@ -91,7 +107,7 @@ inline bool function_table::before(const function_entry* a, const function_entry
 
 inline void function_table::refuse_name(const function_entry& f) {
   throw rpc_error(errc::ambiguous_function,
-                  "'" + std::string(f.name) + "', in " + f.file +
+                  "'" + std::string(f.name) + "', in " + detail::file_of(f) +
                       ", has no name that every compiler finds (a part of it is a lambda, a "
                       "local or unnamed class, or an expression); put the class into a "
                       "namespace, or give the function a name: weft::named<\"name\", &f>");

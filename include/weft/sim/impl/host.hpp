@@ -2,6 +2,7 @@
 // Bodies of weft/sim/host.hpp.
 #pragma once
 
+#include <weft/core/detail/what_of.hpp>
 #include <weft/sim/host.hpp>
 #include <weft/sim/memory.hpp>
 
@@ -52,7 +53,7 @@ inline void host::start(membership all, random_source random,
       self.ended_ = co_await self.me_->run(std::move(f));
     } catch (const std::exception& e) {
       const memory::spared watching;
-      self.ended_ = error(errc::worker_failed, e.what());
+      self.ended_ = error(errc::worker_failed, weft::detail::what_of(e));
     }
   };
   asio::co_spawn(loop_, body(*this, std::move(main_)), asio::detached);

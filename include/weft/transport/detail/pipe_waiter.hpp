@@ -13,6 +13,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/cancellation_type.hpp>
+#include <asio/execution.hpp>
 #include <asio/io_context.hpp>
 #include <asio/this_coro.hpp>
 #include <asio/use_awaitable.hpp>
@@ -74,14 +75,15 @@ class pipe_waiter final : public registered_waiter {
   void post_resume() noexcept {
     const auto guard = waiter_registry::guard_context(home());
     if (!guard) return;
-    post_(executor_.context(), [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
+    post_(asio::query(executor_, asio::execution::context),
+          [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
   }
   /// A wake() that comes before this is answered by it: the waiter looks again.
   void resume() {
     now_.exchange(state::idle);
     if (!handler_) return;
     if (slot_.is_connected()) slot_.clear();
-    handler_.resume(executor_.context());
+    handler_.resume(asio::query(executor_, asio::execution::context));
   }
   void abandon() noexcept override { handler_.drop(); }
 

@@ -15,11 +15,11 @@ class block_cache {
   static constexpr std::size_t block_size = 1024;
 
   [[nodiscard]] void* acquire() noexcept {
-    return count_ - 1 < slots ? blocks_[--count_] : nullptr;  // neither empty nor closed
+    return count_ - 1 < capacity ? blocks_[--count_] : nullptr;  // neither empty nor closed
   }
   /// False: the block is the caller's to free.
   [[nodiscard]] bool release(void* block) noexcept {
-    if (count_ >= slots) return false;
+    if (count_ >= capacity) return false;
     if (count_ == 0) static_cast<void>(&thread_end());
     blocks_[count_++] = block;
     return true;
@@ -43,9 +43,9 @@ class block_cache {
     count_ = closed;
   }
 
-  static constexpr std::size_t slots = 64;
-  static constexpr std::size_t closed = slots + 1;
-  void* blocks_[slots] = {};
+  static constexpr std::size_t capacity = 64;
+  static constexpr std::size_t closed = capacity + 1;
+  void* blocks_[capacity] = {};
   std::size_t count_ = 0;
 };
 

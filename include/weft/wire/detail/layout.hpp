@@ -71,7 +71,7 @@ consteval std::size_t first_full_base() {
 template <class... Members>
 consteval std::size_t first_reference(std::type_identity<std::tuple<Members...>>) {
   std::size_t index = 0;
-  const bool found = ((std::is_reference_v<Members> || (++index, false)) || ...);
+  const bool found = ((std::is_reference_v<Members> || (static_cast<void>(++index), false)) || ...);
   return found ? index : not_found;
 }
 

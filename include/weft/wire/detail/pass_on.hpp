@@ -3,6 +3,7 @@
 // is said where nobody knows any.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/error.hpp>
 #include <weft/wire/message.hpp>
 
@@ -10,11 +11,13 @@ namespace weft::detail {
 
 /// Puts the tensors of a message that arrived into one that goes on, under the same indices. Set
 /// before main, where tensors are known. Throws rpc_error for bytes that are none.
-inline constinit void (*pass_tensors_on)(incoming_message& from, message& to) = nullptr;
+WEFT_PROCESS_WIDE inline constinit void (*pass_tensors_on)(incoming_message& from,
+                                                           message& to) = nullptr;
 
 [[noreturn]] inline void no_tensors_known() {
   throw rpc_error(errc::not_encodable,
-                  "a tensor in a program of which no file includes weft/run.hpp");
+                  "a tensor in a program of which no file includes weft/run.hpp (a shared library "
+                  "needs a program that is linked with -rdynamic, in CMake ENABLE_EXPORTS)");
 }
 
 }  // namespace weft::detail
