@@ -31,7 +31,16 @@
 namespace weft::engine {
 
 inline std::filesystem::path meeting_folder() {
-  return std::filesystem::temp_directory_path() / ("weft-" + std::to_string(::geteuid()));
+  std::error_code why;
+  const auto temporary = std::filesystem::temp_directory_path(why);
+  if (!why) return temporary / ("weft-" + std::to_string(::geteuid()));
+  std::string whose = "/tmp";
+  for (const char* name : {"TEMPDIR", "TEMP", "TMP", "TMPDIR"}) {  // the last one counts
+    if (const auto value = environment_text(name)) whose = std::string(name) + "='" + *value + "'";
+  }
+  throw rpc_error(errc::rendezvous_failed,
+                  "workers of one host meet below the folder for temporary files, and " + whose +
+                      " is none (" + why.message() + "): name one that all of them can use");
 }
 
 /// When a process began, in clock ticks since the system's start: with its id, one process for
@@ -58,9 +67,9 @@ inline std::string run_key(const placement& where, const std::string& run_id) {
     for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
       if (const auto id = environment_text(name)) return "mpi " + *id;
     }
-    if (const auto job = environment_text("SLURM_JOB_ID")) {
-      return "slurm " + *job + " " + environment_text("SLURM_STEP_ID").value_or("");
-    }
+    const auto job = environment_text("SLURM_JOB_ID");
+    const auto step = slurm_step();
+    if (job && step) return "slurm " + *job + " " + *step;
     const ::pid_t parent = ::getppid();
     std::string out = "parent " + std::to_string(parent) + " " + start_of_process(parent);
     // Started by hand; one parent may start several runs at once, of different programs.
@@ -76,30 +85,29 @@ inline std::string run_key(const placement& where, const std::string& run_id) {
   return name + "-" + id128{0, hash}.text().substr(16);
 }
 
-/// Set by who no longer wants what another thread waits for.
-using given_up = std::shared_ptr<std::atomic<bool>>;
-
-/// How long an operation may still take, unless it is given up.
+/// How long an operation may still take, unless it is given up; copies are of one operation.
 class countdown {
  public:
-  explicit countdown(duration all, given_up stop = nullptr)
-      : all_(all), until_(later(time_.now(), all)), stop_(std::move(stop)) {}
+  explicit countdown(duration all) : all_(all), until_(later(real_clock().now(), all)) {}
   [[nodiscard]] std::chrono::milliseconds now() const {
     if (stopped()) return std::chrono::milliseconds(0);
     return std::max(std::chrono::milliseconds(0),
-                    std::chrono::ceil<std::chrono::milliseconds>(until_ - time_.now()));
+                    std::chrono::ceil<std::chrono::milliseconds>(until_ - real_clock().now()));
   }
-  [[nodiscard]] bool over() const { return stopped() || time_.now() >= until_; }
-  [[nodiscard]] bool stopped() const { return stop_ && stop_->load(); }
+  [[nodiscard]] bool over() const { return stopped() || real_clock().now() >= until_; }
+  [[nodiscard]] bool stopped() const { return stop_->load(); }
   [[nodiscard]] std::chrono::milliseconds all() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(all_);
   }
+  /// So long after it is over.
+  [[nodiscard]] time_point end(duration more) const { return later(until_, more); }
+  /// Nobody waits any more, whoever does it on whatever thread: it is over.
+  void give_up() const { stop_->store(true); }
 
  private:
-  real_clock time_;
   duration all_;
   time_point until_;
-  given_up stop_;
+  std::shared_ptr<std::atomic<bool>> stop_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 [[noreturn]] inline void meeting_failed(const std::string& what, const std::filesystem::path& where,
