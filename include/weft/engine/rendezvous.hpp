@@ -318,16 +318,22 @@ class store_meeting {
   return out;
 }
 
+/// What libtorch's client may take where somebody answers. Both sides of its connections ask the
+/// name service who the other is, which takes 5 or 10 s where that does not answer.
+[[nodiscard]] inline std::chrono::milliseconds time_of_libtorch(const countdown& left) {
+  return std::clamp(left.now(), std::chrono::milliseconds(1), std::chrono::milliseconds(30'000));
+}
+
 /// Tries for a second at a time, as long as nobody answers. First by a plain connection: libtorch
 /// prints how its own went wrong, with its stack, each time.
 [[nodiscard]] inline store_ptr connected(const meeting_place& at, c10d::TCPStoreOptions o,
                                          const countdown& left) {
   constexpr std::chrono::milliseconds a_moment(50);
+  constexpr std::chrono::milliseconds a_second(1000);
   for (;;) {
     std::error_code why;
     const ip_addresses there = look_up(at.host, why);
-    const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
-    const auto open = accepts(there, at.port, this_one.now(), why);
+    const auto open = accepts(there, at.port, std::min(left.now(), a_second), why);
     if (!open) {
       pause_for(std::min(left.now(), there.empty() ? between_look_ups : a_moment));
       if (!left.over()) continue;
@@ -336,7 +342,8 @@ class store_meeting {
       throw std::runtime_error(
           why.message() + (name ? " (" + master_addr() + " is " + text_of(there) + " here)" : ""));
     }
-    o.timeout = std::max(this_one.all(), std::chrono::milliseconds(1));
+    const countdown this_one(a_second);
+    o.timeout = time_of_libtorch(left);
     try {
       return c10::make_intrusive<c10d::TCPStore>(open->to_string(), o);
     } catch (const std::exception& e) {
@@ -358,7 +365,7 @@ class store_meeting {
     host = reaches_itself(listens, at, left);
     o.masterListenFd = listens.release();
   }
-  o.timeout = std::clamp(left.now(), std::chrono::milliseconds(1), std::chrono::milliseconds(5000));
+  o.timeout = time_of_libtorch(left);
   return c10::make_intrusive<c10d::TCPStore>(host, o);
 }
 

@@ -67,9 +67,9 @@ inline std::string run_key(const placement& where, const std::string& run_id) {
     for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
       if (const auto id = environment_text(name)) return "mpi " + *id;
     }
-    const auto job = environment_text("SLURM_JOB_ID");
-    const auto step = slurm_step();
-    if (job && step) return "slurm " + *job + " " + *step;
+    if (const auto job = environment_text("SLURM_JOB_ID")) {
+      return "slurm " + *job + " " + environment_text("SLURM_STEP_ID").value_or("");
+    }
     const ::pid_t parent = ::getppid();
     std::string out = "parent " + std::to_string(parent) + " " + start_of_process(parent);
     // Started by hand; one parent may start several runs at once, of different programs.
