@@ -205,9 +205,10 @@ class hosts {
     return {};
   }
   static void run(const std::string& line) {
-    std::FILE* const pipe = ::popen((line + " 2>&1").c_str(), "re");
+    std::FILE* const pipe = ::popen(("timeout 60 " + line + " 2>&1").c_str(), "re");
     if (!pipe) throw std::runtime_error("hosts: cannot run " + line);
     std::string said;
+    // bounded: the pipe ends with the command
     for (int c = 0; (c = std::fgetc(pipe)) != EOF;) {
       said += c == '\n' ? ' ' : static_cast<char>(c);
     }

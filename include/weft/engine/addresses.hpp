@@ -3,7 +3,7 @@
 //
 //   MASTER_ADDR ──looked up──► its addresses ──route──► this host's address on the way there
 //                                    │
-//                                    └─ loopback only: this is rank 0's host, whose interfaces count
+//                                    └─ loopback only: this is rank 0's host; its interfaces count
 #pragma once
 
 #include <weft/core/error.hpp>

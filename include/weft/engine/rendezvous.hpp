@@ -102,7 +102,7 @@ void begin_apart(std::function<T()> work, on_done<T> then) {
 }
 
 /// How much longer than until the deadline anybody waits for such a thread: a name service and a
-/// store have time limits of their own, which add up, and a store none while its process is stopped.
+/// store have time limits of their own, which add up; a store none while its process is stopped.
 inline constexpr std::chrono::seconds patience_with_others(2);
 
 /// The same; blocks, for no longer than until then. Throws what `work` throws; else, with the words
