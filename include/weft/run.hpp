@@ -26,15 +26,19 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace weft {
 
 namespace detail {
-/// Fresh ones for a worker that is reached at `address`.
+/// Fresh ones for a worker that is reached at these addresses.
 template <runnable... Transports>
-[[nodiscard]] transport_list transports_at(const std::string& address) {
+[[nodiscard]] transport_list fresh_transports(const std::vector<std::string>& addresses) {
   transport_list all;
-  (all.push_back(make_transport_at<Transports>(address)), ...);
+  for (transport_list (*make)(const std::vector<std::string>&) :
+       {&make_transports_at<Transports>...}) {
+    for (any_transport_ptr& one : make(addresses)) all.push_back(std::move(one));
+  }
   return all;
 }
 }  // namespace detail
@@ -59,7 +63,7 @@ template <runnable... Transports>
   if constexpr (sizeof...(Transports) == 1 && (std::is_same_v<Transports, inproc> && ...)) {
     return engine::run_threads(std::move(main_), std::move(o));
   } else {
-    return engine::run(&detail::transports_at<Transports...>, std::move(main_), std::move(o));
+    return engine::run(&detail::fresh_transports<Transports...>, std::move(main_), std::move(o));
   }
 }
 
@@ -80,14 +84,14 @@ template <runnable... Transports>
 [[nodiscard]] asio::awaitable<owned_worker> join(asio::io_context& loop, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join<weft::tcp>(io)");
-  return engine::join(&detail::transports_at<Transports...>, &loop, std::move(o));
+  return engine::join(&detail::fresh_transports<Transports...>, &loop, std::move(o));
 }
 /// On a loop of its own.
 template <runnable... Transports>
 [[nodiscard]] asio::awaitable<owned_worker> join(options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join<weft::tcp>()");
-  return engine::join(&detail::transports_at<Transports...>, nullptr, std::move(o));
+  return engine::join(&detail::fresh_transports<Transports...>, nullptr, std::move(o));
 }
 /// The same two for threads that are no coroutines; they block until the workers have met, for
 /// options.rendezvous_deadline and two seconds at most.
@@ -95,13 +99,13 @@ template <runnable... Transports>
 [[nodiscard]] owned_worker join_blocking(asio::io_context& loop, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join_blocking<weft::tcp>(io)");
-  return engine::join_blocking(&detail::transports_at<Transports...>, &loop, std::move(o));
+  return engine::join_blocking(&detail::fresh_transports<Transports...>, &loop, std::move(o));
 }
 template <runnable... Transports>
 [[nodiscard]] owned_worker join_blocking(options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join_blocking<weft::tcp>()");
-  return engine::join_blocking(&detail::transports_at<Transports...>, nullptr, std::move(o));
+  return engine::join_blocking(&detail::fresh_transports<Transports...>, nullptr, std::move(o));
 }
 
 /// A slip, for which there is a sentence.

@@ -17,20 +17,21 @@
 #include <weft/transport/unix_socket.hpp>
 
 #include <string>
+#include <vector>
 
 namespace weft {
 
 template <>
-any_transport_ptr make_transport_at<inproc>(const std::string& address) {
-  return detail::transport_at<inproc>(address);
+transport_list make_transports_at<inproc>(const std::vector<std::string>& addresses) {
+  return detail::transports_at<inproc>(addresses);
 }
 template <>
-any_transport_ptr make_transport_at<tcp>(const std::string& address) {
-  return detail::transport_at<tcp>(address);
+transport_list make_transports_at<tcp>(const std::vector<std::string>& addresses) {
+  return detail::transports_at<tcp>(addresses);
 }
 template <>
-any_transport_ptr make_transport_at<unix_socket>(const std::string& address) {
-  return detail::transport_at<unix_socket>(address);
+transport_list make_transports_at<unix_socket>(const std::vector<std::string>& addresses) {
+  return detail::transports_at<unix_socket>(addresses);
 }
 
 }  // namespace weft

@@ -101,7 +101,7 @@ class hosts {
   void plug(const std::string& name) { bring_up(name); }
 
   /// What is in its files /etc/hosts (at first "127.0.0.1 localhost") and /etc/resolv.conf (at
-  /// first `nobody` is the DNS server, for 5 s), also for what runs there already.
+  /// first a server that refuses to answer), also for what runs there already.
   void etc_hosts(const std::string& name, const std::string& text) { write(name, "hosts", text); }
   void etc_resolv(const std::string& name, const std::string& text) {
     write(name, "resolv.conf", text);
@@ -143,7 +143,7 @@ class hosts {
       bring_up(name);
       std::filesystem::create_directory(files_ / name);
       etc_hosts(name, "127.0.0.1 localhost\n");
-      etc_resolv(name, "nameserver " + std::string(nobody) + "\noptions timeout:5 attempts:1\n");
+      etc_resolv(name, "nameserver 127.0.0.1\n");
       write(name, "nsswitch.conf", "hosts: files dns\n");
     }
   }
@@ -205,9 +205,10 @@ class hosts {
     return {};
   }
   static void run(const std::string& line) {
-    std::FILE* const pipe = ::popen((line + " 2>&1").c_str(), "re");
+    std::FILE* const pipe = ::popen(("timeout 60 " + line + " 2>&1").c_str(), "re");
     if (!pipe) throw std::runtime_error("hosts: cannot run " + line);
     std::string said;
+    // bounded: the pipe ends with the command
     for (int c = 0; (c = std::fgetc(pipe)) != EOF;) {
       said += c == '\n' ? ' ' : static_cast<char>(c);
     }

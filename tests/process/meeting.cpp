@@ -3,6 +3,7 @@
 // killed or stopped while they wait.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -16,7 +17,9 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace meetings_of_processes {
 
@@ -62,6 +65,38 @@ std::unique_ptr<child> start(const place& p, const std::string& deed, int rank, 
       std::vector<std::string>{"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID",
                                "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE"});
 }
+/// A process of which only these variables say anything.
+std::unique_ptr<child> start_alone(const std::string& deed, const variables& environment,
+                                   const std::string& deadline = "60") {
+  return std::make_unique<child>(
+      std::vector<std::string>{party, deed, deadline}, environment,
+      std::vector<std::string>{"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "LOCAL_WORLD_SIZE"});
+}
+/// How long it took by its own clock, in ms.
+int took(const child& c) {
+  const auto text = c.output().find("the run took ");
+  REQUIRE(text != std::string::npos);
+  return std::stoi(c.output().substr(text + 13));
+}
+/// A socket that listens on loopback, and its port.
+struct listener {
+  listener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0);
+    REQUIRE(::listen(fd, 16) == 0);
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    port = std::to_string(ntohs(address.sin_port));
+  }
+  listener(const listener&) = delete;
+  listener& operator=(const listener&) = delete;
+  ~listener() { ::close(fd); }
+  int fd;
+  std::string port;
+};
+
 using children = std::vector<std::unique_ptr<child>>;
 
 void check_well(children& run) {
@@ -281,16 +316,9 @@ TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds th
 TEST_CASE("meeting: nobody behind MASTER_ADDR, or somebody who is no store, within the deadline") {
   const place p;
   store_at nobody;
-  const int mute = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(mute, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::listen(mute, 16) == 0);
-  REQUIRE(::getsockname(mute, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  const listener mute;
   store_at silent;
-  silent.port = std::to_string(ntohs(address.sin_port));
+  silent.port = mute.port;
   children both;
   for (store_at* at : {&nobody, &silent}) {
     both.push_back(start(p, "greet", 1, 2, at->environment(), "4"));
@@ -300,12 +328,139 @@ TEST_CASE("meeting: nobody behind MASTER_ADDR, or somebody who is no store, with
     CHECK(c->wait() == 1);
     INFO(c->output());
     CHECK(c->said("the store at 127.0.0.1:" + at->port + ", which rank 0 holds,"));
-    // What the process itself measured: the deadline holds, whatever the store's client adds up.
-    const auto text = c->output().find("the run took ");
-    REQUIRE(text != std::string::npos);
-    CHECK(std::stoi(c->output().substr(text + 13)) < 8000);
+    // The deadline holds, whatever the store's client adds up.
+    CHECK(took(*c) < 8000);
+    if (at == &silent) CHECK(c->said("another program, which is no c10d store"));
   }
-  ::close(mute);
+}
+
+TEST_CASE("meeting: a web server behind MASTER_ADDR is said to be no store") {
+  const place p;
+  const listener server;
+  store_at at;
+  at.port = server.port;
+  std::atomic<bool> over{false};
+  const auto answer = [&] {
+    const auto until = std::chrono::steady_clock::now() + child::patience;
+    std::vector<int> open;
+    while (!over && std::chrono::steady_clock::now() < until) {
+      pollfd comes{server.fd, POLLIN, 0};
+      if (::poll(&comes, 1, 20) <= 0) continue;
+      open.push_back(::accept4(server.fd, nullptr, nullptr, SOCK_CLOEXEC));
+      const std::string refusal = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+      static_cast<void>(::send(open.back(), refusal.data(), refusal.size(), MSG_NOSIGNAL));
+    }
+    for (const int fd : open) ::close(fd);
+  };
+  struct joined {
+    std::atomic<bool>& over;
+    std::thread thread;
+    ~joined() {
+      over = true;
+      thread.join();
+    }
+  } const answers{over, std::thread(answer)};
+  const auto c = start(p, "greet", 1, 2, at.environment(), "6");
+  CHECK(c->wait() == 1);
+  INFO(c->output());
+  CHECK(c->said("the store at 127.0.0.1:" + at.port + ", which rank 0 holds,"));
+  CHECK(c->said("what answers there is no c10d store"));
+}
+
+TEST_CASE(
+    "meeting: a port that is taken, or is none, is said at once by who would hold the store") {
+  const place p;
+  const listener other;
+  variables taken = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", other.port}};
+  const auto held = start(p, "greet", 0, 2, taken);
+  CHECK(held->wait() == 1);
+  INFO(held->output());
+  CHECK(held->said("MASTER_PORT=" + other.port +
+                   " is taken on rank 0's host, by another run or another program"));
+  CHECK_FALSE(held->said("c10d"));
+  CHECK(took(*held) < 30'000);  // of 60 s
+  for (const char* none : {"0", "70000"}) {
+    for (const int rank : {0, 1}) {
+      const auto c =
+          start(p, "greet", rank, 2, {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", none}});
+      CHECK(c->wait() == 1);
+      INFO(c->output());
+      CHECK(c->said(std::string("MASTER_PORT=") + none + " must be a port, from 1 to 65535"));
+    }
+  }
+}
+
+TEST_CASE("meeting: a name for rank 0's host that is not found is said with its variable") {
+  const place p;
+  for (const int rank : {0, 1}) {
+    const auto c = start(p, "greet", rank, 2,
+                         {{"MASTER_ADDR", "no-such-host.invalid"}, {"MASTER_PORT", "29500"}}, "2");
+    CHECK(c->wait() == 1);
+    INFO(c->output());
+    CHECK(c->said("rendezvous failed: "));
+    CHECK(c->said("MASTER_ADDR='no-such-host.invalid' is not found by this host's name service"));
+  }
+  store_at at;
+  variables brackets = {{"MASTER_ADDR", "[::1]"}, {"MASTER_PORT", at.port}};
+  children run;
+  for (int r = 0; r < 2; ++r) run.push_back(start(p, "greet", r, 2, brackets));
+  check_well(run);
+}
+
+TEST_CASE("meeting: a folder for temporary files that is none is said with its variable") {
+  const auto c =
+      start_alone("greet", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TMPDIR", "/no/such/folder"}});
+  CHECK(c->wait() == 1);
+  INFO(c->output());
+  CHECK(c->said("rendezvous failed: workers of one host meet below the folder for temporary "
+                "files, and TMPDIR='/no/such/folder' is none"));
+}
+
+TEST_CASE("meeting: names and roles may be any bytes, wherever the workers meet") {
+  const place p;
+  for (const bool at_a_store : {false, true}) {
+    CAPTURE(at_a_store);
+    store_at at;
+    children run;
+    for (int r = 0; r < 3; ++r) {
+      run.push_back(start(p, "names", r, 3, at_a_store ? at.environment() : variables()));
+    }
+    check_well(run);
+  }
+  for (const char* deed : {"names", "names-of-threads"}) {
+    CAPTURE(deed);
+    const auto c = start_alone(deed, {});
+    CHECK(c->wait() == 0);
+    CHECK(c->count(" of 3 greeted all") == 3);
+  }
+}
+
+TEST_CASE("meeting: a task of srun's is one of its step's workers, a batch script is none") {
+  const place p;
+  const variables job = {{"SLURM_JOB_ID", "4711"},
+                         {"SLURM_PROCID", "0"},
+                         {"SLURM_NTASKS", "3"},
+                         {"SLURM_NNODES", "2"},
+                         {"SLURM_LOCALID", "0"}};
+  // No step: it starts its three workers itself, as it does by hand.
+  const auto script = start_alone("greet", job);
+  CHECK(script->wait() == 0);
+  CHECK(script->count(" of 3 greeted all") == 3);
+
+  variables step = job;
+  step.emplace_back("SLURM_STEP_ID", "0");
+  const auto apart = start_alone("greet", step);
+  CHECK(apart->wait() == 1);
+  INFO(apart->output());
+  CHECK(apart->said("the workers are on several hosts, so MASTER_ADDR and MASTER_PORT must name "
+                    "where to meet"));
+
+  step.emplace_back("SLURM_STEP_NUM_TASKS", "1");
+  const auto one = start_alone("second", step);
+  CHECK(one->wait() == 1);
+  INFO(one->output());
+  CHECK(one->said("there is no rank 1; the world has 1 worker, as srun says, which comes before "
+                  "options.workers = 3: `srun -n 3` starts as many"));
 }
 
 TEST_CASE("meeting: a second process of one rank is refused, and the first ones meet") {

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <unistd.h>
 
@@ -20,7 +21,9 @@ class environment {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
           "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_PROCID",
-          "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "MASTER_ADDR", "MASTER_PORT", "WEFT_LAUNCHED"}) {
+          "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS",
+          "SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_HET_SIZE",
+          "MASTER_ADDR", "MASTER_PORT", "WEFT_LAUNCHED"}) {
       const char* const value = std::getenv(name);
       before_[name] = value ? std::optional<std::string>(value) : std::nullopt;
       ::unsetenv(name);
@@ -69,7 +72,7 @@ TEST_CASE("placement: every launcher's variables") {
   REQUIRE(mpich);
   CHECK(mpich->rank == 3);
   CHECK(mpich->one_host());  // nothing says that there is another
-  const auto slurm = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}});
+  const auto slurm = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_ID", "0"}});
   REQUIRE(slurm);
   CHECK(slurm->launcher == "srun");
 }
@@ -138,13 +141,72 @@ TEST_CASE("placement: half of another launcher's variables are none, and a whole
   CHECK_FALSE(under({{"SLURM_NTASKS", "4"}}));  // a shell of salloc's
   CHECK_FALSE(under({{"SLURM_PROCID", "0"}}));  // a script of sbatch's
   CHECK_FALSE(under({{"PMI_RANK", "1"}}));
-  const auto one = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
+  const auto one = under({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "7"}});
   REQUIRE(one);
   CHECK(one->size == 1);
   const auto whole =
       under({{"RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}});
   REQUIRE(whole);
   CHECK(whole->rank == 2);
+}
+
+TEST_CASE("placement: what Slurm starts without srun is no task of a step") {
+  const std::map<std::string, std::string> script = {
+      {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "3"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  CHECK_FALSE(under(script));
+  // A shell that salloc has started by a step of its own, and a batch script that has a number.
+  for (const char* own : {"4294967290", "4294967291"}) {
+    auto with_number = script;
+    with_number["SLURM_STEP_ID"] = own;
+    CHECK_FALSE(under(with_number));
+  }
+}
+
+TEST_CASE("placement: of Slurm's numbers those of the step count") {
+  std::map<std::string, std::string> step = {
+      {"SLURM_PROCID", "1"},         {"SLURM_STEP_ID", "0"},       {"SLURM_NTASKS", "8"},
+      {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_NTASKS_PER_NODE", "4"}};
+  const auto placed = [&] { return under(step).value(); };
+  CHECK(placed().size == 2);
+  CHECK_FALSE(placed().one_host());
+  CHECK(placed().hosts_known);
+  step["SLURM_STEP_NUM_NODES"] = "1";
+  CHECK(placed().one_host());
+  step["MASTER_ADDR"] = "node0";
+  CHECK(placed().one_host());
+  step["SLURM_STEP_NUM_NODES"] = "2";
+  CHECK(placed().on_this_host == 1);
+  step["SLURM_STEP_NUM_TASKS"] = "6";
+  CHECK(placed().on_this_host == 4);
+  // Of a heterogeneous job they are of a part.
+  step["SLURM_HET_SIZE"] = "2";
+  CHECK(placed().size == 8);
+  step["SLURM_PROCID"] = "9";
+  CHECK_THROWS_WITH(static_cast<void>(under(step)), doctest::Contains("SLURM_PROCID=9"));
+}
+
+TEST_CASE("placement: several nodes of a step are several hosts, whoever says the rank") {
+  std::map<std::string, std::string> step = {
+      {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "2"}};
+  using names = std::pair<const char*, const char*>;
+  for (const auto& [rank, size] :
+       {names{"SLURM_PROCID", "SLURM_NTASKS"}, {"PMI_RANK", "PMI_SIZE"}, {"RANK", "WORLD_SIZE"}}) {
+    CAPTURE(rank);
+    auto set = step;
+    set[rank] = "1";
+    set[size] = "2";
+    const auto place = under(set);
+    REQUIRE(place);
+    CHECK_FALSE(place->one_host());
+    CHECK(place->hosts_known);
+  }
+  // Other processes than the step's tasks are where whoever started them says.
+  auto others = step;
+  others["RANK"] = "1";
+  others["WORLD_SIZE"] = "3";
+  CHECK(under(others).value().one_host());
+  others["LOCAL_WORLD_SIZE"] = "1";
+  CHECK_FALSE(under(others).value().one_host());
 }
 
 TEST_CASE("placement: nonsense names its variable") {

@@ -6,6 +6,8 @@
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>
 
+#include <chrono>
+#include <exception>
 #include <memory>
 #include <rpc/cluster.hpp>
 #include <string>
@@ -76,6 +78,53 @@ TEST_CASE("transport_set: a transport that does not reach the other is passed ov
   const auto hub = std::make_shared<inproc::hub>();
   CHECK(choose(transports_of(inproc(hub), tcp()), transports_of(inproc(hub), tcp())) ==
         pair{"inproc", "inproc"});
+}
+
+TEST_CASE("transport_set: a worker's endpoints are tried in turn, and all are in the error") {
+  // Two ends of which nobody listens, and one of a worker that does.
+  asio::io_context io;
+  std::vector<std::string> dead;
+  for (int i = 0; i < 2; ++i) {
+    tcp gone;
+    dead.push_back(gone.listen(io));
+    gone.close();
+    io.poll();
+    io.restart();
+  }
+  transport_set theirs = transports_of(tcp());
+  const auto addresses = theirs.listen(io);
+  weft::membership all;
+  all.members.push_back({"w0", "", {1, 0}, {{"tcp", "127.0.0.1:1"}}});
+  all.members.push_back({"w1", "", {1, 1}, {{"tcp", dead[0]}, {"tcp", dead[1]}}});
+  transport_set mine = transports_of(tcp());
+  const auto attempt = [&] {
+    std::string outcome = "nothing came of it";
+    asio::co_spawn(
+        io,
+        [&]() -> asio::awaitable<void> {
+          const auto opened = co_await mine.connect(all, 1, io);
+          outcome = "connected";
+          opened->close();
+        },
+        [&](std::exception_ptr failed) {
+          if (!failed) return;
+          try {
+            std::rethrow_exception(failed);
+          } catch (const weft::rpc_error& e) {
+            outcome = e.error().detail().text;
+          }
+        });
+    io.restart();
+    io.run_for(std::chrono::seconds(60));
+    return outcome;
+  };
+  const std::string first = attempt();
+  const auto why = ": Connection refused";
+  CHECK(first == "cannot connect to " + dead[0] + why + "; to " + dead[1] + why);
+  all.members[1].addresses.push_back({"tcp", addresses[0].endpoint});
+  CHECK(attempt() == "connected");
+  CHECK(attempt() == "connected");
+  theirs.close();
 }
 
 TEST_CASE("transport_set: addresses come in the order of the transports") {

@@ -26,6 +26,8 @@ class descriptor {
   }
   [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
   [[nodiscard]] int get() const noexcept { return fd_; }
+  /// Whoever takes it closes it.
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;

@@ -32,7 +32,8 @@ class countdown;
 /// Throws nothing but std::bad_alloc.
 [[nodiscard]] inline std::string run_key(const placement& where, const std::string& run_id = {});
 
-/// Where workers of this user meet. Throws rpc_error rendezvous_failed.
+/// Where workers of this user meet. Throws rpc_error rendezvous_failed without a folder for
+/// temporary files.
 [[nodiscard]] inline std::filesystem::path meeting_folder();
 
 /// Blocks until `size` workers are there that gave the same `key`, each with one line of text;

@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,62 @@ namespace detail {
   return value;
 }
 
+/// The step of a Slurm job that this process is a task of, as srun names it; none in a shell that
+/// Slurm has started itself, for a batch script or a user, in which programs run as anywhere.
+[[nodiscard]] inline std::optional<std::string> slurm_step() {
+  auto step = environment_text("SLURM_STEP_ID");
+  // Slurm's own steps have the highest numbers there are.
+  if (step && step->size() == 10 && *step >= "4294967280") step = std::nullopt;
+  return step;
+}
+
+/// One of these that says a number, the first.
+[[nodiscard]] inline std::optional<std::uint32_t>
+first_number(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const auto number = environment_number(name)) return number;
+  }
+  return std::nullopt;
+}
+
+/// What srun says of its step. The variables of the step itself come first: others may be of the
+/// job. Of a heterogeneous one they are of a part, and the others of the whole.
+[[nodiscard]] inline std::optional<std::uint32_t> tasks_of_step() {
+  if (!slurm_step()) return std::nullopt;
+  if (environment_text("SLURM_HET_SIZE")) return environment_number("SLURM_NTASKS");
+  return first_number({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+}
+[[nodiscard]] inline std::optional<std::uint32_t> hosts_of_step() {
+  if (!slurm_step()) return std::nullopt;
+  if (environment_text("SLURM_HET_SIZE")) return environment_number("SLURM_NNODES");
+  return first_number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"});
+}
+
+/// Fills in how many of the workers are on this host; `said` by the launcher's own variable.
+inline void count_on_this_host(placement& where, std::optional<std::uint32_t> said) {
+  const bool by_srun = where.launcher == "srun";
+  const std::uint32_t given = said.value_or(0);
+  if (given > 0 && !by_srun) {
+    where.on_this_host = given;
+    where.hosts_known = true;
+    return;
+  }
+  // srun says on how many hosts its tasks are, if these are the workers; and how many a host of the
+  // job may have, of which a step may use less.
+  const auto hosts = tasks_of_step() == where.size ? hosts_of_step() : std::nullopt;
+  where.hosts_known = hosts.has_value();
+  if (hosts == 1u) {
+    where.on_this_host = where.size;
+  } else if (hosts) {
+    where.on_this_host = std::clamp(given, 1u, std::max(where.size, 2u) - 1);
+  } else if (given > 0) {
+    where.on_this_host = std::min(given, where.size);
+  } else {
+    // Without MASTER_ADDR nothing says that there is another host.
+    where.on_this_host = environment_text("MASTER_ADDR") ? 1 : where.size;
+  }
+}
+
 }  // namespace detail
 
 WEFT_DECL std::optional<placement> placement_from_environment() {
@@ -67,7 +124,8 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
   error half;  // of a launcher
   for (const source& s : sources) {
     const auto rank = detail::environment_number(s.rank);
-    const auto size = detail::environment_number(s.size);
+    const bool srun = std::string_view(s.name) == "srun";
+    const auto size = srun ? detail::tasks_of_step() : detail::environment_number(s.size);
     if (!rank || !size) {
       if ((rank || size) && s.sets_both) {
         half = error(errc::invalid_argument,
@@ -78,16 +136,14 @@ WEFT_DECL std::optional<placement> placement_from_environment() {
     }
     if (*rank >= *size) {
       throw rpc_error(errc::invalid_argument, std::string(s.rank) + "=" + std::to_string(*rank) +
-                                                  " is not below " + s.size + "=" +
-                                                  std::to_string(*size));
+                                                  " is not below " +
+                                                  (srun ? "the step's number of tasks" : s.size) +
+                                                  "=" + std::to_string(*size));
     }
     // A batch of one task is no answer to which of several workers this is.
     if (half && *size == 1) continue;
-    placement out{*rank, *size, detail::environment_number(s.local).value_or(0), s.name};
-    if (out.on_this_host == 0) {
-      // Without MASTER_ADDR nothing says that there is another host.
-      out.on_this_host = detail::environment_text("MASTER_ADDR") ? 1 : out.size;
-    }
+    placement out{.rank = *rank, .size = *size, .launcher = s.name};
+    detail::count_on_this_host(out, detail::environment_number(s.local));
     return out;
   }
   if (half) throw rpc_error(std::move(half));

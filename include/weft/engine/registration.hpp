@@ -18,12 +18,42 @@
 
 namespace weft::engine {
 
+/// Any bytes as text of JSON, which is Unicode: byte b as the character b, and back. A name may be
+/// anything.
+[[nodiscard]] inline std::string as_unicode(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    const auto b = static_cast<unsigned char>(c);
+    if (b < 0x80) {
+      out += c;
+    } else {
+      out += static_cast<char>(0xc0 | b >> 6);
+      out += static_cast<char>(0x80 | (b & 0x3f));
+    }
+  }
+  return out;
+}
+[[nodiscard]] inline std::string as_bytes(const std::string& unicode) {
+  std::string out;
+  for (std::size_t i = 0; i < unicode.size(); ++i) {
+    const auto lead = static_cast<unsigned char>(unicode[i]);
+    if (lead < 0x80) {
+      out += unicode[i];
+      continue;
+    }
+    const auto rest = ++i < unicode.size() ? static_cast<unsigned char>(unicode[i]) : 0u;
+    if (lead > 0xc3) throw rpc_error(errc::rendezvous_failed, "a worker's name is no bytes");
+    out += static_cast<char>((lead & 3u) << 6 | (rest & 0x3fu));
+  }
+  return out;
+}
+
 /// One line of JSON.
 [[nodiscard]] inline std::string describe(const member& m) {
   nlohmann::json addresses = nlohmann::json::array();
   for (const auto& a : m.addresses) addresses.push_back({a.transport, a.endpoint});
-  return nlohmann::json{{"name", m.name},
-                        {"role", m.role},
+  return nlohmann::json{{"name", as_unicode(m.name)},
+                        {"role", as_unicode(m.role)},
                         {"incarnation", m.incarnation.text()},
                         {"addresses", addresses},
                         {"window", m.window}}
@@ -34,8 +64,8 @@ namespace weft::engine {
   try {
     const auto json = nlohmann::json::parse(text);
     member m;
-    m.name = json.at("name").get<std::string>();
-    m.role = json.at("role").get<std::string>();
+    m.name = as_bytes(json.at("name").get<std::string>());
+    m.role = as_bytes(json.at("role").get<std::string>());
     const auto incarnation = id128::parse(json.at("incarnation").get<std::string>());
     if (!incarnation) throw rpc_error(errc::rendezvous_failed, "a worker's incarnation is no id");
     m.incarnation = *incarnation;

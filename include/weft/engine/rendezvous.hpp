@@ -13,6 +13,8 @@
 #include <weft/core/error.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
+#include <weft/engine/addresses.hpp>
+#include <weft/engine/descriptor.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/launch_mark.hpp>
 #include <weft/engine/meeting_file.hpp>
@@ -21,9 +23,6 @@
 #include <weft/rpc/membership.hpp>
 #include <weft/wire/detail/tensor_error.hpp>
 
-#include <asio/connect.hpp>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <nlohmann/json.hpp>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -31,7 +30,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -40,6 +38,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -75,20 +74,49 @@ struct meeting {
 struct meeting_request {
   placement where;
   member self;
-  duration deadline;
+  countdown left;
   random_source random;
   std::string run_id{};  ///< options.run_id
 };
 
-/// All of it, in whatever way the environment says, on a thread of its own. `then`, which throws
-/// nothing, is called there, with what came of it or why nothing did: rpc_error as the two above
-/// throw. Whoever sets what is returned need not wait: the thread ends within a second or so, but
-/// for one whose store is stopped.
-using on_met = std::function<void(std::optional<meeting>, std::exception_ptr)>;
-[[nodiscard]] inline given_up begin_meeting(meeting_request what, on_met then);
-
-/// The same; blocks, for no longer than the deadline and two seconds.
+/// All of it, in whatever way the environment says. Blocks as long as the store does. Throws as the
+/// two above.
 [[nodiscard]] inline meeting meet(meeting_request what);
+
+/// Runs `work`, which blocks, on a thread of its own. `then`, which throws nothing, is called there
+/// with what it returned or threw.
+template <class T>
+using on_done = std::function<void(std::optional<T>, std::exception_ptr)>;
+template <class T>
+void begin_apart(std::function<T()> work, on_done<T> then) {
+  std::thread([work = std::move(work), then = std::move(then)]() mutable {
+    std::optional<T> out;
+    std::exception_ptr failure;
+    try {
+      out.emplace(work());
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    work = nullptr;
+    then(std::move(out), std::move(failure));
+  }).detach();
+}
+
+/// How much longer than until the deadline anybody waits for such a thread: a name service and a
+/// store have time limits of their own, which add up; a store none while its process is stopped.
+inline constexpr std::chrono::seconds patience_with_others(2);
+
+/// The same; blocks, for no longer than until then. Throws what `work` throws; else, with the words
+/// `stuck`, rpc_error rendezvous_failed: the thread stays behind, and ends once it can.
+template <class T>
+[[nodiscard]] T apart(std::function<T()> work, const countdown& left, const std::string& stuck);
+
+/// Those words, for the two things that are done so.
+[[nodiscard]] inline std::string stuck_look_up() {
+  return "this host's name service does not answer: the look-up of " + master_addr() +
+         " has not ended";
+}
+[[nodiscard]] inline std::string stuck_store();
 
 [[nodiscard]] inline std::vector<std::uint8_t> to_store(const std::string& text) {
   return {text.begin(), text.end()};
@@ -179,7 +207,8 @@ class store_meeting {
       }
       check_names(all);
     } catch (const rpc_error& e) {
-      verdict = {{"failed", e.error().detail().text}, {"code", e.error().code().value()}};
+      verdict = {{"failed", as_unicode(e.error().detail().text)},
+                 {"code", e.error().code().value()}};
       store_.set("verdict", to_store(verdict.dump()));
       // With this process the store may go: those who wait are told before.
       const countdown patience(std::chrono::seconds(1));
@@ -217,7 +246,7 @@ class store_meeting {
       if (verdict.contains("failed")) {
         if (rank_ != 0) store_.add("heard", 1);
         throw rpc_error(static_cast<errc>(verdict.at("code").get<int>()),
-                        verdict.at("failed").get<std::string>());
+                        as_bytes(verdict.at("failed").get<std::string>()));
       }
       for (const auto& m : verdict.at("members")) {
         out.push_back(read_member(m.get<std::string>()));
@@ -291,70 +320,71 @@ class store_meeting {
   return out;
 }
 
-/// Nothing, if somebody accepts a connection there within that time; else why not. Blocks; longer
-/// where the name's resolution does.
-[[nodiscard]] inline asio::error_code listens(const std::string& host, std::uint16_t port,
-                                              std::chrono::milliseconds within) {
-  using asio::ip::tcp;
-  asio::error_code why = asio::error::host_not_found_try_again;
-  asio::io_context io(1);
-  tcp::resolver names(io);
-  tcp::socket socket(io);
-  names.async_resolve(
-      host, std::to_string(port), [&](const asio::error_code& unknown, const auto& found) {
-        why = unknown;
-        if (unknown) return;
-        why = asio::error::timed_out;
-        asio::async_connect(socket, found,
-                            [&](const asio::error_code& failed, const auto&) { why = failed; });
-      });
-  io.run_for(within);
-  return why;
+/// What libtorch's client may take where somebody answers. Both sides of its connections ask the
+/// name service who the other is, which takes 5 or 10 s where that does not answer.
+[[nodiscard]] inline std::chrono::milliseconds time_of_libtorch(const countdown& left) {
+  return std::clamp(left.now(), std::chrono::milliseconds(1), std::chrono::milliseconds(30'000));
 }
 
 /// Tries for a second at a time, as long as nobody answers. First by a plain connection: libtorch
 /// prints how its own went wrong, with its stack, each time.
-[[nodiscard]] inline store_ptr connected(const std::string& host, c10d::TCPStoreOptions o,
+[[nodiscard]] inline store_ptr connected(const meeting_place& at, c10d::TCPStoreOptions o,
                                          const countdown& left) {
+  constexpr std::chrono::milliseconds a_moment(50);
+  constexpr std::chrono::milliseconds a_second(1000);
   for (;;) {
-    const countdown this_one(std::min(left.now(), std::chrono::milliseconds(1000)));
-    if (!o.isServer) {
-      if (const asio::error_code why = listens(host, o.port, this_one.now())) {
-        pause_for(std::min(left.now(), std::chrono::milliseconds(50)));
-        if (left.over()) throw std::runtime_error(why.message());
-        continue;
-      }
+    std::error_code why;
+    const ip_addresses there = look_up(at.host, why);
+    const auto open = accepts(there, at.port, std::min(left.now(), a_second), why);
+    if (!open) {
+      pause_for(std::min(left.now(), there.empty() ? between_look_ups : a_moment));
+      if (!left.over()) continue;
+      if (there.empty()) throw std::runtime_error(not_found(why));
+      const bool name = there.front().to_string() != at.host;
+      throw std::runtime_error(
+          why.message() + (name ? " (" + master_addr() + " is " + text_of(there) + " here)" : ""));
     }
-    o.timeout = std::max(this_one.all(), std::chrono::milliseconds(1));
+    const countdown this_one(a_second);
+    o.timeout = time_of_libtorch(left);
     try {
-      return c10::make_intrusive<c10d::TCPStore>(host, o);
-    } catch (const std::exception&) {
-      if (left.over() || o.isServer || !this_one.over()) throw;
+      return c10::make_intrusive<c10d::TCPStore>(open->to_string(), o);
+    } catch (const std::exception& e) {
+      if (words_of(e).find("invalid value returned") != std::string::npos) {
+        throw std::runtime_error("what answers there is no c10d store: " + words_of(e));
+      }
+      if (left.over() || !this_one.over()) throw;
     }
   }
+}
+
+/// Rank 0's own: it listens before anybody is asked for it.
+[[nodiscard]] inline store_ptr served(const meeting_place& at, c10d::TCPStoreOptions o,
+                                      const countdown& left) {
+  std::string host = at.host;
+  descriptor listens;
+  if (!o.masterListenFd) {
+    listens = listen_for_store(at.port);
+    host = reaches_itself(listens, at, left);
+    o.masterListenFd = listens.release();
+  }
+  o.timeout = time_of_libtorch(left);
+  return c10::make_intrusive<c10d::TCPStore>(host, o);
 }
 
 inline store_ptr open_store(const placement& where, const countdown& left,
                             const std::string& run_id) {
   const auto timeout = left.all();
-  const auto host = environment_text("MASTER_ADDR");
-  const auto port = environment_number("MASTER_PORT");
-  if (!host || !port || *port > 65535) {
-    throw rpc_error(errc::invalid_argument,
-                    host ? "MASTER_ADDR is set, so MASTER_PORT must be a port"
-                         : "the workers are on several hosts, so MASTER_ADDR and MASTER_PORT must "
-                           "name where to meet");
-  }
+  const meeting_place at = place_to_meet();
   const std::string here = "rank " + std::to_string(where.rank);
   try {
     c10d::TCPStoreOptions o;
-    o.port = static_cast<std::uint16_t>(*port);
+    o.port = at.port;
     o.waitWorkers = false;
     o.useLibUV = false;  // not every build of libtorch has it, and the keys are few
     const bool agent = environment_text("TORCHELASTIC_USE_AGENT_STORE") == "True";
     o.isServer = where.rank == 0 && !agent;
     if (o.isServer) o.masterListenFd = given_descriptor("WEFT_STORE_FD");
-    const store_ptr store = connected(*host, o, left);
+    const store_ptr store = o.isServer ? served(at, o, left) : connected(at, o, left);
     store->setTimeout(timeout);
     std::string prefix = "weft/" + environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
     if (!run_id.empty()) prefix += "/" + run_id;
@@ -374,56 +404,40 @@ inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32
   return store_meeting(store, rank, size, left).meet(std::move(self), random);
 }
 
-/// The whole of one, on the thread that calls.
-[[nodiscard]] inline meeting meet_now(meeting_request& what, const countdown& left) {
+inline meeting meet(meeting_request what) {
   if (!environment_text("MASTER_ADDR") && what.where.one_host()) {
-    return {meet_on_this_host(what, left), nullptr};
+    return {meet_on_this_host(what, what.left), nullptr};
   }
-  store_ptr store = open_store(what.where, left, what.run_id);
-  membership all = store_meeting(*store, what.where.rank, what.where.size, left)
+  store_ptr store = open_store(what.where, what.left, what.run_id);
+  membership all = store_meeting(*store, what.where.rank, what.where.size, what.left)
                        .meet(std::move(what.self), what.random);
   return {std::move(all), std::move(store)};
 }
 
-inline given_up begin_meeting(meeting_request what, on_met then) {
-  auto stop = std::make_shared<std::atomic<bool>>(false);
-  std::thread([stop, what = std::move(what), then = std::move(then)]() mutable {
-    std::optional<meeting> came;
-    std::exception_ptr failure;
-    try {
-      came = meet_now(what, countdown(what.deadline, stop));
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    then(std::move(came), std::move(failure));
-  }).detach();
-  return stop;
+inline std::string stuck_store() {
+  return holder_of_store() + " does not answer: its process is stopped or hangs, or is another "
+                             "program, which is no c10d store";
 }
 
-inline meeting meet(meeting_request what) {
-  // Operations on a store have time limits of their own, which add up, and none while its process
-  // is stopped: the thread may stay behind.
+template <class T>
+T apart(std::function<T()> work, const countdown& left, const std::string& stuck) {
   struct shared {
     detail::blocking_end done;
-    std::optional<meeting> came;
+    std::optional<T> out;
     std::exception_ptr failure;
   };
   const auto state = std::make_shared<shared>();
-  constexpr std::chrono::seconds more(2);
-  const countdown patience(std::min<duration>(what.deadline, duration::max() - more) + more);
-  const given_up stop =
-      begin_meeting(std::move(what), [state](std::optional<meeting> came, std::exception_ptr why) {
-        state->came = std::move(came);
-        state->failure = std::move(why);
-        state->done.set();
-      });
-  while (!state->done.wait_for(std::min<duration>(patience.now(), std::chrono::seconds(1)))) {
-    if (!patience.over()) continue;
-    stop->store(true);
-    throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
+  begin_apart<T>(std::move(work), [state](std::optional<T> out, std::exception_ptr why) {
+    state->out = std::move(out);
+    state->failure = std::move(why);
+    state->done.set();
+  });
+  if (!state->done.wait_until(left.end(patience_with_others))) {
+    left.give_up();
+    throw rpc_error(errc::rendezvous_failed, stuck);
   }
   rethrow_taken(state->failure);
-  return std::move(*state->came);
+  return std::move(*state->out);
 }
 
 }  // namespace weft::engine

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace weft {
 
@@ -22,8 +23,8 @@ namespace engine {
 // Entries carry the version in their symbols: weft::compiled of another one does not link.
 inline namespace WEFT_VERSION_NAME {
 
-/// Fresh ones for a worker that is reached at `address`; empty: from this host only.
-using make_transports = transport_list(const std::string& address);
+/// Fresh ones for a worker that is reached at these addresses; none: from this host only.
+using make_transports = transport_list(const std::vector<std::string>& addresses);
 
 /// See weft::run.
 [[nodiscard]] WEFT_DECL int run(make_transports* transports, worker_main main_, options o);

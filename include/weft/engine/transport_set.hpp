@@ -13,10 +13,15 @@
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,22 +47,29 @@ class transport_set {
   }
 
   /// Connects to that member. The lower rank's list decides: its first entry by which the two
-  /// reach each other. Errors: no_common_transport, peer_died, ...
+  /// reach each other. All endpoints that the member has there are tried in turn; the next try to
+  /// connect begins with the one that was right, or behind the one at which this try was cut off.
+  /// For one member one at a time. Errors: no_common_transport, peer_died (with every endpoint and
+  /// what was wrong there), ...
   [[nodiscard]] asio::awaitable<connection_ptr> connect(const membership& all, std::uint32_t to,
                                                         asio::io_context& io) {
-    const member& theirs = all.members[to];
-    const member& decides = all.rank < to ? all.self() : theirs;
-    for (const auto& [name, ignored] : decides.addresses) {
-      for (const auto& [transport, endpoint] : theirs.addresses) {
-        if (transport != name) continue;
-        for (const any_transport_ptr& t : transports_) {
-          if (t->name() != name || !t->reaches(endpoint)) continue;
-          co_return co_await t->connect(io, endpoint);
-        }
+    const std::vector<way> ways = ways_to(all, to);
+    if (ways.size() == 1) co_return co_await ways[0].by->connect(io, ways[0].endpoint);
+    error failed;
+    const std::size_t first = starts_->at(to);
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      const std::size_t one = (first + i) % ways.size();
+      starts_->set(to, one + 1);
+      try {
+        connection_ptr opened = co_await ways[one].by->connect(io, ways[one].endpoint);
+        starts_->set(to, one);
+        co_return opened;
+      } catch (const rpc_error& e) {
+        if (e.error() == errc::cancelled) throw;
+        failed = failed ? both(failed, e.error()) : e.error();
       }
     }
-    throw rpc_error(errc::no_common_transport,
-                    "none of this worker's transports reaches worker '" + theirs.name + "'");
+    throw rpc_error(failed);
   }
 
   /// Accepts until `close`; each connection lives on `pick()`.
@@ -73,6 +85,54 @@ class transport_set {
   }
 
  private:
+  struct way {
+    any_transport* by;
+    std::string endpoint;
+  };
+  [[nodiscard]] std::vector<way> ways_to(const membership& all, std::uint32_t to) const {
+    const member& theirs = all.members[to];
+    const member& decides = all.rank < to ? all.self() : theirs;
+    std::vector<way> out;
+    for (const auto& [name, ignored] : decides.addresses) {
+      for (const auto& [transport, endpoint] : theirs.addresses) {
+        if (transport != name) continue;
+        for (const any_transport_ptr& t : transports_) {
+          if (t->name() != name || !t->reaches(endpoint)) continue;
+          out.push_back({t.get(), endpoint});
+          break;
+        }
+      }
+      if (!out.empty()) return out;
+    }
+    throw rpc_error(errc::no_common_transport,
+                    "none of this worker's transports reaches worker '" + theirs.name + "'");
+  }
+  /// "cannot connect to A: why; to B: why"
+  [[nodiscard]] static error both(const error& before, const error& now) {
+    constexpr std::string_view same = "cannot connect ";
+    const std::string& text = now.detail().text;
+    return now.with([&](error_detail& d) {
+      d.text = before.detail().text + "; " + text.substr(text.starts_with(same) ? same.size() : 0);
+    });
+  }
+
+  /// Where to begin at each member; links to different ones are opened by different threads.
+  class beginnings {
+   public:
+    [[nodiscard]] std::size_t at(std::uint32_t to) {
+      const std::lock_guard lock(mutex_);
+      return at_[to];
+    }
+    void set(std::uint32_t to, std::size_t at) {
+      const std::lock_guard lock(mutex_);
+      at_[to] = at;
+    }
+
+   private:
+    std::mutex mutex_;
+    std::map<std::uint32_t, std::size_t> at_;
+  };
+
   static asio::awaitable<void> accept_loop(any_transport& t, asio::io_context& here,
                                            std::function<asio::io_context&()> pick, accepted then) {
     for (;;) {
@@ -94,6 +154,7 @@ class transport_set {
   }
 
   transport_list transports_;
+  std::unique_ptr<beginnings> starts_ = std::make_unique<beginnings>();
   asio::io_context* listener_ = nullptr;
 };
 

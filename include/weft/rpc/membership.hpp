@@ -33,6 +33,8 @@ struct membership {
   std::uint32_t rank = 0;  ///< of this worker
   id128 token;             ///< shared by the job; whoever does not know it is not let in
   std::vector<member> members;
+  /// Who has decided how many there are, if it is not what the options say; for errors.
+  std::string why_so_many{};
 
   [[nodiscard]] const member& self() const { return members[rank]; }
   [[nodiscard]] std::uint32_t size() const noexcept {
@@ -45,8 +47,9 @@ struct membership {
     }
     std::string known;
     for (const member& m : members) known += (known.empty() ? "" : ", ") + m.name;
-    return tl::unexpected(error(errc::unknown_peer, "no worker is named '" + std::string(name) +
-                                                        "'; there are: " + known));
+    return tl::unexpected(error(
+        errc::unknown_peer, "no worker is named '" + std::string(name) + "'; there are: " + known +
+                                (why_so_many.empty() ? "" : ", " + why_so_many)));
   }
 };
 

@@ -14,7 +14,8 @@ struct placement {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   std::uint32_t on_this_host = 1;  ///< workers here, this one included
-  std::string launcher{};          ///< "torchrun", "mpirun", "srun", "environment"; empty: none
+  std::string launcher{};          ///< "torchrun", "mpirun", "srun"; empty: none
+  bool hosts_known = false;        ///< a launcher has said `on_this_host`, which else is a guess
 
   [[nodiscard]] bool one_host() const noexcept { return on_this_host == size; }
 };

@@ -50,9 +50,10 @@ inline constexpr bool is_compiled_in = false;
 template <class T>
 concept runnable = detail::is_compiled_in<T> || transport<T>;
 
-/// One that is reached at `address`, a host's; empty: from this host only. Throws std::bad_alloc.
+/// One for each of these addresses of this host, at which it is reached; none: from this host only.
+/// A transport that is reached in another way comes once. Throws std::bad_alloc.
 template <runnable T>
-[[nodiscard]] any_transport_ptr make_transport_at(const std::string& address);
+[[nodiscard]] transport_list make_transports_at(const std::vector<std::string>& addresses);
 
 }  // namespace weft
 

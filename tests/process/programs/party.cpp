@@ -8,9 +8,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <signal.h>
 #include <unistd.h>
@@ -77,10 +80,66 @@ void prove_at_exit() {
   at_exit.before = weft::engine::hmac_sha256("token", "greeting");
 }
 
+/// Names and roles of three workers: none, bytes that no encoding has, and a long one.
+std::string odd_text(std::uint32_t which) {
+  using namespace std::string_literals;
+  return which == 0 ? ""s : which == 1 ? "r\xff\n\"'\\\0 {}\r\xc3"s : std::string(64 * 1024, 'n');
+}
+void check_names(worker& me) {
+  for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+    const weft::member& m = me.members().members[r];
+    if (m.name != odd_text(r) || m.role != odd_text((r + 1) % 3)) {
+      throw std::runtime_error("the name or role of rank " + std::to_string(r) + " is another one");
+    }
+    if (me.peer(odd_text(r)).rank() != r) throw std::runtime_error("a name is not found");
+  }
+}
+
+/// Joins on a loop that does other things meanwhile.
+int join_beside_ticks(const weft::options& o) {
+  asio::io_context io;
+  int ticks = 0;
+  asio::steady_timer timer(io);
+  std::function<void()> tick = [&] {
+    timer.expires_after(10ms);
+    timer.async_wait([&](std::error_code ec) {
+      if (ec) return;
+      ++ticks;
+      tick();
+    });
+  };
+  tick();
+  int status = 0;
+  asio::co_spawn(
+      io,
+      [](asio::io_context& io, weft::options o) -> asio::awaitable<void> {
+        weft::owned_worker me = co_await weft::join<weft::unix_socket, weft::tcp>(io, o);
+        me.leave();
+      }(io, o),
+      [&](std::exception_ptr failed) {
+        timer.cancel();
+        if (!failed) return;
+        status = 1;
+        try {
+          std::rethrow_exception(failed);
+        } catch (const weft::rpc_error& e) {
+          std::cout << std::string("rpc_error: ") + e.what() + "\n";
+        } catch (const std::exception& e) {
+          std::cout << std::string("exception: ") + e.what() + "\n";
+        }
+      });
+  io.run();
+  std::cout << "ticks " + std::to_string(ticks) + "\n" << std::flush;
+  return status;
+}
+
 asio::awaitable<void> main_(worker& me) {
+  if (deed == "names" || deed == "names-of-threads") check_names(me);
+  if (deed == "second") co_await me.peer(1).call<&add>(1, 2);
+  if (deed == "serve" && me.rank() == 0) co_return;  // who calls whom first is settled
   co_await greet_all(me);
   const std::uint32_t last = me.world_size() - 1;
-  if (deed == "greet") co_return;
+  if (deed == "greet" || deed == "serve" || deed.starts_with("names")) co_return;
   if (deed == "introduce") {
     std::string members = "members";
     for (std::uint32_t r = 0; r < me.world_size(); ++r) {
@@ -131,6 +190,11 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (party::deed == "twins") o.name = "twin";
+  if (party::deed.starts_with("names")) {
+    o.name = [](std::uint32_t r, std::uint32_t) { return party::odd_text(r); };
+    o.role = [](std::uint32_t r, std::uint32_t) { return party::odd_text((r + 1) % 3); };
+  }
+  if (party::deed == "names-of-threads") return weft::run<weft::inproc>(party::main_, o);
   if (party::deed == "last-word-joined") {
     if (!weft::placement_from_environment()) return weft::launch_local(o);
     std::puts("before");
@@ -143,7 +207,9 @@ int main(int argc, char** argv) {
     return me.run() ? 1 : 0;
   }
   const auto began = std::chrono::steady_clock::now();
-  const int status = weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
+  const int status = party::deed == "join"
+                         ? party::join_beside_ticks(o)
+                         : weft::run<weft::unix_socket, weft::tcp>(party::main_, o);
   const auto took =
       std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   if (status != 0) std::cout << "the run took " + std::to_string(took.count()) + " ms\n";

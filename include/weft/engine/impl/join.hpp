@@ -11,20 +11,25 @@
 #include <asio/this_coro.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace weft::engine {
 
-/// A worker that listens and has not met the others.
+/// A worker that has not met the others, and at first does not listen.
 struct joining {
-  std::shared_ptr<joined> who;
+  options settings;
   meeting_request request;
+  bool launched = false;  ///< a launcher hears only of the worker that it started
+  std::string why_so_many;
+  std::shared_ptr<joined> who{};
 
   [[nodiscard]] bool alone() const noexcept { return request.where.size == 1; }
   [[nodiscard]] meeting meeting_of_one() {
@@ -32,8 +37,7 @@ struct joining {
   }
 };
 
-[[nodiscard]] inline joining begin_join(make_transports* transports, asio::io_context* loop,
-                                        options o) {
+[[nodiscard]] inline joining begin_join(options o) {
   if (const error unfit = unfit_program()) throw rpc_error(unfit);
   if (const error unfit = unfit_options(o)) throw rpc_error(unfit);
   const auto place = place_of(o);
@@ -52,77 +56,70 @@ struct joining {
                       "another one of its run, or of another run, needs options.place");
     }
   }
-  joining out;
-  meeting_request& ask = out.request;
-  const placement& where = ask.where = place.value_or(placement{});
+  const placement where = place.value_or(placement{});
   settle_threads(o, where.on_this_host);
-  need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
-  ask.random = system_random();
-  ask.self = introduce(where.rank, where.size, o);
+  meeting_request ask{where, introduce(where.rank, where.size, o), countdown(o.rendezvous_deadline),
+                      system_random(), o.run_id};
   ask.self.incarnation = random_id(ask.random);
-  ask.deadline = o.rendezvous_deadline;
-  ask.run_id = o.run_id;
-  // A launcher hears only of the worker that it started.
+  if (launched) run_report::begins();
+  std::string why_so_many = word_of_launcher(where, o);
+  return {std::move(o), std::move(ask), launched, std::move(why_so_many)};
+}
+
+/// From now on it listens, at these addresses of its host.
+inline void listen(joining& begun, make_transports* transports, asio::io_context* loop,
+                   const std::vector<std::string>& reached_at) {
+  meeting_request& ask = begun.request;
+  need_descriptors(
+      descriptors_of_worker(ask.where.rank, ask.where.size, begun.settings.io_threads) +
+          reached_at.size(),
+      "this worker");
   std::function<void(const error&)> said;
-  if (launched) {
-    run_report::begins();
+  if (begun.launched) {
     said = [name = ask.self.name](const error& why) { run_report::ends(name, why); };
   }
-  auto life = std::make_unique<runtime>(transport_set(transports(address_of(where))), std::move(o),
-                                        services_of_run(), loop);
+  auto life = std::make_unique<runtime>(transport_set(transports(reached_at)),
+                                        std::move(begun.settings), services_of_run(), loop);
   ask.self.addresses = life->addresses();
-  out.who = std::make_shared<joined>(std::move(life), loop, std::move(said));
-  return out;
+  begun.who = std::make_shared<joined>(std::move(life), loop, std::move(said));
 }
 
 [[nodiscard]] inline owned_worker begin_serving(joining& begun, meeting&& met) {
+  met.all.why_so_many = begun.why_so_many;
   begun.who->begin(std::move(met.all), std::move(begun.request.random), std::move(met.store));
   return owned_worker(begun.who);
 }
 
-/// What comes of a meeting that a coroutine waits for.
-struct meeting_result {
-  const intrusive_ptr<event> done = make_intrusive<event>();
-  std::mutex lock;
-  std::optional<meeting> met;
-  std::exception_ptr failure;
-};
-
 /// Whoever does not wait any more, for whatever reason, wants no meeting any more.
 struct waits_for_meeting {
-  const given_up stop;
-  explicit waits_for_meeting(given_up s) noexcept : stop(std::move(s)) {}
+  const countdown left;
+  explicit waits_for_meeting(countdown l) : left(std::move(l)) {}
   waits_for_meeting(const waits_for_meeting&) = delete;
   waits_for_meeting& operator=(const waits_for_meeting&) = delete;
-  ~waits_for_meeting() { stop->store(true); }
+  ~waits_for_meeting() { left.give_up(); }
 };
 
-inline namespace WEFT_VERSION_NAME {
-
-WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
-                                     options o) {
-  joining begun = begin_join(transports, loop, std::move(o));
-  return begin_serving(begun, begun.alone() ? begun.meeting_of_one() : meet(begun.request));
-}
-
-WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::io_context* loop,
-                                             options o) {
-  joining begun = begin_join(transports, loop, std::move(o));
-  if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
-  const auto state = std::make_shared<meeting_result>();
-  const waits_for_meeting waits{
-      begin_meeting(begun.request, [state](std::optional<meeting> met, std::exception_ptr why) {
-        {
-          const std::lock_guard hold(state->lock);
-          state->met = std::move(met);
-          state->failure = std::move(why);
-        }
-        state->done->set();
-      })};
-  // Also if the store's process is stopped, which has no time limits then.
+/// `apart` (rendezvous.hpp) for a coroutine, whose loop goes on. Throws besides: cancelled.
+template <class T>
+[[nodiscard]] asio::awaitable<T> wait_apart(std::function<T()> work, countdown left,
+                                            std::string (*stuck)()) {
+  struct shared {
+    const intrusive_ptr<event> done = make_intrusive<event>();
+    std::mutex lock;
+    std::optional<T> out;
+    std::exception_ptr failure;
+  };
+  const auto state = std::make_shared<shared>();
+  begin_apart<T>(std::move(work), [state](std::optional<T> out, std::exception_ptr why) {
+    {
+      const std::lock_guard hold(state->lock);
+      state->out = std::move(out);
+      state->failure = std::move(why);
+    }
+    state->done->set();
+  });
   asio::steady_timer limit(co_await asio::this_coro::executor);
-  limit.expires_at(
-      later(later(real_clock().now(), begun.request.deadline), std::chrono::seconds(2)));
+  limit.expires_at(left.end(patience_with_others));
   limit.async_wait([done = state->done](asio::error_code ec) {
     if (!ec) done->set();
   });
@@ -135,10 +132,43 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
   limit.cancel();
   const std::lock_guard hold(state->lock);
   rethrow_taken(state->failure);
-  if (!state->met) {
-    throw rpc_error(errc::rendezvous_failed, holder_of_store() + " does not answer");
+  if (!state->out) throw rpc_error(errc::rendezvous_failed, stuck());
+  co_return std::move(*state->out);
+}
+
+inline namespace WEFT_VERSION_NAME {
+
+WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
+                                     options o) {
+  joining begun = begin_join(std::move(o));
+  const meeting_request& ask = begun.request;
+  using texts = std::vector<std::string>;
+  listen(begun, transports, loop,
+         ask.where.one_host()
+             ? texts()
+             : apart<texts>(
+                   [where = ask.where, left = ask.left] { return own_addresses(where, left); },
+                   ask.left, stuck_look_up()));
+  return begin_serving(
+      begun, begun.alone() ? begun.meeting_of_one()
+                           : apart<meeting>([ask] { return meet(ask); }, ask.left, stuck_store()));
+}
+
+WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::io_context* loop,
+                                             options o) {
+  joining begun = begin_join(std::move(o));
+  const meeting_request& ask = begun.request;
+  const waits_for_meeting waits(ask.left);
+  std::vector<std::string> reached_at;
+  if (!ask.where.one_host()) {
+    reached_at = co_await wait_apart<std::vector<std::string>>(
+        [where = ask.where, left = ask.left] { return own_addresses(where, left); }, ask.left,
+        &stuck_look_up);
   }
-  co_return begin_serving(begun, std::move(*state->met));
+  listen(begun, transports, loop, reached_at);
+  if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
+  co_return begin_serving(
+      begun, co_await wait_apart<meeting>([ask] { return meet(ask); }, ask.left, &stuck_store));
 }
 
 }  // namespace WEFT_VERSION_NAME

@@ -80,30 +80,29 @@ inline std::string run_key(const placement& where, const std::string& run_id) {
   return name + "-" + id128{0, hash}.text().substr(16);
 }
 
-/// Set by who no longer wants what another thread waits for.
-using given_up = std::shared_ptr<std::atomic<bool>>;
-
-/// How long an operation may still take, unless it is given up.
+/// How long an operation may still take, unless it is given up; copies are of one operation.
 class countdown {
  public:
-  explicit countdown(duration all, given_up stop = nullptr)
-      : all_(all), until_(later(time_.now(), all)), stop_(std::move(stop)) {}
+  explicit countdown(duration all) : all_(all), until_(later(real_clock().now(), all)) {}
   [[nodiscard]] std::chrono::milliseconds now() const {
     if (stopped()) return std::chrono::milliseconds(0);
     return std::max(std::chrono::milliseconds(0),
-                    std::chrono::ceil<std::chrono::milliseconds>(until_ - time_.now()));
+                    std::chrono::ceil<std::chrono::milliseconds>(until_ - real_clock().now()));
   }
-  [[nodiscard]] bool over() const { return stopped() || time_.now() >= until_; }
-  [[nodiscard]] bool stopped() const { return stop_ && stop_->load(); }
+  [[nodiscard]] bool over() const { return stopped() || real_clock().now() >= until_; }
+  [[nodiscard]] bool stopped() const { return stop_->load(); }
   [[nodiscard]] std::chrono::milliseconds all() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(all_);
   }
+  /// So long after it is over.
+  [[nodiscard]] time_point end(duration more) const { return later(until_, more); }
+  /// Nobody waits any more, whoever does it on whatever thread: it is over.
+  void give_up() const { stop_->store(true); }
 
  private:
-  real_clock time_;
   duration all_;
   time_point until_;
-  given_up stop_;
+  std::shared_ptr<std::atomic<bool>> stop_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 [[noreturn]] inline void meeting_failed(const std::string& what, const std::filesystem::path& where,

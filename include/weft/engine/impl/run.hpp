@@ -23,8 +23,6 @@
 #include <weft/rpc/table.hpp>
 #include <weft/transport/inproc.hpp>
 
-#include <asio/ip/udp.hpp>
-
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -52,22 +50,6 @@ namespace weft::engine {
   return services<weft::rref_service, weft::autograd_service>();
 }
 
-/// This host's address on the interface by which the store is reached.
-[[nodiscard]] inline std::string address_towards(const std::string& host) {
-  asio::io_context io;
-  asio::ip::udp::resolver resolver(io);
-  const auto found = resolver.resolve(host, "9");
-  asio::ip::udp::socket probe(io);
-  probe.connect(found.begin()->endpoint());  // sends nothing
-  return probe.local_endpoint().address().to_string();
-}
-
-/// Where others reach this worker: empty if all of them are on its host.
-[[nodiscard]] inline std::string address_of(const placement& where) {
-  if (where.one_host()) return {};
-  return address_towards(environment_text("MASTER_ADDR").value_or("localhost"));
-}
-
 /// Which worker this is: what the options say, else the launcher; none if nobody does. Throws
 /// rpc_error invalid_argument.
 [[nodiscard]] inline std::optional<placement> place_of(const options& o) {
@@ -90,6 +72,17 @@ namespace weft::engine {
   self.role = o.role(rank, size, "");
   self.window = o.window_bytes;
   return self;
+}
+
+/// What a launcher's word on the number of workers is to be said with, where the program wants
+/// another one.
+[[nodiscard]] inline std::string word_of_launcher(const placement& where, const options& o) {
+  if (o.place || o.workers <= 1 || where.launcher.empty() || where.size == o.workers) return {};
+  const std::string workers = std::to_string(o.workers);
+  const bool by_number = where.launcher == "srun" || where.launcher == "mpirun";
+  return "as " + (by_number ? where.launcher : "WORLD_SIZE") +
+         " says, which comes before options.workers = " + workers +
+         (by_number ? ": `" + where.launcher + " -n " + workers + "` starts as many" : "");
 }
 
 /// The meeting of one.
@@ -213,21 +206,30 @@ inline int run_here(const placement& where, make_transports* transports, worker_
   run_report::begins();
   error result;
   try {
-    need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads), "this worker");
+    const countdown left(o.rendezvous_deadline);
+    const auto reached_at =
+        where.one_host() ? std::vector<std::string>()
+                         : apart<std::vector<std::string>>(
+                               [=] { return own_addresses(where, left); }, left, stuck_look_up());
+    need_descriptors(descriptors_of_worker(where.rank, where.size, o.io_threads) +
+                         reached_at.size(),
+                     "this worker");
     random_source random = system_random();
     self.incarnation = random_id(random);
     // Kept to the end of the run: rank 0 serves it.
     store_ptr store;
     membership all;
-    runtime life(transport_set(transports(address_of(where))), o, services_of_run());
+    runtime life(transport_set(transports(reached_at)), o, services_of_run());
     self.addresses = life.addresses();
     if (where.size > 1) {
-      meeting met = meet({where, self, o.rendezvous_deadline, random, o.run_id});
+      const meeting_request ask{where, self, left, random, o.run_id};
+      meeting met = apart<meeting>([ask] { return meet(ask); }, left, stuck_store());
       all = std::move(met.all);
       store = std::move(met.store);
     } else {
       all = alone(self, random);
     }
+    all.why_so_many = word_of_launcher(where, o);
     life.join(std::move(all), random);
     result = life.run(std::move(main_), "the process leaves without waiting for it");
     // Before this life ends, which may take long: functions may still run on its pool.

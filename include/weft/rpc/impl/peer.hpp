@@ -41,9 +41,11 @@ template <std::integral Rank>
 peer worker::peer(Rank rank) {
   const auto number = static_cast<std::int64_t>(rank);
   if (number < 0 || number >= std::int64_t{world_size()}) {
-    throw rpc_error(errc::unknown_peer, "there is no rank " + std::to_string(rank) +
-                                            "; the world has " + std::to_string(world_size()) +
-                                            (world_size() == 1 ? " worker" : " workers"));
+    throw rpc_error(errc::unknown_peer,
+                    "there is no rank " + std::to_string(rank) + "; the world has " +
+                        std::to_string(world_size()) +
+                        (world_size() == 1 ? " worker" : " workers") +
+                        (members_.why_so_many.empty() ? "" : ", " + members_.why_so_many));
   }
   return weft::peer(*this, static_cast<std::uint32_t>(rank));
 }

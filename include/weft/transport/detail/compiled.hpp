@@ -6,6 +6,7 @@
 #include <weft/transport/fwd.hpp>
 
 #include <string>
+#include <vector>
 
 namespace weft {
 
@@ -20,10 +21,10 @@ inline constexpr bool is_compiled_in<unix_socket> = true;
 
 // Defined by weft/src.hpp.
 template <>
-any_transport_ptr make_transport_at<inproc>(const std::string& address);
+transport_list make_transports_at<inproc>(const std::vector<std::string>& addresses);
 template <>
-any_transport_ptr make_transport_at<tcp>(const std::string& address);
+transport_list make_transports_at<tcp>(const std::vector<std::string>& addresses);
 template <>
-any_transport_ptr make_transport_at<unix_socket>(const std::string& address);
+transport_list make_transports_at<unix_socket>(const std::vector<std::string>& addresses);
 
 }  // namespace weft

@@ -53,25 +53,30 @@ any_transport_ptr make_any_transport(T t) {
 
 namespace detail {
 template <transport T>
-[[nodiscard]] any_transport_ptr transport_at(const std::string& address) {
+[[nodiscard]] transport_list transports_at(const std::vector<std::string>& addresses) {
+  transport_list all;
   if constexpr (requires(typename T::options o) {
                   o.address = std::string();
                   T(o);
                 }) {
-    typename T::options o;
-    if (!address.empty()) o.address = address;
-    return make_any_transport(T(o));
+    for (const std::string& address : addresses) {
+      typename T::options o;
+      o.address = address;
+      all.push_back(make_any_transport(T(o)));
+    }
+    if (addresses.empty()) all.push_back(make_any_transport(T(typename T::options())));
   } else if constexpr (requires { T::in_this_process(); }) {
-    return make_any_transport(T::in_this_process());
+    all.push_back(make_any_transport(T::in_this_process()));
   } else {
-    return make_any_transport(T());
+    all.push_back(make_any_transport(T()));
   }
+  return all;
 }
 }  // namespace detail
 
 template <runnable T>
-any_transport_ptr make_transport_at(const std::string& address) {
-  return detail::transport_at<T>(address);
+transport_list make_transports_at(const std::vector<std::string>& addresses) {
+  return detail::transports_at<T>(addresses);
 }
 
 }  // namespace weft
