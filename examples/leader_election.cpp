@@ -68,7 +68,8 @@ node& of(const weft::worker& me) { return running->nodes[me.rank()]; }
 /// By the worker's own clock, which a world moves on; an Asio timer would wait for the machine's.
 asio::awaitable<void> sleep_for(weft::worker& me, weft::duration d) {
   const auto over = weft::make_intrusive<weft::event>();
-  const auto t = me.time().make_timer(static_cast<asio::io_context&>(me.get_executor().context()));
+  const auto t = me.time().make_timer(
+      static_cast<asio::io_context&>(asio::query(me.get_executor(), asio::execution::context)));
   t->arm(me.time().now() + d, [over] { over->set(); });
   co_await weft::event::wait(over);
 }

@@ -40,7 +40,8 @@ long check_counts(const std::string& said) {
   CHECK_FALSE(said.find("up to ") != std::string::npos);  // both ends have counted
   CHECK(accepted >= 20);
   CHECK(accepted == ran + std::max(lost, 0L));
-  if (lost >= 0) CHECK(number(said, "[0-9]+ of the ([0-9]+) posts of worker 'worker1'") == accepted);
+  if (lost >= 0)
+    CHECK(number(said, "[0-9]+ of the ([0-9]+) posts of worker 'worker1'") == accepted);
   return std::max(lost, 0L);
 }
 /// How often each of these is done.
@@ -94,7 +95,8 @@ pid_t process_of(const child& run, int rank) {
       number(run.output(), "pid ([0-9]+) is rank " + std::to_string(rank) + "\n"));
 }
 
-TEST_CASE("broken link: a connection that the kernel closes ends the run, and no post is forgotten") {
+TEST_CASE(
+    "broken link: a connection that the kernel closes ends the run, and no post is forgotten") {
   if (const std::string why = cannot_close_sockets(); !why.empty()) {
     std::printf("skipped: %s\n", why.c_str());
     return;
@@ -111,7 +113,8 @@ TEST_CASE("broken link: a connection that the kernel closes ends the run, and no
   }
 }
 
-TEST_CASE("broken link: a run that goes on leaves one behind, and does not end well if posts are lost") {
+TEST_CASE(
+    "broken link: a run that goes on leaves one behind, and does not end well if posts are lost") {
   if (const std::string why = cannot_close_sockets(); !why.empty()) {
     std::printf("skipped: %s\n", why.c_str());
     return;

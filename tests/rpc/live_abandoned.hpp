@@ -329,7 +329,8 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
   on(me, [&] { work = {}; });
   for (const error& e : w.finish()) {
     INFO(e.message());
-    const bool lost = how == cut::link_loss && e.message().find("the link between") != std::string::npos;
+    const bool lost =
+        how == cut::link_loss && e.message().find("the link between") != std::string::npos;
     CHECK((!e || lost || e.message().find("test is over") != std::string::npos));
   }
 }

@@ -395,10 +395,9 @@ struct world {
   }
   static std::uint64_t encode(encoder& e, const shutdown_protocol& p) {
     return exploring::with_members(
-        p,
-        [&](const auto& done, auto finished, const auto& gone, const drain& counting, bool asked,
-            bool returned, bool over, bool told, const auto& hearsay, const auto& failure,
-            const cut_links& cuts, const auto& accused) {
+        p, [&](const auto& done, auto finished, const auto& gone, const drain& counting, bool asked,
+               bool returned, bool over, bool told, const auto& hearsay, const auto& failure,
+               const cut_links& cuts, const auto& accused) {
           encode(e, cuts);
           e << (accused ? 1 + accused->who : 0);
           e.list(done);
@@ -558,9 +557,9 @@ struct world {
   plan rules;
   std::vector<exploring::shared<worker>> at;
   std::vector<exploring::shared<std::vector<flight>>> wires;
-  ranks guilty;   // of anything that may have ended the run
-  ranks accused;  // by others
-  ranks broken_;  // the links that were cut
+  ranks guilty;                 // of anything that may have ended the run
+  ranks accused;                // by others
+  ranks broken_;                // the links that were cut
   std::set<link_ends> waiting;  // rank 0, for the other end of these
   bool paused = false;
   bool ended_well = false;

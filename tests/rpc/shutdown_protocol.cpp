@@ -195,7 +195,8 @@ TEST_CASE("run state: who fails because another is lost leaves the verdict to ra
   }
 }
 
-TEST_CASE("run state: a loss that only one worker's main sees ends the run, if rank 0 hears no more") {
+TEST_CASE(
+    "run state: a loss that only one worker's main sees ends the run, if rank 0 hears no more") {
   world w(4);
   w.act(2, w.workers[2].main_failed(3, "the link broke"));
   w.deliver_all();

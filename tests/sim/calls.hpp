@@ -44,7 +44,7 @@ struct seen_call {
   bool accepted = false;  // of a post
   bool finished = false;  // ... its function came to its end
   error failure{};        // of the outcome
-  std::string broke{};  // what must not have been
+  std::string broke{};    // what must not have been
 };
 
 /// All calls of a world, and the world. One at a time.
@@ -65,9 +65,9 @@ class witness {
   bool may_miss_each_other = false;  // each of their connections may be refused
   /// Caller and callee of functions that end with the run only.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> something_stays;
-  bool lacks_memory = false;         // at times, of which posts that fail are told
-  duration longest_way{};  // from when something is written until it is handled
-  duration faults_over{};  // from when on nothing goes wrong any more
+  bool lacks_memory = false;  // at times, of which posts that fail are told
+  duration longest_way{};     // from when something is written until it is handled
+  duration faults_over{};     // from when on nothing goes wrong any more
   std::vector<std::string> broken;
 
   /// Whether that is so of each worker that lives.
@@ -259,7 +259,8 @@ class witness {
       must(c.ran <= 1 || c.may_repeat, "it ran twice");
       must(c.outcomes <= 1, "it had two outcomes");
       const bool all_well = ended_well(0) && ended_well(c.from) && ended_well(c.to);
-      must(!c.accepted || c.finished || !all_well || lacks_memory, "it was lost, and nobody says so");
+      must(!c.accepted || c.finished || !all_well || lacks_memory,
+           "it was lost, and nobody says so");
       if (!c.awaited) continue;
       must(c.outcomes == 1 || world.crashed(c.from) || lacked(c.from), "it had no outcome");
       if (c.outcomes != 1) continue;

@@ -38,8 +38,8 @@
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
-#include <weft/engine/fwd.hpp>
 #include <weft/engine/drain.hpp>
+#include <weft/engine/fwd.hpp>
 #include <weft/engine/memory_budget.hpp>
 #include <weft/engine/pairing.hpp>
 #include <weft/engine/pending_calls.hpp>

@@ -143,7 +143,8 @@ class shutdown_protocol {
     if (over_) return {};
     const bool of_another = may_go_[blamed] && blamed != rank_;
     if (of_another) blamed = rank_;
-    if (rank_ == 0) return blamed == 0 ? fail(0, std::move(why)) : accuse(0, blamed, std::move(why));
+    if (rank_ == 0)
+      return blamed == 0 ? fail(0, std::move(why)) : accuse(0, blamed, std::move(why));
     actions out;
     out.send.push_back({0, {shutdown_message::kind::failed, blamed, why}});
     if (blamed == rank_) {  // nothing below throws: who lacked memory may try again

@@ -91,9 +91,9 @@ inline std::string worker::lost_posts(std::uint32_t from, std::uint32_t to,
 inline void worker::judge_cut(const cut_link& cut) {
   const auto [low, high] = cut.between;
   const std::string lost = lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down);
-  const std::string text = "the link between " + named(low) + " and " + named(high) +
-                           " was lost" + (reached(cut.between) ? ", though both can be reached" : "") +
-                           ": " + cut.why + lost;
+  const std::string text = "the link between " + named(low) + " and " + named(high) + " was lost" +
+                           (reached(cut.between) ? ", though both can be reached" : "") + ": " +
+                           cut.why + lost;
   const bool told = env_.says_losses && !run_.gone(low) && !run_.gone(high);  // with who is left
   act(run_.link_cut(cut.between, text));
   if (lost.empty() || run_.over()) return;
