@@ -155,6 +155,13 @@ inline asio::awaitable<void> worker::connect_to(intrusive_ptr<link> to, asio::io
   } catch (...) {
     why = caught(*this);
   }
+  if (why == errc::timed_out) {
+    why = with_if_possible(why, [&](error_detail& d) {
+      d.text += "; it listens at ";
+      const auto& all = members_.members[to->rank()].addresses;
+      for (const auto& a : all) d.text += (&a == &all.front() ? "" : ", ") + a.endpoint;
+    });
+  }
   to->cannot_connect(std::move(why));
 }
 

@@ -190,9 +190,12 @@ inline void worker::expect_everybody() {
     const std::string when = "within the rendezvous deadline of " + in_seconds(limit);
     // Each of them, as the run may go on without some; the first without which it does not ends it.
     for (const std::uint32_t r : missing) {
-      act(run_.link_lost(r, rank() == 0
-                                ? "it has not greeted rank 0 " + when + "; missing: " + names
-                                : "it, rank 0, has not answered the greeting " + when));
+      const error last = links_[r]->reason();  // of the last try to connect
+      const std::string tried = last ? "; " + last.detail().text : "";
+      act(run_.link_lost(
+          r, (rank() == 0 ? "it has not greeted rank 0 " + when + "; missing: " + names
+                          : "it, rank 0, has not answered the greeting " + when) +
+                 tried));
     }
   });
 }
