@@ -5,7 +5,8 @@
 #define signals public
 #define emit
 #define foreach(variable, all) for (variable : all)
-#define forever again:
+#define forever                                                                                    \
+  again:
 #define min(a, b) (((a) < (b)) ? (a) : (b))
 #define max(a, b) (((a) > (b)) ? (a) : (b))
 
