@@ -8,6 +8,7 @@
 #include <asio/post.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
