@@ -8,6 +8,7 @@
 #include <asio/post.hpp>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -245,7 +246,7 @@ inline void link::finish_loss() noexcept {
 inline void link::end_run(error why) noexcept {
   try {
     insist([&] { me_.shutdown(why); });
-  } catch (...) {
+  } catch (const std::bad_alloc&) {
     loss_post_(me_.context(), [self = intrusive_ptr<link>(this), e = std::move(why)]() mutable {
       self->end_run(std::move(e));
     });

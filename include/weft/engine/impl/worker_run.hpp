@@ -10,6 +10,7 @@
 #include <weft/engine/worker.hpp>
 
 #include <algorithm>
+#include <new>
 
 namespace weft::engine {
 
