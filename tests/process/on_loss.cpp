@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <signal.h>
+#include <unistd.h>
 
 namespace process_losses {
 
@@ -75,6 +76,25 @@ TEST_CASE("process loss: a client that is stopped is left behind, and ended with
   CHECK(run.count(client + "did not end with the run; it is killed\n") == 1);
   CHECK_FALSE(run.said("; the run ends"));
   CHECK(all_gone(run.pids()));
+}
+
+TEST_CASE("process loss: where no launcher of weft's says who is gone, rank 0 does") {
+  const std::string id = "on_loss " + std::to_string(::getpid());
+  const auto start = [&](const std::string& rank) {
+    return child({program, "wait"}, {{"RANK", rank}, {"WORLD_SIZE", "3"}, {"WEFT_RUN_ID", id}});
+  };
+  child zero = start("0");
+  child one = start("1");
+  child two = start("2");
+  for (child* const c : {&zero, &one, &two}) c->read_until(" is ready, rank ");
+  two.kill(SIGKILL);
+  CHECK(two.wait() == 128 + SIGKILL);
+  CHECK(zero.wait() == 0);
+  CHECK(one.wait() == 0);
+  INFO(zero.output(), one.output());
+  CHECK(zero.count("weft: worker0: worker 'worker2' (rank 2) was lost: the peer closed the "
+                   "connection; the run goes on without it\n") == 1);
+  CHECK_FALSE(one.said("was lost"));
 }
 
 TEST_CASE("process loss: a server that is killed ends the run, rank 0 or not") {
