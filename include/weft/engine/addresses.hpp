@@ -12,6 +12,7 @@
 #include <weft/engine/meeting_file.hpp>
 #include <weft/engine/placement.hpp>
 #include <weft/rpc/placement.hpp>
+#include <weft/transport/detail/stream_listener.hpp>
 
 #include <asio/io_context.hpp>
 #include <asio/ip/address.hpp>
@@ -123,7 +124,9 @@ inline void add_once(ip_addresses& all, const asio::ip::address& one) {
   asio::io_context io(1);
   asio::ip::udp::socket probe(io);
   std::error_code failed;
-  probe.connect({to, 9}, failed);  // sends nothing
+  const asio::ip::udp::endpoint there(to, 9);
+  weft::detail::open_unshared(probe, there.protocol(), failed);
+  if (!failed) probe.connect(there, failed);  // sends nothing
   const auto from = failed ? asio::ip::udp::endpoint() : probe.local_endpoint(failed);
   if (!failed) return from.address();
   why = failed;
@@ -135,7 +138,7 @@ inline void add_once(ip_addresses& all, const asio::ip::address& one) {
   asio::io_context io(1);
   asio::ip::udp::socket probe(io);
   std::error_code failed;
-  probe.open(asio::ip::udp::endpoint(a, 0).protocol(), failed);
+  weft::detail::open_unshared(probe, asio::ip::udp::endpoint(a, 0).protocol(), failed);
   if (!failed) probe.bind({a, 0}, failed);
   return !failed;
 }
@@ -264,7 +267,14 @@ inline void add_once(ip_addresses& all, const asio::ip::address& one) {
   if (!there.empty()) why = asio::error::timed_out;
   for (const auto& a : there) {
     auto& one = tries.emplace_back(io);
-    one.async_connect({a, port}, [&out, &why, &io, a](const std::error_code& failed) {
+    const asio::ip::tcp::endpoint at(a, port);
+    std::error_code no_socket;
+    weft::detail::open_unshared(one, at.protocol(), no_socket);
+    if (no_socket) {
+      why = no_socket;
+      continue;
+    }
+    one.async_connect(at, [&out, &why, &io, a](const std::error_code& failed) {
       if (failed) {
         why = failed;
         return;
