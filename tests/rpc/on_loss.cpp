@@ -291,9 +291,57 @@ TEST_CASE("on_loss: a link that breaks between two others leaves the one behind 
       // The run went on, and not all that was accepted was done.
       INFO(ends[0].message());
       CHECK(ends[0] == errc::peer_died);
+      CHECK(ends[0].detail().peer == "worker" + std::to_string(left));
       CHECK(says(ends[0], lost_30));
     }
   });
+}
+
+/// At rank 0: until it has left worker 2 behind.
+asio::awaitable<void> wait_for_verdict(worker& me) {
+  CHECK(co_await eventually([&] { return me.link_to(2).now() == state::down; }));
+  lost_is_told = true;
+}
+
+TEST_CASE("on_loss: a worker that computes when its link breaks says later what it had posted") {
+  options o = with_policy(loss_policy::go_on());
+  o.lost_after = 500ms;  // so that rank 0 waits for 2.2 s
+  counted = 0;
+  lost_is_told = false;
+  watched all(3, over::tcp, o);
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 0) co_return co_await wait_for_verdict(me);
+    if (me.rank() == 2) co_return;
+    for (int i = 0; i < 30; ++i) me.peer(2).post<&wait_for_ever>();
+    for (int i = 0; i < 50; ++i) me.peer(2).post<&count>();
+    CHECK(co_await eventually([] { return waiting == 30 && counted == 50; }));
+    me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+    for (int i = 0; !lost_is_told && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
+  });
+  CHECK(says(ends[2], "how many posts of worker 'worker1' (rank 1) to worker 'worker2' (rank 2)"));
+  CHECK_FALSE(ends[1]);
+  INFO(ends[0].message());
+  CHECK(ends[0].detail().peer == "worker2");
+  CHECK(says(ends[0], "30 of the 80 posts"));
+}
+
+TEST_CASE("on_loss: a post that runs on when its link breaks is not said to be lost") {
+  options o = with_policy(loss_policy::go_on());
+  begun = lost_is_told = false;
+  watched all(3, over::tcp, o);
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 0) co_return co_await wait_for_verdict(me);
+    if (me.rank() == 2) co_return;
+    me.peer(2).post<&end_late>();
+    CHECK(co_await eventually([] { return begun.load(); }));
+    me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+  });
+  INFO(ends[2].message());
+  CHECK(says(ends[2], "1 of the posts of worker 'worker1' (rank 1) to worker 'worker2' (rank 2) "
+                      "still ran a second later"));
+  CHECK_FALSE(ends[0]);
 }
 
 TEST_CASE("on_loss: a main that fails because of a broken link waits for the verdict") {

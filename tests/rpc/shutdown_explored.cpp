@@ -28,8 +28,7 @@ template struct exploring::revealed<
     &weft::engine::shutdown_protocol::told_, &weft::engine::shutdown_protocol::hearsay_,
     &weft::engine::shutdown_protocol::failure_, &weft::engine::shutdown_protocol::cuts_,
     &weft::engine::shutdown_protocol::accused_>;
-template struct exploring::revealed<weft::engine::cut_links, &weft::engine::cut_links::open_,
-                                    &weft::engine::cut_links::decided_>;
+template struct exploring::revealed<weft::engine::cut_links, &weft::engine::cut_links::all_>;
 
 namespace run_ends {
 
@@ -384,13 +383,13 @@ struct world {
   }
   static void encode(encoder& e, const cut_links& cuts) {
     const auto number = [&](const std::optional<std::uint64_t>& n) { e << (n ? 1 + *n : 0); };
-    exploring::with_members(cuts, [&](const auto& open, const auto& decided) {
-      e.list(open, [&](const auto& entry) {
-        const cut_link& cut = entry.second;
-        e << cut.between.low << cut.between.high;
+    exploring::with_members(cuts, [&](const auto& all) {
+      e.list(all, [&](const auto& entry) {
+        const cut_link& cut = entry.second.cut;
+        e << cut.between.low << cut.between.high << (entry.second.waits ? 1 : 0)
+          << (entry.second.whole_taken ? 1 : 0);
         for (const cut_link::way& way : {cut.up, cut.down}) number(way.sent), number(way.ran);
       });
-      e.list(decided, [&](const link_ends& w) { e << w.low << w.high; });
     });
   }
   static std::uint64_t encode(encoder& e, const shutdown_protocol& p) {
@@ -466,7 +465,7 @@ struct world {
     act_on(who, w.protocol.link_lost(peer, "it closed the connection"));
     if (who == 0 || peer == 0) return;
     const peer_counts posts{peer, w.sent[peer], w.finished[peer], true};
-    act_on(who, at[who].change().protocol.counted_posts(posts, "it closed the connection"));
+    act_on(who, at[who].change().protocol.counted_posts(posts, 0, "it closed the connection"));
   }
   /// What was said before arrives, if the link does not break; and so may what came before.
   void say_closed(rank from, rank to) {
@@ -540,9 +539,11 @@ struct world {
   void time_passes() {
     if (at[0]->alive && !at[0]->ended) {
       shutdown_protocol& p = at[0].change().protocol;
-      if (!waiting.empty()) {
-        const link_ends which = *waiting.begin();
-        waiting.erase(waiting.begin());
+      for (const link_ends which : waiting) {  // as worker::wait_for_other_end
+        const bool gone = p.gone(which.low) || p.gone(which.high);
+        const auto up = [&](rank r) { return r == 0 || !at[0]->down.contain(r); };
+        if (!gone && !(up(which.low) && up(which.high))) continue;
+        waiting.erase(which);
         return act_on(0, p.unanswered(which));
       }
       p.last_call();

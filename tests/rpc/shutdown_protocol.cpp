@@ -214,10 +214,10 @@ TEST_CASE(
 /// Both ends of the link between 1 and 2 say that it broke: 1 had posted ten, of which seven ran.
 void cut_between_1_and_2(world& w) {
   w.act(1, w.workers[1].link_lost(2, "reset"));
-  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, 0, "reset"));
   w.deliver_all();
   w.act(2, w.workers[2].link_lost(1, "reset by the peer"));
-  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, "reset by the peer"));
+  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, 0, "reset by the peer"));
   w.deliver_all();
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("run state: a link that breaks leaves the one behind that may go") {
 
 TEST_CASE("run state: a broken link whose other end says nothing is judged by one") {
   world w(4);
-  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, 0, "reset"));
   w.deliver_all();
   REQUIRE(w.waits.size() == 1);
   for (const bool e : w.ended) CHECK_FALSE(e);
@@ -274,7 +274,7 @@ TEST_CASE("run state: a broken link whose other end says nothing is judged by on
   CHECK_FALSE(w.workers[0].waits_for());
   // Of a link that was never there, the other end knows nothing.
   world never(4);
-  never.act(1, never.workers[1].counted_posts({2, 10, 0, false}, "no common transport"));
+  never.act(1, never.workers[1].counted_posts({2, 10, 0, false}, 0, "no common transport"));
   never.deliver_all();
   REQUIRE(never.cuts.size() == 1);
   CHECK(never.cuts[0].up.lost() == 10);
@@ -282,9 +282,52 @@ TEST_CASE("run state: a broken link whose other end says nothing is judged by on
   for (const bool e : never.ended) CHECK(e);
 }
 
+TEST_CASE("run state: an end that is heard late still says what was lost") {
+  world w(4, {1, 2});
+  w.act(2, w.workers[2].counted_posts({1, 0, 7, true}, 1, "reset"));
+  w.deliver_all();
+  REQUIRE(w.waits.size() == 1);
+  w.act(0, w.workers[0].unanswered(w.waits.front()));
+  w.deliver_all();
+  REQUIRE(w.cuts.size() == 1);
+  CHECK_FALSE(w.cuts[0].up.sent);
+  check_goes_on_without(2, w);
+  w.act(1, w.workers[1].counted_posts({2, 10, 0, true}, 0, "reset"));
+  w.deliver_all();
+  REQUIRE(w.cuts.size() == 2);
+  CHECK(w.cuts[1].up.lost() == 2);  // one more had begun
+  CHECK(w.cuts[1].up.run == 1);
+  w.act(1, w.workers[1].counted_posts({2, 10, 0, true}, 0, "reset"));
+  w.deliver_all();
+  CHECK(w.cuts.size() == 2);
+  check_ends_well_without(2, w);
+}
+
+TEST_CASE("run state: a broken link to one that is lost then keeps nobody") {
+  world w(4, {2});
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, 0, "reset"));
+  w.deliver_all();
+  REQUIRE(w.waits.size() == 1);
+  w.act(0, w.workers[0].link_lost(2, "killed"));
+  w.deliver_all();
+  w.act(0, w.workers[0].unanswered(w.waits[0]));
+  CHECK_FALSE(w.workers[0].waits_for());
+  CHECK(w.cuts.empty());
+  // Whom a main blames then is judged by that alone.
+  w.act(3, w.workers[3].main_failed(1, "its call failed"));
+  w.deliver_all();
+  REQUIRE(w.waits.size() == 2);
+  w.act(0, w.workers[0].unanswered(w.waits[1]));
+  w.deliver_all();
+  for (const std::uint32_t r : {0u, 1u, 3u}) {
+    CHECK(w.ended[r]);
+    CHECK(w.workers[r].failure()->first == 1);
+  }
+}
+
 TEST_CASE("run state: a worker that rank 0 loses, too, is lost, and no link") {
   world w(4);
-  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, 0, "reset"));
   w.act(1, w.workers[1].main_failed(2, "its call failed"));
   w.deliver_all();
   CHECK(w.waits.size() == 2);  // for the other end, and for a reason to lose 2
@@ -300,17 +343,17 @@ TEST_CASE("run state: a worker that rank 0 loses, too, is lost, and no link") {
 
 TEST_CASE("run state: what was lost on a link is said, though one end was left behind before") {
   world w(4, {1, 2});
-  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, "reset"));
+  w.act(1, w.workers[1].counted_posts({2, 10, 4, true}, 0, "reset"));
   w.act(1, w.workers[1].main_failed(2, "its call failed"));  // it leaves the run
   w.deliver_all();
   check_goes_on_without(1, w);
-  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, "closed"));
+  w.act(2, w.workers[2].counted_posts({1, 4, 7, true}, 0, "closed"));
   w.deliver_all();
   REQUIRE(w.cuts.size() == 1);
   CHECK(w.cuts[0].up.lost() == 3);
   check_goes_on_without(1, w);
   // Who is found dead says nothing, and of what was sent to it nothing is said.
-  w.act(2, w.workers[2].counted_posts({3, 1, 0, true}, "closed"));
+  w.act(2, w.workers[2].counted_posts({3, 1, 0, true}, 0, "closed"));
   w.deliver_all();
   CHECK(w.waits.size() == 2);
 }

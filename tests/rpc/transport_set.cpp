@@ -123,6 +123,12 @@ TEST_CASE("transport_set: a worker's endpoints are tried in turn, and all are in
   CHECK(first == "cannot connect to " + dead[0] + why + "; to " + dead[1] + why);
   all.members[1].addresses.push_back({"tcp", addresses[0].endpoint});
   CHECK(attempt() == "connected");
+  // It is not that member: the other two are still to be tried, and then it is given up.
+  CHECK(mine.was_wrong(1));
+  CHECK(mine.was_wrong(1));
+  CHECK_FALSE(mine.was_wrong(1));
+  mine.was_right(1);
+  CHECK(mine.was_wrong(1));
   CHECK(attempt() == "connected");
   theirs.close();
 }

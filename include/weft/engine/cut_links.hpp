@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -33,70 +32,89 @@ struct cut_link {
   struct way {
     std::optional<std::uint64_t> sent{};
     std::optional<std::uint64_t> ran{};
+    std::uint64_t run{};  ///< more that had begun and not ended, where they were counted
     /// How many did not run, for all that is known.
     [[nodiscard]] std::uint64_t lost() const noexcept {
       const std::uint64_t all = sent.value_or(0);
-      return all - std::min(all, ran.value_or(0));
+      const std::uint64_t begun = ran.value_or(0) + run;
+      return all - std::min(all, begun);
     }
   };
   link_ends between{};
   std::string why{};  ///< of the end that was heard first
   way up{};           ///< from the lower rank to the higher
   way down{};
+  /// Both ends have said what they know.
+  [[nodiscard]] bool complete() const noexcept { return up.sent && down.sent; }
 };
 
 /// Rank 0's record of them.
 class cut_links {
  public:
-  /// What the end `from` says. Whether it is the first of the two to be heard; if one of them is
-  /// `gone`, only the second is taken.
-  bool add(std::uint32_t from, const peer_counts& counts, const std::string& why, bool gone) {
+  /// What the end `from` says; `run` is how many posts of the other one had not ended then. Whether
+  /// it is the first of the two to be heard; if one of them is `gone`, only the second is taken.
+  bool add(std::uint32_t from, const peer_counts& counts, std::uint64_t run, const std::string& why,
+           bool gone) {
     const link_ends between = link_ends::of(from, counts.peer);
-    const auto at = open_.find(between);
-    if (at == open_.end() && (gone || decided_.contains(between))) return false;
-    cut_link& cut = at == open_.end() ? open_[between] : at->second;
-    if (at == open_.end()) {
-      cut.between = between;
-      cut.why = why;
+    const bool first = !all_.contains(between);
+    if (first && gone) return false;
+    entry& e = all_[between];
+    if (e.cut.complete()) return false;
+    if (first) {
+      e.cut.between = between;
+      e.cut.why = why;
     }
     const bool lower = from == between.low;
-    (lower ? cut.up : cut.down).sent = counts.sent;
-    (lower ? cut.down : cut.up).ran = counts.finished;
+    cut_link::way& out = lower ? e.cut.up : e.cut.down;
+    cut_link::way& in = lower ? e.cut.down : e.cut.up;
+    out.sent = counts.sent;
+    in.ran = counts.finished;
+    in.run = run;
     if (!counts.down) {  // it was never there: nothing came, and the other end knows nothing
-      (lower ? cut.up : cut.down).ran = 0;
-      (lower ? cut.down : cut.up).sent = 0;
+      out.ran = 0;
+      in.sent = 0;
     }
-    return at == open_.end();
+    return first;
   }
-  [[nodiscard]] bool waits(link_ends between) const { return open_.contains(between); }
+  /// It is not decided, and one end has been heard.
+  [[nodiscard]] bool waits(link_ends between) const {
+    const auto at = all_.find(between);
+    return at != all_.end() && at->second.waits;
+  }
   [[nodiscard]] bool involve(std::uint32_t who) const {
-    return std::any_of(open_.begin(), open_.end(), [who](const auto& entry) {
-      return entry.first.low == who || entry.first.high == who;
+    return std::any_of(all_.begin(), all_.end(), [who](const auto& e) {
+      return e.second.waits && (e.first.low == who || e.first.high == who);
     });
   }
-  /// Both ends have said what they know.
+  /// Both ends have said what they know, and nobody has taken that.
   [[nodiscard]] bool complete(link_ends between) const {
-    const auto at = open_.find(between);
-    return at != open_.end() && at->second.up.sent && at->second.down.sent;
+    const auto at = all_.find(between);
+    return at != all_.end() && at->second.cut.complete() && !at->second.whole_taken;
   }
-  /// Any for which the other end has not been heard yet.
+  /// Any that waits.
   [[nodiscard]] std::optional<link_ends> open() const {
-    if (open_.empty()) return std::nullopt;
-    return open_.begin()->first;
+    const auto at =
+        std::find_if(all_.begin(), all_.end(), [](const auto& e) { return e.second.waits; });
+    if (at == all_.end()) return std::nullopt;
+    return at->first;
   }
-  /// What is known of it, once.
+  /// What is known of it: once when it is complete, and once before, if it waits.
   [[nodiscard]] std::optional<cut_link> take(link_ends between) {
-    const auto at = open_.find(between);
-    if (at == open_.end()) return std::nullopt;
-    cut_link out = std::move(at->second);
-    open_.erase(at);
-    decided_.insert(between);
-    return out;
+    const auto at = all_.find(between);
+    if (at == all_.end() || at->second.whole_taken) return std::nullopt;
+    entry& e = at->second;
+    e.whole_taken = e.cut.complete();
+    if (!std::exchange(e.waits, false) && !e.whole_taken) return std::nullopt;
+    return e.cut;
   }
 
  private:
-  std::map<link_ends, cut_link> open_;
-  std::set<link_ends> decided_;
+  struct entry {
+    cut_link cut{};
+    bool waits = true;
+    bool whole_taken = false;
+  };
+  std::map<link_ends, entry> all_;
 };
 
 }  // namespace weft::engine

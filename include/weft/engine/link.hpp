@@ -77,9 +77,10 @@ struct request_counts {
   std::atomic<std::uint64_t> sent{0};      ///< raised before the request can arrive
   std::atomic<std::uint64_t> finished{0};  ///< raised after all that its function sent
   // Of these, the posts:
-  std::atomic<std::uint64_t> posted{0};  ///< as `sent`
-  std::atomic<std::uint64_t> ran{0};     ///< to their end, or said to have failed
-  std::atomic<std::uint64_t> open{0};    ///< arrived, and neither of both yet
+  std::atomic<std::uint64_t> posted{0};   ///< to the peer
+  std::atomic<std::uint64_t> arrived{0};  ///< from the peer, as the next two
+  std::atomic<std::uint64_t> cut{0};      ///< ... that did not run to their end, and nobody is told
+  std::atomic<std::uint64_t> ended{0};    ///< ... these included; raised after `cut`
 };
 
 /// What is under way on a link, counted. When nothing is, all are 0 but two, of which the one at
@@ -200,8 +201,13 @@ class link final : public weft::link, public frame_sink {
   [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
   /// It is down, and was up before, or has taken posts. Else whoever called by it was told.
   [[nodiscard]] bool broke() const;
-  /// The posts, where it is down (peer_counts::down: it was up before).
+  /// The posts to the peer, and those of it that ran; `down`: it was up before.
   [[nodiscard]] peer_counts carried_posts() const;
+  /// Posts of the peer that have not ended.
+  [[nodiscard]] std::uint64_t posts_under_way() const noexcept {
+    const std::uint64_t ended = requests.ended.load();
+    return requests.arrived.load() - ended;
+  }
 
   // ── life ──
 

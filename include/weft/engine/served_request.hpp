@@ -40,6 +40,7 @@ class served_request final : public invocation, public deadline_entry {
   bool begun = false;                 ///< as soon as it arrived
   bool goes_on = false;               ///< its object is a reference to one elsewhere
   bool waits_to_go_on = false;        ///< ... and it is not queued there; worker's thread
+  bool accounted = false;             ///< a post that ran to its end, or whose failure is told
   held_memory held;                   ///< of a coroutine that has begun, until its end
   std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
   served_request* served_next = nullptr;  ///< ... these two under the link's lock

@@ -54,7 +54,8 @@ namespace weft::engine {
 /// {round 8}, for the last two then {n 4, n times {peer 4, sent 8, finished 8, down 1}}. `gone` is
 /// as `lost`, comes from rank 0 only, and names another worker than rank 0; to that one it says that
 /// the run goes on without it. `cut_off` has the counts of one peer: the posts that were sent to it,
-/// those of its posts that ran, and whether the link was ever there (`down`).
+/// those of its posts that ran, and whether the link was ever there (`down`); its `round` is how
+/// many of the peer's posts still run.
 struct shutdown_message {
   enum class kind : std::uint8_t {
     finished = 1,
@@ -69,7 +70,7 @@ struct shutdown_message {
   kind what = kind::finished;
   std::uint32_t rank = 0;   ///< the worker it is about
   std::string why;          ///< empty unless failed, lost or gone
-  std::uint64_t round = 0;  ///< of count and counts
+  std::uint64_t round = 0;  ///< of count, counts and cut_off
   work_report report{};     ///< of counts and cut_off
 
   [[nodiscard]] static constexpr bool has_report(kind k) noexcept {
@@ -114,7 +115,8 @@ class shutdown_protocol {
     /// Call `unanswered` with it when the other end, or the loss of one of the two, should have been
     /// heard of; `waits_for` says whether it is one that an end has reported.
     std::optional<link_ends> wait_for;
-    std::optional<cut_link> cut;  ///< call `link_cut` with it
+    /// Call `link_cut` with it. It may come twice: with one end's counts, then with those of both.
+    std::optional<cut_link> cut;
   };
 
   shutdown_protocol(std::uint32_t rank, std::uint32_t size)
@@ -275,11 +277,11 @@ class shutdown_protocol {
   }
 
   /// What this worker, not rank 0, has counted of a link to another one that broke.
-  actions counted_posts(const peer_counts& counts, std::string why) const {
+  actions counted_posts(const peer_counts& counts, std::uint64_t run, std::string why) const {
     actions out;
     if (over_ || counts.peer == 0) return out;
     out.send.push_back(
-        {0, {shutdown_message::kind::cut_off, counts.peer, std::move(why), 0, {counts}}});
+        {0, {shutdown_message::kind::cut_off, counts.peer, std::move(why), run, {counts}}});
     return out;
   }
   /// Rank 0: it has waited long enough for more about that link.
@@ -385,7 +387,8 @@ class shutdown_protocol {
     const link_ends which = link_ends::of(from, m.rank);
     if (over_ || (gone_[from] && gone_[m.rank])) return out;
     // The one that is gone may have said its part before.
-    const bool news = cuts_.add(from, m.report.front(), m.why, gone_[from] || gone_[m.rank]);
+    const bool news =
+        cuts_.add(from, m.report.front(), m.round, m.why, gone_[from] || gone_[m.rank]);
     if (cuts_.complete(which)) {
       out.cut = cuts_.take(which);
     } else if (news) {

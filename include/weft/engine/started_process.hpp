@@ -31,7 +31,12 @@ struct process_end {
 class started_process {
  public:
   /// A child that has not ended yet. Throws std::system_error.
-  started_process(asio::io_context& io, ::pid_t pid) : fd_(io, opened(pid)) {}
+  started_process(asio::io_context& io, ::pid_t pid) : fd_(io) {
+    descriptor fd(pidfd_open(pid));
+    if (!fd) throw std::system_error(errno, std::generic_category(), "weft: starting a worker");
+    fd_.assign(fd.get());
+    static_cast<void>(fd.release());
+  }
 
   /// Throws std::system_error where the kernel or a sandbox lacks what this class needs.
   static void need() {
@@ -66,11 +71,6 @@ class started_process {
 
   static int pidfd_open(::pid_t pid) noexcept {
     return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-  }
-  static int opened(::pid_t pid) {
-    const int fd = pidfd_open(pid);
-    if (fd < 0) throw std::system_error(errno, std::generic_category(), "weft: starting a worker");
-    return fd;
   }
   [[nodiscard]] int handle() const noexcept { return fd_.native_handle(); }
   [[nodiscard]] std::optional<process_end> collected(int how) const {

@@ -48,7 +48,8 @@ class transport_set {
 
   /// Connects to that member. The lower rank's list decides: its first entry by which the two
   /// reach each other. All endpoints that the member has there are tried in turn; the next try to
-  /// connect begins with the one that was right, or behind the one at which this try was cut off.
+  /// connect begins behind the one that was opened, or at which this try was cut off, unless that
+  /// `was_right`.
   /// For one member one at a time. Errors: no_common_transport, peer_died (with every endpoint and
   /// what was wrong there), ...
   [[nodiscard]] asio::awaitable<connection_ptr> connect(const membership& all, std::uint32_t to,
@@ -56,14 +57,12 @@ class transport_set {
     const std::vector<way> ways = ways_to(all, to);
     if (ways.size() == 1) co_return co_await ways[0].by->connect(io, ways[0].endpoint);
     error failed;
-    const std::size_t first = starts_->at(to);
+    const std::size_t first = starts_->begin(to, ways.size());
     for (std::size_t i = 0; i < ways.size(); ++i) {
       const std::size_t one = (first + i) % ways.size();
       starts_->set(to, one + 1);
       try {
-        connection_ptr opened = co_await ways[one].by->connect(io, ways[one].endpoint);
-        starts_->set(to, one);
-        co_return opened;
+        co_return co_await ways[one].by->connect(io, ways[one].endpoint);
       } catch (const rpc_error& e) {
         if (e.error() == errc::cancelled) throw;
         failed = failed ? both(failed, e.error()) : e.error();
@@ -71,6 +70,12 @@ class transport_set {
     }
     throw rpc_error(failed);
   }
+
+  /// The connection that was opened last is one to that member.
+  void was_right(std::uint32_t to) { starts_->was_right(to); }
+  /// Whoever listens there is not that member, or will not have this one. Whether it may be found
+  /// at another endpoint.
+  [[nodiscard]] bool was_wrong(std::uint32_t to) { return starts_->was_wrong(to); }
 
   /// Accepts until `close`; each connection lives on `pick()`.
   void accept(const std::function<asio::io_context&()>& pick, const accepted& then) {
@@ -119,18 +124,35 @@ class transport_set {
   /// Where to begin at each member; links to different ones are opened by different threads.
   class beginnings {
    public:
-    [[nodiscard]] std::size_t at(std::uint32_t to) {
+    [[nodiscard]] std::size_t begin(std::uint32_t to, std::size_t ways) {
       const std::lock_guard lock(mutex_);
-      return at_[to];
+      all_[to].ways = ways;
+      return all_[to].next;
     }
-    void set(std::uint32_t to, std::size_t at) {
+    void set(std::uint32_t to, std::size_t next) {
       const std::lock_guard lock(mutex_);
-      at_[to] = at;
+      all_[to].next = next;
+    }
+    void was_right(std::uint32_t to) {
+      const std::lock_guard lock(mutex_);
+      entry& e = all_[to];
+      if (e.next > 0) --e.next;
+      e.wrong = 0;
+    }
+    [[nodiscard]] bool was_wrong(std::uint32_t to) {
+      const std::lock_guard lock(mutex_);
+      entry& e = all_[to];
+      return ++e.wrong < e.ways;
     }
 
    private:
+    struct entry {
+      std::size_t ways = 1;
+      std::size_t next = 0;
+      std::size_t wrong = 0;  // endpoints, one after the other
+    };
     std::mutex mutex_;
-    std::map<std::uint32_t, std::size_t> at_;
+    std::map<std::uint32_t, entry> all_;
   };
 
   static asio::awaitable<void> accept_loop(any_transport& t, asio::io_context& here,

@@ -223,6 +223,7 @@ class worker final : public weft::worker, private weft::detail::home {
   [[nodiscard]] bool counts_first() const;
   void wait_for_other_end(link_ends which);
   [[nodiscard]] bool reached(link_ends which) const;
+  void answer_count(std::uint64_t round);
   void judge_cut(const cut_link& cut);
   [[nodiscard]] std::string named(std::uint32_t who) const;
   [[nodiscard]] std::string lost_posts(std::uint32_t from, std::uint32_t to,
@@ -285,6 +286,7 @@ class worker final : public weft::worker, private weft::detail::home {
   std::vector<uncounted> uncounted_;
   std::unique_ptr<timer> counts_;                     // the next look at them
   std::exception_ptr threw_for_;                      // by the main, meanwhile
+  std::optional<std::uint64_t> round_;                // which rank 0 asked for, meanwhile
   std::map<link_ends, std::unique_ptr<timer>> cuts_;  // rank 0's: until it waits no longer
   /// Rank 0's: whose loss, and what did not run, though the run went on.
   std::optional<std::pair<std::uint32_t, std::string>> lost_posts_;

@@ -31,6 +31,7 @@ struct function_entry {
   std::uint32_t arguments_in_full = 0;     ///< ... and a hash of what it takes, with full names
   type_id form;                            ///< what was registered, which the function is part of
   const void* code = nullptr;              ///< its address, if it is no member of a class
+  std::uint64_t layout = 0;                ///< of its class, if it is one: size and alignment
   void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;

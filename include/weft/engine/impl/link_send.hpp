@@ -55,8 +55,6 @@ inline expected<std::uint64_t> link::queue(message&& m, const frame_header& head
   const bool request = header.kind == frame_kind::request;
   const bool answered = request && (header.flags & flag_no_reply) == 0;
   if (request) requests.sent.fetch_add(1);
-  const bool posted = request && !answered;
-  if (posted) requests.posted.fetch_add(1);
   if (answered) answers_due_.fetch_add(1, std::memory_order_relaxed);  // before its answer can come
   const std::uint32_t asked = speakers(m);
   const auto if_asked = [asked](auto tell) {
@@ -79,7 +77,6 @@ inline expected<std::uint64_t> link::queue(message&& m, const frame_header& head
     why = unsent(engine::caught(me_));
   }
   if (request) requests.sent.fetch_sub(1);
-  if (posted) requests.posted.fetch_sub(1);
   if (answered) answers_due_.fetch_sub(1, std::memory_order_relaxed);
   if (asked != 0) each_service(if_asked([&](service& s) { s.dropped(*this, m.record()); }));
   if (crowded_out) return no_room;
@@ -107,6 +104,8 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
       f.seal();
       no_longer_served(f.header.call);
     }
+    const bool post = kind == frame_kind::request && (f.header.flags & flag_no_reply) != 0;
+    if (post) requests.posted.fetch_add(1);
     number = outbox_.push(std::move(f));
     look_for_room();
     connect = pairing_.want();

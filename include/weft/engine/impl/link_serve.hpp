@@ -48,7 +48,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
                                                               came.lacking, rank_, name()));
     };
     call = told ? make() : insist(make);
-    if (call->is_post()) requests.open.fetch_add(1);
+    if (call->is_post()) requests.arrived.fetch_add(1);
     if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
     if (auto ok = call->in.check(); !ok) return ok;
     const frame_header& header = call->in.header();
@@ -87,6 +87,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
     if (!told) return tl::unexpected(why);
     if (call) {
       if (auto* keeper = call->in.record().find<result_keeper>()) keeper->fail(why);
+      call->accounted = true;
     } else {
       requests.finished.fetch_add(1);
     }

@@ -71,7 +71,8 @@ inline bool link::broke() const {
 
 inline peer_counts link::carried_posts() const {
   const std::lock_guard lock(mutex_);
-  return {rank_, requests.posted.load(), requests.ran.load(), was_up_};
+  const std::uint64_t ended = requests.ended.load();
+  return {rank_, requests.posted.load(), ended - std::min(ended, requests.cut.load()), was_up_};
 }
 
 // ── connecting ──

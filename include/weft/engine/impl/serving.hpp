@@ -25,7 +25,9 @@ inline served_request::~served_request() {
 inline void served_request::done() noexcept {
   if (std::exchange(done_, true)) return;
   from_->requests.finished.fetch_add(1);
-  if (is_post()) from_->requests.open.fetch_sub(1);
+  if (!is_post()) return;
+  if (!accounted) from_->requests.cut.fetch_add(1);
+  from_->requests.ended.fetch_add(1);
 }
 
 inline void serving::evaluate(served_request& call) {
@@ -86,8 +88,7 @@ inline void serving::answer(served_request& call, link& peer) {
     if (auto* keeper = call.in.record().find<result_keeper>()) keeper->fail(call.failure);
   }
   if (call.is_post()) {
-    // What was cut short is counted where its link is lost.
-    if (call.failure != errc::cancelled) peer.requests.ran.fetch_add(1);
+    call.accounted = call.failure != errc::cancelled;  // else it is told where its link is lost
     if (call.failure) {
       me.post_failed(call.in.header().function, call.function ? call.function->name : "",
                      call.who.rank(), call.failure);

@@ -155,6 +155,9 @@ inline asio::awaitable<void> worker::connect_to(intrusive_ptr<link> to, asio::io
   } catch (...) {
     why = caught(*this);
   }
+  if (why == errc::protocol_error && env_.transports.was_wrong(to->rank())) {
+    why = error(errc::peer_died, "no worker listens there: " + why.message());
+  }
   if (why == errc::timed_out) {
     why = with_if_possible(why, [&](error_detail& d) {
       d.text += "; it listens at ";
@@ -180,9 +183,13 @@ inline asio::awaitable<void> worker::meet(intrusive_ptr<link> to, asio::io_conte
   co_await write_alone(connection, h.hello());
   co_await converse(connection, h, sink);
   if (h.now() == handshake::state::accepted) {
+    env_.transports.was_right(to->rank());
     to->install(std::exchange(connection, nullptr), io, sink.take_early());
   } else if (h.why() == errc::closed) {
     throw rpc_error(h.why());  // the other's connection stays, and is on its way
+  } else if (env_.transports.was_wrong(to->rank())) {
+    throw rpc_error(errc::peer_died, "another one listens there: " + h.why().message(),
+                    call_progress::not_sent);
   } else {
     to->mark_down(h.why());
   }

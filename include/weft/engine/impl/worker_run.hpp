@@ -124,7 +124,7 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   if (todo.count) {
     asked_at_ = env_.time.now();
     bound_the_end();
-    act(run_.counted(*todo.count, report()));
+    answer_count(*todo.count);
   }
   if (todo.ask_again) {
     if (!again_) again_ = env_.time.make_timer(env_.context);
@@ -193,10 +193,10 @@ inline void worker::expect_everybody() {
     for (const std::uint32_t r : missing) {
       const error last = links_[r]->reason();  // of the last try to connect
       const std::string tried = last ? "; " + last.detail().text : "";
-      act(run_.link_lost(
-          r, (rank() == 0 ? "it has not greeted rank 0 " + when + "; missing: " + names
-                          : "it, rank 0, has not answered the greeting " + when) +
-                 tried));
+      act(run_.link_lost(r,
+                         (rank() == 0 ? "it has not greeted rank 0 " + when + "; missing: " + names
+                                      : "it, rank 0, has not answered the greeting " + when) +
+                             tried));
     }
   });
 }

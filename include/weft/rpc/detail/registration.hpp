@@ -4,6 +4,9 @@
 
 #include <weft/rpc/function_entry.hpp>
 
+#include <cstdint>
+#include <type_traits>
+
 namespace weft::detail {
 
 /// The source file that is compiled, each in its own; until it says so (weft/weft.hpp), that of the
@@ -20,6 +23,13 @@ template <class Fn>
   }
 }
 
+template <class C>
+[[nodiscard]] constexpr std::uint64_t size_and_alignment(std::type_identity<C>) noexcept {
+  return std::uint64_t{sizeof(C)} << 16 | alignof(C);
+}
+template <class C, class Member>
+[[nodiscard]] std::type_identity<C> class_of(Member C::*) noexcept;
+
 /// Adds Fn's entry to the list before main. Where several source files contain one function, the
 /// linker keeps the `file` of one of them, whichever.
 template <class Fn, template <class> class Thunk>
@@ -33,9 +43,13 @@ struct registration {
     entry.file = file;
     entry.form = type_key<Fn>;
     entry.code = code_of<Fn>();
+    if constexpr (requires { class_of(Fn::pointer); }) {
+      entry.layout = size_and_alignment(decltype(class_of(Fn::pointer))());
+    }
     if constexpr (requires { requires Fn::is_constructor; }) {
       entry.constructed = type_key<typename Fn::result>;
       entry.arguments_in_full = structure_in_full<typename Fn::arguments>();
+      entry.layout = size_and_alignment(std::type_identity<typename Fn::result>());
     }
     if constexpr (Fn::style == function_style::coroutine) {
       entry.start = &Thunk<Fn>::start;

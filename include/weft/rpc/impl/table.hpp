@@ -18,8 +18,10 @@ namespace detail {
 
 /// A program and each of its shared libraries may register one function. Several constructors of
 /// one class may differ in types that are alike on the wire, such as long and long long: any of
-/// them makes the same object. Not if they take types of equal names.
+/// them makes the same object. Not if they take types of equal names. Two hidden libraries may have
+/// two classes of one name, which differ in size, mostly.
 [[nodiscard]] inline bool same_function(const function_entry& a, const function_entry& b) noexcept {
+  if (a.layout != b.layout) return false;
   if (a.form && a.form == b.form && a.code == b.code) return true;
   return a.constructed && a.constructed == b.constructed &&
          a.arguments_in_full == b.arguments_in_full;
