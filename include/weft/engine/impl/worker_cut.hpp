@@ -32,9 +32,9 @@ inline void worker::tell_counts() {
   const auto told = [&](const uncounted& u) {
     const link& broken = *links_[u.rank];
     if (broken.posts_under_way() > 0 && now < u.until && !run_.over()) return false;
-    const peer_counts counts = broken.carried_posts();
+    const peer_counts posts = broken.carried_posts();
     // One that ends in between is in neither number, rather than in both.
-    act(run_.counted_posts(counts, broken.posts_under_way(), u.why));
+    act(run_.counted_posts(posts, broken.posts_under_way(), u.why));
     return true;
   };
   std::erase_if(uncounted_, told);
@@ -116,11 +116,12 @@ inline std::string worker::lost_posts(std::uint32_t from, std::uint32_t to,
 }
 
 inline void worker::judge_cut(const cut_link& cut) {
-  const auto [low, high] = cut.between;
+  const std::uint32_t low = cut.between.low;
+  const std::uint32_t high = cut.between.high;
   const std::string what = "the link between " + named(low) + " and " + named(high) + " was lost" +
                            (reached(cut.between) ? ", though both can be reached" : "") + ": " +
                            cut.why;
-  const auto lost = [&, low = low, high = high] {
+  const auto lost = [&] {
     return lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down);
   };
   const bool told = env_.says_losses && !run_.gone(low) && !run_.gone(high);  // with who is left
