@@ -53,9 +53,9 @@ namespace weft::engine {
 /// Payload of a control frame: {what 1, rank 4, text}; for `count`, `counts` and `cut_off` then
 /// {round 8}, for the last two then {n 4, n times {peer 4, sent 8, finished 8, down 1}}. `gone` is
 /// as `lost`, comes from rank 0 only, and names another worker than rank 0; to that one it says
-/// that the run goes on without it. `cut_off` has the counts of one peer: the posts that were sent to it,
-/// those of its posts that ran, and whether the link was ever there (`down`); its `round` is how
-/// many of the peer's posts still run.
+/// that the run goes on without it. `cut_off` has the counts of one peer: the posts that were sent
+/// to it, those of its posts that ran, and whether the link was ever there (`down`); its `round` is
+/// how many of the peer's posts still run.
 struct shutdown_message {
   enum class kind : std::uint8_t {
     finished = 1,
