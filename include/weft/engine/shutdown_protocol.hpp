@@ -112,8 +112,8 @@ class shutdown_protocol {
     bool end = false;                                              ///< leave `run` now
     std::optional<std::uint64_t> count;  ///< answer at once, by `counted` with that round
     std::optional<std::chrono::milliseconds> ask_again;  ///< call `ask_again` after that long
-    /// Call `unanswered` with it when the other end, or the loss of one of the two, should have been
-    /// heard of; `waits_for` says whether it is one that an end has reported.
+    /// Call `unanswered` with it when the other end, or the loss of one of the two, should have
+    /// been heard of; `waits_for` says whether it is one that an end has reported.
     std::optional<link_ends> wait_for;
     /// Call `link_cut` with it. It may come twice: with one end's counts, then with those of both.
     std::optional<cut_link> cut;
