@@ -108,20 +108,28 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
   }
   /// No pass, then no context and no tensor's memory, anywhere.
   void check_gone() {
-    const auto everywhere = [this](auto none) {
+    using state = weft::link::state;
+    const bool lost = me().link_to(there).now() == state::down;
+    const auto everywhere = [this, lost](auto none) {
       for (std::uint32_t r = 0; r < all().size(); ++r) {
-        if (!none(r)) return false;
+        if (!(lost && r == there) && !none(r)) return false;
       }
       return true;
     };
     way_.door.open();
+    if (lost) {
+      until("that one is left behind",
+            [this] { return all().at(0).link_to(there).now() == state::down; });
+    }
     until("no pass is left", [&] {
       return everywhere([this](std::uint32_t r) { return service_at(r).passes() == 0; });
     });
-    on(home(), [this] {
-      context_.reset();
-      loss_.reset();
-    });
+    if (!lost || home_ != there) {
+      on(home(), [this] {
+        context_.reset();
+        loss_.reset();
+      });
+    }
     on(me(), [this] { way_.joined.reset(); });
     close_->set();
     until("no context is left", [&] {

@@ -125,7 +125,7 @@ class live_scene {
       {{over::inproc, 0}, {over::tcp, 1}, {over::unix_socket, 2}}};
 
   live_scene(over how, options o, std::uint32_t real = 3, std::uint32_t strangers = 0)
-      : all_(real, how, std::move(o), strangers), with_strangers_(strangers > 0) {}
+      : all_(real, how, without_even(std::move(o)), strangers), with_strangers_(strangers > 0) {}
   void start() {
     all_.start([done = done_](worker&) -> asio::awaitable<void> {
       co_await event::async_wait(done, asio::use_awaitable);
@@ -150,6 +150,12 @@ class live_scene {
   }
 
  private:
+  /// So that worker 1 and its run outlive a broken link to worker 2.
+  [[nodiscard]] static options without_even(options o) {
+    o.on_loss = loss_policy::go_on_without({"even"});
+    return o;
+  }
+
   cluster_with<Services...> all_;
   const bool with_strangers_;
   const intrusive_ptr<event> done_ = make_intrusive<event>();
