@@ -55,6 +55,7 @@ std::string output_of(const std::string& command) {
   std::array<char, 4096> chunk{};
   std::FILE* const pipe = ::popen(command.c_str(), "r");
   if (!pipe) return out;
+  // bounded: by the command's own end
   while (const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), pipe)) {
     out.append(chunk.data(), got);
   }
