@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace weft::testing {
@@ -31,5 +33,12 @@ class bounded_wait {
   std::string what_;
   std::chrono::steady_clock::time_point end_;
 };
+
+/// Holds this thread until another one has done something.
+inline void until(const char* what, const std::function<bool()>& there) {
+  for (bounded_wait patience(what); patience.not_yet(there());) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
 
 }  // namespace weft::testing

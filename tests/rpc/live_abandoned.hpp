@@ -55,12 +55,6 @@ inline std::string name_of(cut_when when) {
   return names[static_cast<int>(when)];
 }
 
-/// Waits until another thread has done something; fails the test if that takes too long.
-inline void until(const char* what, const std::function<bool()>& there) {
-  for (bounded_wait patience(what); patience.not_yet(there());) {
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
 /// A CHECK would take what the call throws.
 inline void check_42(int result) { CHECK(result == 42); }
 /// The result of `f()` on a worker's own thread, of which this is not.

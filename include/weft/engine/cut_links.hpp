@@ -41,7 +41,7 @@ struct cut_link {
     }
   };
   link_ends between{};
-  std::string why{};  ///< of the end that was heard first
+  std::string why{};  ///< of the end that was heard first, and of the other one
   way up{};           ///< from the lower rank to the higher
   way down{};
   /// Both ends have said what they know.
@@ -63,6 +63,8 @@ class cut_links {
     if (first) {
       e.cut.between = between;
       e.cut.why = why;
+    } else if (why != e.cut.why) {  // often one of the two closed it, and only that one knows why
+      e.cut.why += " (at the other end: " + why + ")";
     }
     const bool lower = from == between.low;
     cut_link::way& out = lower ? e.cut.up : e.cut.down;

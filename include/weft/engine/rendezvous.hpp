@@ -345,7 +345,8 @@ class store_meeting {
           why.message() + (name ? " (" + master_addr() + " is " + text_of(there) + " here)" : ""));
     }
     const countdown this_one(a_second);
-    o.timeout = time_of_libtorch(left);
+    // Where something answers that is no store, libtorch goes on for half as long again, or more.
+    o.timeout = std::max(time_of_libtorch(left) / 2, std::chrono::milliseconds(1));
     try {
       return c10::make_intrusive<c10d::TCPStore>(open->to_string(), o);
     } catch (const std::exception& e) {

@@ -121,9 +121,7 @@ inline void worker::judge_cut(const cut_link& cut) {
   const std::string what = "the link between " + named(low) + " and " + named(high) + " was lost" +
                            (reached(cut.between) ? ", though both can be reached" : "") + ": " +
                            cut.why;
-  const auto lost = [&] {
-    return lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down);
-  };
+  const auto lost = [&] { return lost_posts(low, high, cut.up) + lost_posts(high, low, cut.down); };
   const bool told = env_.says_losses && !run_.gone(low) && !run_.gone(high);  // with who is left
   const std::string before = lost();
   act(run_.link_cut(cut.between, what + before));
