@@ -286,10 +286,10 @@ struct world {
     header.kind = first.kind;
     handshake& h = *change(c).talks[s];
     if (auto answer = h.arrived(std::move(m).finish(header))) say(c, 1 - s, *answer);
-    using state = handshake::state;
-    if (h.now() == state::proven) return judge(c, s);
-    if (h.now() == state::accepted) return install(c, s);
-    if (h.now() == state::refused) end_of(c, s, h.why());
+    using stage = handshake::state;
+    if (h.now() == stage::proven) return judge(c, s);
+    if (h.now() == stage::accepted) return install(c, s);
+    if (h.now() == stage::refused) end_of(c, s, h.why());
   }
   /// link::reserve, of a connection that came from a member.
   void judge(std::uint32_t c, side s) {

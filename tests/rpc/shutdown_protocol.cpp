@@ -229,7 +229,7 @@ TEST_CASE("run state: a link that breaks between two others ends the run, and po
     cut_between_1_and_2(w);
     REQUIRE(w.cuts.size() == 1);
     CHECK(w.cuts[0].between == weft::engine::link_ends{1, 2});
-    CHECK(w.cuts[0].why == "reset");
+    CHECK(w.cuts[0].why == "reset (at the other end: reset by the peer)");
     CHECK(w.cuts[0].up.lost() == 3);
     CHECK(w.cuts[0].down.lost() == 0);
     for (std::uint32_t r = 0; r < 4; ++r) {
