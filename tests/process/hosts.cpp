@@ -151,7 +151,7 @@ TEST_CASE("hosts: a name that never comes, and no way to an address, are said wi
     CHECK(c->said("worker1: rendezvous failed: after 2000 ms MASTER_ADDR='"));
   }
   CHECK(nowhere->said("MASTER_ADDR='head' is not found by this host's name service"));
-  CHECK(no_way->said("MASTER_ADDR='10.231.250.2', cannot be reached from this host: Network is "
+  CHECK(no_way->said("MASTER_ADDR='10.231.250.2' cannot be reached from this host: Network is "
                      "unreachable"));
 }
 

@@ -86,7 +86,7 @@ void arrive(const cell& c, place& p, children& run) {
   // Rank 2 has not come, so the other two wait: at the store, or with a seat in a file.
   const bool there = weft::testing::eventually([&] {
     if (c.transport == "tcp") {
-      return p.store.has("worker/0") && p.store.has("worker/1");
+      return p.store.has("matrix/worker/0") && p.store.has("matrix/worker/1");
     }
     for (const int rank : {0, 1}) {
       bool seated = false;

@@ -273,6 +273,25 @@ TEST_CASE("meeting: at a store, who is missing is named to all") {
   }
 }
 
+TEST_CASE("meeting: at a store, runs of different WEFT_RUN_ID do not mix, and those of one meet") {
+  const place p;
+  const store_at at;
+  const auto in_run = [&at](const char* id) {
+    variables more = at.environment();
+    more.emplace_back("WEFT_RUN_ID", id);
+    return more;
+  };
+  children one;
+  for (const int r : {0, 1}) one.push_back(start(p, "greet", r, 2, in_run("a")));
+  check_well(one);
+  const auto first = start(p, "greet", 0, 2, in_run("a"), "4");
+  const auto stranger = start(p, "greet", 1, 2, in_run("b"), "4");
+  CHECK(stranger->wait() == 1);
+  CHECK(first->wait() == 1);
+  INFO(first->output());
+  CHECK(first->said("these ranks of 2 are missing: 1"));
+}
+
 TEST_CASE("meeting: at a store, whoever waits for a late one does so in silence") {
   for (const int first : {0, 1}) {
     const place p;

@@ -149,7 +149,7 @@ TEST_CASE("runs: an exception without a text is an error in words, wherever it i
       CHECK(run.said("it: call of 'runs::"));
       CHECK(run.said(words));
     }
-    for (const std::string where : {":wordless_main", ":wordless_handler"}) {
+    for (const std::string where : {":wordless_main", ":empty_main", ":wordless_handler"}) {
       child run({program, kind + where});
       CHECK(run.wait() == 1);
       INFO(run.output());

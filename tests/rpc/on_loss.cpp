@@ -261,7 +261,7 @@ std::vector<weft::error> cut_between_others(over how, const options& o) {
 bool says_lost_30(const weft::error& e) {
   return says(e, "the test cut the link") && says(e, "(at the other end: ") &&
          says(e, "; 30 of the 80 posts of worker 'worker1' (rank 1) to worker 'worker2' (rank 2) "
-                 "did not run");
+                 "did not run to their end");
 }
 
 TEST_CASE("on_loss: a link that breaks between two others ends the run, with the posts it lost") {

@@ -201,8 +201,9 @@ inline void add_once(ip_addresses& all, const asio::ip::address& one) {
     if (!mine.empty() && !only_loopback(mine)) return texts(mine);
     std::string problem;
     if (mine.empty()) {
-      problem = master_addr() + (there.front().to_string() == host ? "" : ", " + text_of(there)) +
-                ", cannot be reached from this host: " + no_way.message();
+      problem = master_addr() +
+                (there.front().to_string() == host ? "" : " (" + text_of(there) + ")") +
+                " cannot be reached from this host: " + no_way.message();
     } else {
       // It may well be that nothing but a guess says that there are several hosts.
       if (!where.hosts_known && is_everybodys_own(host)) return {};

@@ -388,7 +388,8 @@ inline store_ptr open_store(const placement& where, const countdown& left,
     const store_ptr store = o.isServer ? served(at, o, left) : connected(at, o, left);
     store->setTimeout(timeout);
     std::string prefix = "weft/" + environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
-    if (!run_id.empty()) prefix += "/" + run_id;
+    const std::string run = run_id.empty() ? environment_text("WEFT_RUN_ID").value_or("") : run_id;
+    if (!run.empty()) prefix += "/" + run;
     return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
   } catch (const rpc_error&) {
     throw;

@@ -97,6 +97,8 @@ asio::awaitable<void> throw_without_words(weft::worker& me, const std::string& w
     co_await weft::sleep_for(std::chrono::seconds(60));
   } else if (what.ends_with(":wordless_main")) {
     throw wordless();
+  } else if (what.ends_with(":empty_main")) {
+    throw std::runtime_error("");
   }
 }
 

@@ -9,7 +9,8 @@ namespace weft::detail {
 /// Its text, as long as it lives; words of ours if it has none, which nothing forbids.
 [[nodiscard]] inline const char* what_of(const std::exception& e) noexcept {
   const char* const text = e.what();
-  return text ? text : "an exception that says nothing: its what() is null";
+  if (!text) return "an exception that says nothing: its what() is null";
+  return *text ? text : "an exception that says nothing: its what() is empty";
 }
 
 }  // namespace weft::detail

@@ -95,19 +95,21 @@ inline std::string worker::named(std::uint32_t who) const {
   return "worker '" + members_.members[who].name + "' (rank " + std::to_string(who) + ")";
 }
 
-/// What did not run of the posts of one worker to another, in words; empty: nothing.
+/// What did not run to its end of the posts of one worker to another, in words; empty: nothing.
 inline std::string worker::lost_posts(std::uint32_t from, std::uint32_t to,
                                       const cut_link::way& way) const {
   const std::string between = " posts of " + named(from) + " to " + named(to);
   const bool decided = run_.gone(from) || run_.gone(to);  // who stays will say the rest
   if (!way.sent) {
-    return decided && !run_.gone(from) ? "" : "; how many" + between + " did not run is not known";
+    return decided && !run_.gone(from)
+               ? ""
+               : "; how many" + between + " did not run to their end is not known";
   }
   if (!way.ran && decided && !run_.gone(to)) return {};
   std::string out;
   if (way.lost() > 0) {
     out += "; " + std::string(way.ran ? "" : "up to ") + std::to_string(way.lost()) + " of the " +
-           std::to_string(*way.sent) + between + " did not run";
+           std::to_string(*way.sent) + between + " did not run to their end";
   }
   if (way.run > 0) {
     out += "; " + std::to_string(way.run) + " of the" + between + " still ran a second later";
