@@ -347,6 +347,27 @@ TEST_CASE("on_loss: a post that runs on when its link breaks is not said to be l
   CHECK_FALSE(ends[0]);
 }
 
+TEST_CASE("on_loss: posts that stand in line for the pool when their link breaks are lost") {
+  options o = with_policy(loss_policy::go_on());
+  o.compute_threads = 1;
+  begun = lost_is_told = false;
+  watched all(3, over::tcp, o);
+  const auto ends = all.run([](worker& me) -> asio::awaitable<void> {
+    co_await greet_all(me);
+    if (me.rank() == 0) co_return co_await wait_for_verdict(me);
+    if (me.rank() == 2) co_return;
+    for (int i = 0; i < 4; ++i) me.peer(2).post<&end_late>();
+    CHECK(co_await eventually([] { return begun.load(); }));
+    me.link_to(2).mark_down(weft::error(errc::peer_died, "the test cut the link"));
+  });
+  for (const auto* e : {&ends[0], &ends[2]}) {
+    INFO(e->message());
+    CHECK(says(*e, "3 of the 4 posts of worker 'worker1' (rank 1) to worker 'worker2' (rank 2) did "
+                   "not run to their end"));
+    CHECK(says(*e, "1 of the posts"));
+  }
+}
+
 TEST_CASE("on_loss: a main that fails because of a broken link waits for the verdict") {
   watched all(3, over::tcp, with_policy(loss_policy()));
   const auto ends = all.run([](worker& me) -> asio::awaitable<void> {

@@ -58,10 +58,13 @@ class served_request final : public invocation, public deadline_entry {
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
   /// Nobody waits for a reply.
   [[nodiscard]] bool is_post() const noexcept { return (in.header().flags & flag_no_reply) != 0; }
-  /// The caller no longer waits. Worker's thread.
-  void give_up() {
-    given_up.store(true, std::memory_order_relaxed);
-    if (runner) runner->cancel();
+  /// The caller no longer waits. A post that has not begun counts as one that did not run from now
+  /// on, also if it stands in the pool's line for long. Worker's thread.
+  void give_up();
+  /// Whether its function may run. If so, it has begun.
+  [[nodiscard]] bool may_run() noexcept {
+    fate before = fate::open;
+    return fate_.compare_exchange_strong(before, fate::runs) || before == fate::runs;
   }
 
   static void* operator new(std::size_t size) { return recycled_new(size); }
@@ -75,7 +78,12 @@ class served_request final : public invocation, public deadline_entry {
     if (runner) runner->cancel();
   }
 
+  enum class fate : std::uint8_t { open, runs, given_up };
+
+  void count_post(bool cut) noexcept;
+
   intrusive_ptr<link> from_;
+  std::atomic<fate> fate_{fate::open};
   bool done_ = false;
 };
 

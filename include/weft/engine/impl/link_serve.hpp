@@ -206,7 +206,8 @@ inline void link::start_coroutine(intrusive_ptr<served_request> call) noexcept {
 
 inline void link::serve(const intrusive_ptr<served_request>& call) noexcept {
   try {
-    if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call)) {
+    if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call) ||
+        !call->may_run()) {
       return serve_here(call);
     }
     // It may wait for long, so it leaves the window; what its arguments take is counted on.

@@ -25,8 +25,19 @@ inline served_request::~served_request() {
 inline void served_request::done() noexcept {
   if (std::exchange(done_, true)) return;
   from_->requests.finished.fetch_add(1);
+  if (fate_.exchange(fate::runs) != fate::given_up) count_post(!accounted);
+}
+
+inline void served_request::give_up() {
+  given_up.store(true, std::memory_order_relaxed);
+  fate before = fate::open;
+  if (fate_.compare_exchange_strong(before, fate::given_up)) count_post(true);
+  if (runner) runner->cancel();
+}
+
+inline void served_request::count_post(bool cut) noexcept {
   if (!is_post()) return;
-  if (!accounted) from_->requests.cut.fetch_add(1);
+  if (cut) from_->requests.cut.fetch_add(1);
   from_->requests.ended.fetch_add(1);
 }
 
@@ -35,7 +46,7 @@ inline void serving::evaluate(served_request& call) {
   const scope_guard guard(&call);
   if (call.failure) {
     // It cannot run.
-  } else if (call.given_up.load(std::memory_order_relaxed)) {
+  } else if (call.given_up.load(std::memory_order_relaxed) || !call.may_run()) {
     call.failure = sure_error(errc::cancelled, "the caller gave up before the function began",
                               call_progress::not_executed, origin::remote_runtime);
   } else if (too_late(call)) {
