@@ -143,8 +143,11 @@ play() {
 # Whether each case of $1, a test of ours, is well; sets how to the first that is not.
 prove() {
   local rc=0 said
-  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*,shortage:*,autograd *,leads on:*,order:*,waiting line:*,restarted worlds:*' 2>&1) || rc=$?
-  ((rc != 0)) || return 0
+  said=$(timeout 600 "$1/sim" --test-case='*every schedule*,*explored*,moments:*,published:*,shortage:*,autograd *,leads on:*,order:*,waiting line:*,restarted worlds:*,on_loss:*' 2>&1) || rc=$?
+  if ((rc == 0)); then
+    [[ $said =~ test\ cases:\ +[1-9] ]] || how="FAILED: none of its cases ran"
+    return 0
+  fi
   how=$(grep -m 1 "ERROR: " <<<"$said" | cut -c 1-90) || true
   if [[ -z $how && $rc == 124 ]]; then how="FAILED: it took too long"; fi
   how=${how:-"it ends with $rc"}
