@@ -235,8 +235,10 @@ TEST_CASE("rref: what a lost user alone held is destroyed, and its owner serves 
       p = {};
       CHECK(co_await eventually([&] { return all.rrefs(0).counters().imports == 2; }));  // w, q
       CHECK(record::of_all().destroyed == 0);
+      CHECK(all.rrefs(1).counters().holders == 2);
       me.peer(2).post<&lose_link>(1u);
       CHECK(co_await eventually([] { return record::of_all().destroyed == 1; }));
+      CHECK(co_await eventually([&] { return all.rrefs(1).counters().holders == 1; }));
       CHECK(co_await q.call<&probe::value>() == 2);
       CHECK(co_await eventually([&] { return all.left_behind(2); }));
     });

@@ -267,6 +267,8 @@ asio::awaitable<rref<thing>> thing_at_1(worker& me) {
 void check_link_is_named(const std::vector<weft::error>& ends) {
   for (std::size_t r = 0; r < ends.size(); ++r) {
     INFO("rank ", r, ": ", ends[r].message());
+    CHECK(ends[r] == (r == 2 ? errc::worker_failed : errc::peer_died));
+    CHECK(ends[r].detail().peer == "worker2");
     CHECK(says(ends[r], "the link between worker 'worker1' (rank 1) and worker 'worker2' (rank 2) "
                         "was lost, though both can be reached: "));
     CHECK(says(ends[r], "the test cut the link"));
