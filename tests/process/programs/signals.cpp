@@ -178,9 +178,12 @@ int main(int argc, char** argv) {
   for (std::size_t n = 0; n < numbers.size(); ++n) {
     struct ::sigaction now{};
     ::sigaction(numbers[n], nullptr, &now);
+    // What TSan gives the kernel blocks every signal while nothing is done about one.
+    const bool own = now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN;
     same = same && now.sa_handler == before[n].sa_handler &&
            ((now.sa_flags ^ before[n].sa_flags) & compared) == 0 &&
-           ::sigismember(&now.sa_mask, SIGUSR2) == ::sigismember(&before[n].sa_mask, SIGUSR2);
+           (!own ||
+            ::sigismember(&now.sa_mask, SIGUSR2) == ::sigismember(&before[n].sa_mask, SIGUSR2));
   }
   say(same ? "as before" : "not as before: " + state_before + ", now " + state());
   return status;
