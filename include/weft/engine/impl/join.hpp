@@ -136,6 +136,16 @@ template <class T>
   co_return std::move(*state->out);
 }
 
+/// What is done apart. Functions: GCC warns of a lambda in the frame of a coroutine that is seen
+/// outside of its file.
+[[nodiscard]] inline std::function<std::vector<std::string>()>
+looks_up(const meeting_request& ask) {
+  return [where = ask.where, left = ask.left] { return own_addresses(where, left); };
+}
+[[nodiscard]] inline std::function<meeting()> meets(const meeting_request& ask) {
+  return [ask] { return meet(ask); };
+}
+
 inline namespace WEFT_VERSION_NAME {
 
 WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_context* loop,
@@ -144,14 +154,9 @@ WEFT_DECL owned_worker join_blocking(make_transports* transports, asio::io_conte
   const meeting_request& ask = begun.request;
   using texts = std::vector<std::string>;
   listen(begun, transports, loop,
-         ask.where.one_host()
-             ? texts()
-             : apart<texts>(
-                   [where = ask.where, left = ask.left] { return own_addresses(where, left); },
-                   ask.left, stuck_look_up()));
-  return begin_serving(
-      begun, begun.alone() ? begun.meeting_of_one()
-                           : apart<meeting>([ask] { return meet(ask); }, ask.left, stuck_store()));
+         ask.where.one_host() ? texts() : apart<texts>(looks_up(ask), ask.left, stuck_look_up()));
+  return begin_serving(begun, begun.alone() ? begun.meeting_of_one()
+                                            : apart<meeting>(meets(ask), ask.left, stuck_store()));
 }
 
 WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::io_context* loop,
@@ -161,14 +166,11 @@ WEFT_DECL asio::awaitable<owned_worker> join(make_transports* transports, asio::
   const waits_for_meeting waits(ask.left);
   std::vector<std::string> reached_at;
   if (!ask.where.one_host()) {
-    reached_at = co_await wait_apart<std::vector<std::string>>(
-        [where = ask.where, left = ask.left] { return own_addresses(where, left); }, ask.left,
-        &stuck_look_up);
+    reached_at = co_await wait_apart(looks_up(ask), ask.left, &stuck_look_up);
   }
   listen(begun, transports, loop, reached_at);
   if (begun.alone()) co_return begin_serving(begun, begun.meeting_of_one());
-  co_return begin_serving(
-      begun, co_await wait_apart<meeting>([ask] { return meet(ask); }, ask.left, &stuck_store));
+  co_return begin_serving(begun, co_await wait_apart(meets(ask), ask.left, &stuck_store));
 }
 
 }  // namespace WEFT_VERSION_NAME
