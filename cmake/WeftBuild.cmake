@@ -49,20 +49,78 @@ target_compile_options(weft_sanitized INTERFACE
 target_link_options(weft_sanitized INTERFACE -fsanitize=address,undefined)
 target_compile_definitions(weft_sanitized INTERFACE ${weft_nothing_recycled})
 
-# A precompiled header as a target that others name in REUSE_FROM: one with libtorch for all that
-# uses tensors, and small ones for what does not.
+# weft_precompiled(<name> LIBRARIES… HEADERS… [OWN…]): a precompiled header, as a target that
+# weft_reuses names. OWN are headers of this repository: only Clang has them in it, which compiles the
+# functions that a precompiled header defines once, into an object file for every program, so that a
+# source file compiles no more than what is its own; the linker takes what is used.
+set(weft_pch_compiled OFF)
+if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  set(weft_pch_compiled ON)
+endif()
 function(weft_precompiled name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES;OWN;FOLDERS")
   set(source "${PROJECT_BINARY_DIR}/${name}.cpp")
   file(CONFIGURE OUTPUT "${source}" CONTENT "")
   add_library(${name} OBJECT "${source}")
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
   target_link_libraries(${name} PRIVATE weft::weft weft_flags ${arg_LIBRARIES})
+  target_include_directories(${name} PRIVATE ${arg_FOLDERS})
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  if(NOT weft_pch_compiled OR NOT arg_OWN)
+    return()
+  endif()
+  target_precompile_headers(${name} PRIVATE ${arg_OWN})
+  target_compile_options(${name} PRIVATE -fpch-codegen)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
+  set(header "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir/cmake_pch.hxx.pch")
+  set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}_functions.o")
+  add_custom_command(OUTPUT "${object}"
+    COMMAND "${CMAKE_CXX_COMPILER}" -std=c++20 ${flags} -Wno-unused-command-line-argument
+      -ffunction-sections -fdata-sections "$<TARGET_PROPERTY:${name},COMPILE_OPTIONS>" -c "${header}" -o "${object}"
+    DEPENDS "${header}" COMMENT "Compiling the functions of ${name}" COMMAND_EXPAND_LISTS VERBATIM)
+  add_custom_target(${name}_functions DEPENDS "${object}")
+  set_property(TARGET ${name} PROPERTY weft_object "${object}")
 endfunction()
 
+# weft_precompiled_flags(<precompiled> <variable>): what a command that runs the compiler by itself
+# needs to use it.
+function(weft_precompiled_flags name variable)
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
+  get_target_property(folder ${name} BINARY_DIR)
+  set(pch "${folder}/CMakeFiles/${name}.dir/cmake_pch.hxx")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    list(APPEND flags -Xclang -fno-pch-timestamp -include-pch "${pch}.pch")
+  else()
+    list(APPEND flags -fpch-preprocess -include "${pch}")
+  endif()
+  set(${variable} ${flags} PARENT_SCOPE)
+endfunction()
+
+# weft_reuses(<target> <precompiled>)
+function(weft_reuses target precompiled)
+  target_precompile_headers(${target} REUSE_FROM ${precompiled})
+  get_target_property(object ${precompiled} weft_object)
+  get_target_property(type ${target} TYPE)
+  if(object AND type STREQUAL "EXECUTABLE")
+    target_link_libraries(${target} PRIVATE "${object}")
+    target_link_options(${target} PRIVATE -Wl,--gc-sections)
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${object}")
+    add_dependencies(${target} ${precompiled}_functions)
+  endif()
+endfunction()
+
+# One with libtorch, for all that uses tensors.
 if(TARGET weft::torch)
-  weft_precompiled(weft_pch LIBRARIES weft::torch weft_unsanitized HEADERS
+  set(weft_own "")
+  foreach(header IN LISTS weft_headers)
+    if(NOT header MATCHES "/(impl|detail|engine|sim)/|/src\\.hpp$")
+      string(REGEX REPLACE "^include/(.*)" "<\\1>" header "${header}")
+      list(APPEND weft_own "${header}")
+    endif()
+  endforeach()
+  weft_precompiled(weft_pch LIBRARIES weft::torch weft_unsanitized OWN ${weft_own} HEADERS
     <asio.hpp>
     <nlohmann/json.hpp>
     <ATen/ATen.h>
@@ -72,20 +130,24 @@ if(TARGET weft::torch)
     <torch/csrc/autograd/generated/variable_factories.h>
     <torch/csrc/autograd/variable.h>
     <torch/csrc/distributed/c10d/Store.hpp>)
+  # The engine, for what declares it only.
+  add_library(weft_engine OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/cmake/compiled.cpp")
+  target_link_libraries(weft_engine PRIVATE weft::weft weft::torch weft_flags weft_unsanitized)
+  target_compile_definitions(weft_engine PRIVATE WEFT_SEPARATE_COMPILATION)
+  set_target_properties(weft_engine PROPERTIES CXX_EXTENSIONS OFF)
+  if(NOT weft_pch_compiled)
+    target_precompile_headers(weft_engine REUSE_FROM weft_pch)
+  endif()
 endif()
 
 # weft_program(<name> <torch|pure|sanitized> SOURCES… [LIBRARIES…] [RUNS]): a program of this
-# repository. One that RUNS names weft::run, and shares the engine that is compiled once for all such.
+# repository. One that RUNS names weft::run; all such share one engine that is compiled once, which
+# lies in the precompiled header where that has functions.
 function(weft_program name kind)
   cmake_parse_arguments(PARSE_ARGV 2 arg "RUNS" "" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
   weft_compiled(${name} ${kind} ${arg_LIBRARIES})
-  if(arg_RUNS)
-    if(NOT TARGET weft_engine)
-      add_library(weft_engine OBJECT "${PROJECT_SOURCE_DIR}/cmake/compiled.cpp")
-      weft_compiled(weft_engine torch)
-      target_compile_definitions(weft_engine PRIVATE WEFT_SEPARATE_COMPILATION)
-    endif()
+  if(arg_RUNS AND NOT weft_pch_compiled)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:weft_engine>)
     target_compile_definitions(${name} PRIVATE WEFT_SEPARATE_COMPILATION)
   endif()
@@ -97,7 +159,7 @@ function(weft_compiled name kind)
   target_link_libraries(${name} PRIVATE weft::weft weft_flags ${ARGN})
   if(kind STREQUAL "torch")
     target_link_libraries(${name} PRIVATE weft::torch weft_unsanitized)
-    target_precompile_headers(${name} REUSE_FROM weft_pch)
+    weft_reuses(${name} weft_pch)
   elseif(kind STREQUAL "pure")
     target_link_libraries(${name} PRIVATE weft_unsanitized)
   else()
@@ -110,6 +172,11 @@ endfunction()
 function(weft_test_needs test)
   list(JOIN ARGN " " targets)
   set_property(GLOBAL APPEND PROPERTY weft_test_needs "${test}|${targets}")
+endfunction()
+
+# weft_waits_for_all(<tests…>): these run in `./dev test --all` only.
+function(weft_waits_for_all)
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS all)
 endfunction()
 
 # weft_tests_take_places(<n>): at the end of a directory, how many of ctest's places, of which a core

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// The one main of every test program.
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+// The one main of every test program. Cases of the suite "all" run in `./dev test --all` only.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include "core/run_all.hpp"
 #include "watchdog.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <iostream>
 #include <sstream>
 #include <string>
 
@@ -36,6 +38,9 @@ std::string in_words(const void* found) {
   return out.str();
 }
 
+/// Cases that wait for `./dev test --all`, of those that were to run.
+int waiting = 0;
+
 /// Every finished assertion is progress.
 class watched final : public IReporter {
  public:
@@ -52,7 +57,14 @@ class watched final : public IReporter {
   void subcase_end() override {}
   void log_assert(const AssertData&) override {}
   void log_message(const MessageData&) override {}
-  void test_case_skipped(const TestCaseData&) override {}
+  void test_case_skipped(const TestCaseData& test) override {
+    const auto& filters = g_cs->filters;
+    const auto named = [&](const std::vector<String>& by, bool otherwise) {
+      return matchesAny(test.m_name, by, otherwise, g_cs->case_sensitive);
+    };
+    if (String(test.m_test_suite) == "all" && named(filters[4], true) && !named(filters[5], false))
+      ++waiting;
+  }
 
  private:
   static void watch(const TestCaseData& test) {
@@ -63,3 +75,11 @@ class watched final : public IReporter {
 REGISTER_LISTENER("watchdog", 1, watched);
 
 }  // namespace
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  if (!weft::testing::run_all()) context.addFilter("test-suite-exclude", "all");
+  const int failed = context.run();
+  if (waiting != 0) std::cout << "waiting for --all: " << waiting << '\n';
+  return failed;
+}

@@ -88,71 +88,69 @@ at::Tensor counted_ones(const std::shared_ptr<int>& held) {
 }
 
 TEST_CASE("autograd faults: whatever a node or a hook throws, anywhere, the next step works") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      int points = 0;
-      run_workers(
-          3, how, with_io_threads(io_threads),
-          [&](workers& all, worker& me) -> asio::awaitable<void> {
-            const auto layer = me.peer(1).make<faulty_layer>(1);
-            const auto weight = layer.remote<&faulty_layer::weight>();
-            const auto held = counted();
-            const auto step = [&](const std::function<void()>& before)
-                -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
-              const at::Tensor x = with_hooks(leaf(2, {3}));
-              const at::Tensor given = counted_ones(held);
-              co_return co_await weft::autograd::with_context(
-                  me, [&](context ctx) -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
-                    const at::Tensor y = co_await layer.call<&faulty_layer::forward>(x);
-                    before();
-                    const auto e = co_await thrown_by(
-                        ctx.backward(faulty::apply(y), {.gradients = {given}, .limit = 30s}));
-                    fault::armed = false;
-                    CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
-                    {
-                      const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
-                      CHECK(weft::engine::state_of(ctx.state())->waiters.empty());
-                    }
-                    const auto gradients = co_await ctx.gradients();
-                    CHECK(gradients.empty() == bool(e));
-                    CHECK(same(given, at::ones({3})));
-                    co_return std::pair(e, co_await weight.call<&gradient_of>());
-                  });
-            };
-            const auto [no_error, good] = co_await step([] {});
-            REQUIRE_FALSE(no_error);
-            for (const thrown type : {thrown::bad_alloc, thrown::torch_error, thrown::users_type}) {
-              bool threw = true;
-              for (int at = 0; threw && at < 100; ++at) {
-                REQUIRE(at < 100);
-                CAPTURE(at);
-                const auto [e, gradient] = co_await step([&] { fault::arm(type, at); });
-                CAPTURE(e.message());
-                threw = bool(e);
-                if (!threw) {
-                  CHECK(same(gradient, good));
-                  break;
-                }
-                ++points;
-                CHECK(e == errc::autograd_pass_aborted);
-                CHECK_FALSE(gradient.defined());
-                const char* const words = type == thrown::bad_alloc     ? "bad_alloc"
-                                          : type == thrown::torch_error ? "libtorch will not"
-                                                                        : "unknown type";
-                CHECK(e.message().find(words) != std::string::npos);
-                CHECK(co_await all_forgotten(all));
-                const auto [next_error, next] = co_await step([] {});
-                CHECK_FALSE(next_error);
-                CHECK(same(next, good));
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    int points = 0;
+    run_workers(
+        3, how, with_io_threads(io_threads),
+        [&](workers& all, worker& me) -> asio::awaitable<void> {
+          const auto layer = me.peer(1).make<faulty_layer>(1);
+          const auto weight = layer.remote<&faulty_layer::weight>();
+          const auto held = counted();
+          const auto step = [&](const std::function<void()>& before)
+              -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
+            const at::Tensor x = with_hooks(leaf(2, {3}));
+            const at::Tensor given = counted_ones(held);
+            co_return co_await weft::autograd::with_context(
+                me, [&](context ctx) -> asio::awaitable<std::pair<weft::error, at::Tensor>> {
+                  const at::Tensor y = co_await layer.call<&faulty_layer::forward>(x);
+                  before();
+                  const auto e = co_await thrown_by(
+                      ctx.backward(faulty::apply(y), {.gradients = {given}, .limit = 30s}));
+                  fault::armed = false;
+                  CHECK(co_await eventually([&] { return passes_everywhere(all) == 0; }));
+                  {
+                    const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
+                    CHECK(weft::engine::state_of(ctx.state())->waiters.empty());
+                  }
+                  const auto gradients = co_await ctx.gradients();
+                  CHECK(gradients.empty() == bool(e));
+                  CHECK(same(given, at::ones({3})));
+                  co_return std::pair(e, co_await weight.call<&gradient_of>());
+                });
+          };
+          const auto [no_error, good] = co_await step([] {});
+          REQUIRE_FALSE(no_error);
+          for (const thrown type : {thrown::bad_alloc, thrown::torch_error, thrown::users_type}) {
+            bool threw = true;
+            for (int at = 0; threw && at < 100; ++at) {
+              REQUIRE(at < 100);
+              CAPTURE(at);
+              const auto [e, gradient] = co_await step([&] { fault::arm(type, at); });
+              CAPTURE(e.message());
+              threw = bool(e);
+              if (!threw) {
+                CHECK(same(gradient, good));
+                break;
               }
+              ++points;
+              CHECK(e == errc::autograd_pass_aborted);
+              CHECK_FALSE(gradient.defined());
+              const char* const words = type == thrown::bad_alloc     ? "bad_alloc"
+                                        : type == thrown::torch_error ? "libtorch will not"
+                                                                      : "unknown type";
+              CHECK(e.message().find(words) != std::string::npos);
+              CHECK(co_await all_forgotten(all));
+              const auto [next_error, next] = co_await step([] {});
+              CHECK_FALSE(next_error);
+              CHECK(same(next, good));
             }
-            CHECK(co_await all_forgotten(all));
-            CHECK(co_await eventually([&] { return held.use_count() == 1; }));
-          });
-      CHECK(points >= 3 * 6);
-    }
+          }
+          CHECK(co_await all_forgotten(all));
+          CHECK(co_await eventually([&] { return held.use_count() == 1; }));
+        });
+    CHECK(points >= 3 * 6);
   }
 }
 

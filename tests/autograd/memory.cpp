@@ -14,31 +14,28 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TEST_CASE("autograd memory: leaves of one call get gradients of their own, in every pass") {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u, 2u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_workers(2, how, with_io_threads(io_threads),
-                  [](workers& all, worker& me) -> asio::awaitable<void> {
-                    for (int round = 0; round < 10; ++round) {
-                      const at::Tensor a = leaf(1, {3, 3}), b = leaf(2, {3, 3});
-                      const at::Tensor once = (a.detach() + b.detach()) * 2;
-                      co_await weft::autograd::with_context(
-                          me, [&](context ctx) -> asio::awaitable<void> {
-                            const at::Tensor c = co_await me.peer(1).call<&add>(a, b);
-                            const at::Tensor loss = (c * c).sum();
-                            for (int pass = 1; pass <= 4; ++pass) {
-                              co_await ctx.backward(loss, {.retention = graph_retention::retain});
-                              const auto gradients = co_await ctx.gradients();
-                              CHECK(same(gradients.find(a), once * pass));
-                              CHECK(same(gradients.find(b), once * pass));
-                              CHECK_FALSE(share_memory(gradients.find(a), gradients.find(b)));
-                            }
-                          });
-                    }
-                    CHECK(co_await all_forgotten(all));
-                  });
-    }
+  for (const auto [how, io_threads] : ways(2)) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_workers(
+        2, how, with_io_threads(io_threads), [](workers& all, worker& me) -> asio::awaitable<void> {
+          for (int round = 0; round < 10; ++round) {
+            const at::Tensor a = leaf(1, {3, 3}), b = leaf(2, {3, 3});
+            const at::Tensor once = (a.detach() + b.detach()) * 2;
+            co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+              const at::Tensor c = co_await me.peer(1).call<&add>(a, b);
+              const at::Tensor loss = (c * c).sum();
+              for (int pass = 1; pass <= 4; ++pass) {
+                co_await ctx.backward(loss, {.retention = graph_retention::retain});
+                const auto gradients = co_await ctx.gradients();
+                CHECK(same(gradients.find(a), once * pass));
+                CHECK(same(gradients.find(b), once * pass));
+                CHECK_FALSE(share_memory(gradients.find(a), gradients.find(b)));
+              }
+            });
+          }
+          CHECK(co_await all_forgotten(all));
+        });
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <autograd/wave_graph.hpp>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -24,6 +25,7 @@
 namespace {
 
 using namespace weft::autograd;
+using weft::testing::rounds;
 using weft::testing::test_graph;
 
 constexpr context_id the_context = 7;
@@ -559,7 +561,7 @@ TEST_CASE("wave: a chain of a thousand messages between two workers") {
 }
 
 TEST_CASE("wave: in random graphs each needed node runs once, after its needed predecessors") {
-  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint32_t seed = 0; seed < rounds(300, 3000); ++seed) {
     CAPTURE(seed);
     auto c = random_history(seed);
     network net(std::move(c.h), c.initiator, c.roots, seed);
@@ -571,7 +573,7 @@ TEST_CASE("wave: in random graphs each needed node runs once, after its needed p
 
 TEST_CASE("wave: reordered and duplicated messages change nothing") {
   for (const delivery mode : {delivery::shuffled, delivery::duplicated}) {
-    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    for (std::uint32_t seed = 0; seed < rounds(200, 2000); ++seed) {
       CAPTURE(seed);
       auto c = random_history(seed);
       network net(std::move(c.h), c.initiator, c.roots, seed, mode);
@@ -585,7 +587,7 @@ TEST_CASE("wave: reordered and duplicated messages change nothing") {
 TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
   std::size_t reported = 0;
   for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
-    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    for (std::uint32_t seed = 0; seed < rounds(200, 2000); ++seed) {
       CAPTURE(seed);
       auto c = random_history(seed);
       const auto world = static_cast<worker_rank>(c.h.workers.size());
@@ -606,13 +608,13 @@ TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
       }
     }
   }
-  CHECK(reported > 300);
+  CHECK(reported > rounds(20, 300));
 }
 
 TEST_CASE("wave: a failure in any phase reaches the initiator by name and drops the pass") {
   std::size_t reported = 0;
   for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
-    for (std::uint32_t seed = 0; seed < 2000; ++seed) {
+    for (std::uint32_t seed = 0; seed < rounds(200, 2000); ++seed) {
       CAPTURE(seed);
       auto c = random_history(seed);
       const auto world = static_cast<worker_rank>(c.h.workers.size());
@@ -632,7 +634,7 @@ TEST_CASE("wave: a failure in any phase reaches the initiator by name and drops 
       }
     }
   }
-  CHECK(reported > 300);
+  CHECK(reported > rounds(20, 300));
 }
 
 TEST_CASE("wave: a message id that was never recorded, or for another peer, aborts the pass") {

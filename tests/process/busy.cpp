@@ -13,7 +13,8 @@ using weft::testing::child;
 
 const std::string program = WEFT_TEST_PROGRAMS "/busy";
 
-TEST_CASE("process busy: a worker that computes for 20 s is reached when it is done") {
+TEST_CASE("process busy: a worker that computes for 20 s is reached when it is done" *
+          doctest::test_suite("all")) {
   const std::vector<std::vector<std::string>> runs = {
       {program, "tcp", "0", "start", "0"},    {program, "unix", "1", "start", "0"},
       {program, "unix", "0", "start", "1"},   {program, "tcp", "1", "handler", "0"},

@@ -83,14 +83,16 @@ void check_memory(const std::string& transport, const std::string& style) {
   CHECK(run.count("rank 0 made one") == 100);
 }
 
-TEST_CASE("debts: what a worker holds for a caller that is stopped is the window and two replies") {
+TEST_CASE("debts: what a worker holds for a caller that is stopped is the window and two replies" *
+          doctest::test_suite("all")) {
   check_memory("tcp", "plain");
   check_memory("tcp", "coroutine");
   check_memory("unix", "plain");
   check_memory("unix", "coroutine");
 }
 
-TEST_CASE("debts: both owe each other 100 replies of 40 MB while one is stopped, and all come") {
+TEST_CASE("debts: both owe each other 100 replies of 40 MB while one is stopped, and all come" *
+          doctest::test_suite("all")) {
   for (const std::string transport : {"tcp", "unix"}) {
     CAPTURE(transport);
     child run({program, transport, "plain", "both"});

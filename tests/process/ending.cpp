@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <core/run_all.hpp>
 #include <process/child.hpp>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ const std::vector<way> two_ways = {{"processes", "1"}, {"inproc", "1"}};
 template <class Check>
 void in_ways(const std::vector<way>& ways, const std::string& deed, Check&& check) {
   for (const auto& [how, io_threads] : ways) {
+    if (!weft::testing::run_all() && &ways == &all_ways && *io_threads != '1') continue;
     child run(ending(deed, how, io_threads));
     const int status = run.wait();
     INFO(how, ", ", io_threads, " I/O threads: ", run.output());
@@ -66,7 +68,8 @@ TEST_CASE("process ending: what the deadline cuts is counted and said, and the r
   });
 }
 
-TEST_CASE("process ending: a plain function that does not return is named, and the run ends") {
+TEST_CASE("process ending: a plain function that does not return is named, and the run ends" *
+          doctest::test_suite("all")) {
   in_ways(all_ways, "stuck", [](const child& run, int status) {
     CHECK(status == 1);
     CHECK(line_of(run, "weft: worker1:")
@@ -83,7 +86,8 @@ TEST_CASE("process ending: a plain function that does not return is named, and t
   });
 }
 
-TEST_CASE("process ending: a worker whose own thread does not return is named by the others") {
+TEST_CASE("process ending: a worker whose own thread does not return is named by the others" *
+          doctest::test_suite("all")) {
   child run(ending("spin", "inproc", "1"));
   const int status = run.wait();
   INFO(run.output());

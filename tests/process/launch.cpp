@@ -68,7 +68,7 @@ TEST_CASE("launch: what a worker wrote before it was killed is not lost") {
   CHECK(run.said("[worker2] and another"));
 }
 
-TEST_CASE("launch: nor what one wrote that joined") {
+TEST_CASE("launch: nor what one wrote that joined" * doctest::test_suite("all")) {
   child run({party, "last-word-joined"});
   CHECK(run.wait() == 1);
   INFO(run.output());
@@ -223,7 +223,8 @@ TEST_CASE("launch: one that dies before it meets the others ends the run, by nam
   }
 }
 
-TEST_CASE("launch: a worker that is stopped after the run does not hold up its end") {
+TEST_CASE("launch: a worker that is stopped after the run does not hold up its end" *
+          doctest::test_suite("all")) {
   child run({party, "stop"});
   CHECK(run.wait() == 1);  // shutdown deadline 1 s, grace 10 s; a child's patience is 120 s
   INFO(run.output());
@@ -231,7 +232,8 @@ TEST_CASE("launch: a worker that is stopped after the run does not hold up its e
   CHECK(all_gone(run.pids()));
 }
 
-TEST_CASE("launch: a worker that is stopped during the run is named by those who miss it") {
+TEST_CASE("launch: a worker that is stopped during the run is named by those who miss it" *
+          doctest::test_suite("all")) {
   if (weft::wire_version < 2) return;  // which has no pings: nobody would notice
   child run({party, "freeze"});
   CHECK(run.wait() == 1);
@@ -305,7 +307,7 @@ TEST_CASE("torchrun: starts, meets and ends well") {
   }
 }
 
-TEST_CASE("torchrun: a main that throws fails the run and says why") {
+TEST_CASE("torchrun: a main that throws fails the run and says why" * doctest::test_suite("all")) {
   child run(torchrun("throw"));
   CHECK(run.wait() != 0);
   INFO(run.output());

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <core/run_all.hpp>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -199,12 +200,15 @@ TEST_CASE("matrix: kills and stops at every stage, with the right outcome in eac
                                            "40MB to",    "40MB from", "backward",  "step",
                                            "returned",   "leaving"};
   std::vector<cell> cells;
+  int number = 0;
   for (const int signal : {SIGKILL, SIGSTOP}) {
     for (const auto& stage : stages) {
       if (signal == SIGSTOP && !stops_are_noticed && stage != "rendezvous") continue;
+      const int one = number++ % 4;  // of the four that follow, unless everything runs
       for (const int victim : {0, 1}) {
-        for (const char* transport : {"tcp", "unix"}) {
-          cells.push_back({signal, stage, victim, transport});
+        for (const int unix_socket : {0, 1}) {
+          if (!weft::testing::run_all() && one != 2 * victim + unix_socket) continue;
+          cells.push_back({signal, stage, victim, unix_socket != 0 ? "unix" : "tcp"});
         }
       }
     }
@@ -212,16 +216,15 @@ TEST_CASE("matrix: kills and stops at every stage, with the right outcome in eac
   play_all(cells);
   std::string table = "statuses of the survivors, and when the last had ended; all that are not "
                       "0 name the victim\n"
-                      "signal  | stage      | victim | tcp        | unix\n";
-  for (std::size_t i = 0; i + 1 < cells.size(); i += 2) {
-    const cell& c = cells[i];
+                      "signal  | stage      | victim | over | outcome\n";
+  for (const cell& c : cells) {
     auto padded = [](std::string text, std::size_t width) {
       text.resize(std::max(width, text.size()), ' ');
       return text;
     };
     table += std::string(c.signal == SIGKILL ? "SIGKILL" : "SIGSTOP") + " | " +
              padded(c.stage, 10) + " | rank " + std::to_string(c.victim) + " | " +
-             padded(c.outcome, 10) + " | " + cells[i + 1].outcome + "\n";
+             padded(c.transport, 4) + " | " + c.outcome + "\n";
   }
   std::cout << table << std::flush;
   std::map<std::string, int> begun;

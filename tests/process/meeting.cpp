@@ -232,7 +232,7 @@ TEST_CASE("meeting: the token leaves the store once all have joined") {
   for (auto& c : run) c->kill(SIGKILL);
 }
 
-TEST_CASE("meeting: with WEFT_TOKEN_FILE no token is in any store") {
+TEST_CASE("meeting: with WEFT_TOKEN_FILE no token is in any store" * doctest::test_suite("all")) {
   const place p;
   const auto secret = p.root / "secret";
   std::ofstream(secret) << "00112233445566778899aabbccddeeff\n";
@@ -261,7 +261,7 @@ TEST_CASE("meeting: with WEFT_TOKEN_FILE no token is in any store") {
   CHECK(bad->said("must name a file with 32 hexadecimal digits"));
 }
 
-TEST_CASE("meeting: at a store, who is missing is named to all") {
+TEST_CASE("meeting: at a store, who is missing is named to all" * doctest::test_suite("all")) {
   const place p;
   store_at at;
   children run;
@@ -292,7 +292,8 @@ TEST_CASE("meeting: at a store, runs of different WEFT_RUN_ID do not mix, and th
   CHECK(first->said("these ranks of 2 are missing: 1"));
 }
 
-TEST_CASE("meeting: at a store, whoever waits for a late one does so in silence") {
+TEST_CASE("meeting: at a store, whoever waits for a late one does so in silence" *
+          doctest::test_suite("all")) {
   for (const int first : {0, 1}) {
     const place p;
     store_at at;
@@ -309,7 +310,8 @@ TEST_CASE("meeting: at a store, whoever waits for a late one does so in silence"
   }
 }
 
-TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds the store") {
+TEST_CASE("meeting: rank 0, killed or stopped, is named as the one that holds the store" *
+          doctest::test_suite("all")) {
   const place p;
   store_at stores[2];
   children runs[2];
@@ -409,7 +411,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("meeting: a name for rank 0's host that is not found is said with its variable") {
+TEST_CASE("meeting: a name for rank 0's host that is not found is said with its variable" *
+          doctest::test_suite("all")) {
   const place p;
   for (const int rank : {0, 1}) {
     const auto c = start(p, "greet", rank, 2,
@@ -435,7 +438,8 @@ TEST_CASE("meeting: a folder for temporary files that is none is said with its v
                 "files, and TMPDIR='/no/such/folder' is none"));
 }
 
-TEST_CASE("meeting: names and roles may be any bytes, wherever the workers meet") {
+TEST_CASE("meeting: names and roles may be any bytes, wherever the workers meet" *
+          doctest::test_suite("all")) {
   const place p;
   for (const bool at_a_store : {false, true}) {
     CAPTURE(at_a_store);

@@ -64,7 +64,8 @@ TEST_CASE("process loss: a client that leaves early does not end its servers") {
   check_went_on(run, status, "left with status 0 before the run had ended");
 }
 
-TEST_CASE("process loss: a client that is stopped is left behind, and ended with the run") {
+TEST_CASE("process loss: a client that is stopped is left behind, and ended with the run" *
+          doctest::test_suite("all")) {
   child run({program, "stop"});
   ::kill(process_of(run, 2), SIGSTOP);
   const int status = run.wait();

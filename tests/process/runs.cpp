@@ -88,7 +88,8 @@ TEST_CASE("runs: those of threads and of one worker may follow each other, and p
   CHECK(one.wait() == 0);
 }
 
-TEST_CASE("runs: more workers than a host may have are refused at once, however many") {
+TEST_CASE("runs: more workers than a host may have are refused at once, however many" *
+          doctest::test_suite("all")) {
   static_assert(weft::max_workers_per_host == 1024);  // as the README says
   for (const std::string kind : {"tcp:", "inproc:"}) {
     // The third: twice as many and eight are eight, in 32 bits.
@@ -139,7 +140,8 @@ TEST_CASE("runs: limits and deadlines that nothing could meet are refused at onc
   }
 }
 
-TEST_CASE("runs: an exception without a text is an error in words, wherever it is thrown") {
+TEST_CASE("runs: an exception without a text is an error in words, wherever it is thrown" *
+          doctest::test_suite("all")) {
   const std::string words = "an exception that says nothing";
   for (const std::string kind : {"unix:2", "inproc:2"}) {
     for (const std::string where : {":wordless_function", ":wordless_codec"}) {

@@ -36,7 +36,8 @@ void check_all_see(unsigned wanted, const child& run) {
   CHECK(places == 9);
 }
 
-TEST_CASE("threads: every thread of a worker splits operations by its share of the cores") {
+TEST_CASE("threads: every thread of a worker splits operations by its share of the cores" *
+          doctest::test_suite("all")) {
   const unsigned cores = weft::engine::usable_cores();
   // Both workers have cores / 2 pool threads, so each of these has one core.
   const unsigned share = std::max(1u, std::max(1u, cores / 2) / std::max(1u, cores / 2));

@@ -81,7 +81,7 @@ TEST_CASE("tools: a worker may close the files that it has not opened") {
   CHECK_FALSE(run.said("weft: "));
 }
 
-TEST_CASE("tools: launches do not nest for ever") {
+TEST_CASE("tools: launches do not nest for ever" * doctest::test_suite("all")) {
   child run({program, "nest"});
   CHECK(run.wait() == 0);
   INFO(run.output());

@@ -47,7 +47,8 @@ TEST_CASE("watchdog: a test that hangs is ended, and it is said where all of its
   CHECK((named || hangs.said("    +0x")));
 }
 
-TEST_CASE("watchdog: a test that is slow, but gets on, is left alone") {
+TEST_CASE("watchdog: a test that is slow, but gets on, is left alone" *
+          doctest::test_suite("all")) {
   child slow({"/proc/self/exe", "--no-skip", "--test-case=watchdog*below: is slow"},
              {{"WEFT_TEST_PATIENCE", "2"}});
   const int status = slow.wait();

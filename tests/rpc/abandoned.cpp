@@ -312,8 +312,10 @@ TEST_CASE_TEMPLATE("abandoned: the future of a call that was started", W, for_st
 TEST_CASE_TEMPLATE("abandoned: a call that waits for room", W, for_room, for_room_elsewhere) {
   abandon_live<W>();
 }
-TEST_CASE_TEMPLATE("abandoned: a call that waits for its link's handshake", W, for_handshake<>,
-                   for_handshake<by_start>, for_handshake_elsewhere, for_outbox) {
+TEST_CASE_TEMPLATE("abandoned: a call that waits for its link's handshake" *
+                       doctest::test_suite("all"),
+                   W, for_handshake<>, for_handshake<by_start>, for_handshake_elsewhere,
+                   for_outbox) {
   abandon_live<W>();
 }
 

@@ -13,6 +13,8 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -103,14 +105,27 @@ inline void run_well(std::uint32_t size, over how, const options& o,
   }
 }
 
-/// The same main over every transport, with and without an I/O thread.
+struct way {
+  over how;
+  unsigned io_threads;
+};
+/// Every transport with as many I/O threads; of all these ways two, which differ in both and go by
+/// the test case's name, unless everything runs.
+[[nodiscard]] inline std::vector<way> ways(unsigned most_io_threads = 1) {
+  std::vector<way> all = {{over::inproc, 0},      {over::tcp, 1},         {over::tcp, 0},
+                          {over::unix_socket, 1}, {over::unix_socket, 0}, {over::inproc, 1}};
+  if (most_io_threads > 1) all.insert(all.end(), {{over::inproc, 2}, {over::tcp, 2}});
+  if (run_all()) return all;
+  const std::string name = doctest::getContextOptions()->currentTest->m_name;
+  const std::size_t first = std::hash<std::string>{}(name) % (all.size() / 2) * 2;
+  return {all[first], all[first + 1]};
+}
+
 inline void everywhere(std::uint32_t size, const cluster::main_function& main_) {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_well(size, how, with_io_threads(io_threads), main_);
-    }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_well(size, how, with_io_threads(io_threads), main_);
   }
 }
 

@@ -294,7 +294,7 @@ TEST_CASE("hostile: every bit of every kind's header flipped") {
   s.start();
   talker t(s);
   for (std::size_t k = 0; k < kinds.size(); ++k) {
-    for (std::size_t bit = 0; bit < header_size * 8; ++bit) {
+    for (std::size_t bit = 0; bit < header_size * 8; bit += rounds(5, 1)) {
       CAPTURE(k);
       CAPTURE(bit);
       const byte_string mutant = flipped(kinds[k], bit);
@@ -741,7 +741,7 @@ TEST_CASE("hostile: a request right behind the handshake for which memory lacks 
   s.ping();
 }
 
-TEST_CASE("hostile: answers to our hello") {
+TEST_CASE("hostile: answers to our hello" * doctest::test_suite("all")) {
   using weft::engine::json_frame;
   // What may pass is tried again until the deadline.
   for (const auto& error :

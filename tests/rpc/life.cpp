@@ -48,12 +48,10 @@ options impatient(unsigned io_threads) {
 
 template <class Main>
 void all_well(std::uint32_t size, Main main_) {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u, 2u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_well(size, how, impatient(io_threads), main_);
-    }
+  for (const auto [how, io_threads] : ways(2)) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_well(size, how, impatient(io_threads), main_);
   }
 }
 
@@ -69,7 +67,8 @@ TEST_CASE("life: a main that computes before its first co_await is met when it i
   }
 }
 
-TEST_CASE("life: a worker that computes in a coroutine for long is not lost, nor are its callers") {
+TEST_CASE("life: a worker that computes in a coroutine for long is not lost, nor are its callers" *
+          doctest::test_suite("all")) {
   all_well(3, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 2) co_return;
     // The second call waits behind the first: its first contact falls into the computation.
@@ -168,7 +167,8 @@ TEST_CASE("life: a peer from which nothing comes is lost, unless that was switch
 }
 
 TEST_CASE(
-    "life: a peer that takes nothing of what is written is lost, unless it says that it is busy") {
+    "life: a peer that takes nothing of what is written is lost, unless it says that it is busy" *
+    doctest::test_suite("all")) {
   auto pings = [](std::uint64_t busy) {
     return [busy](raw_peer& p) {
       for (int i = 0; i < 30; ++i) {

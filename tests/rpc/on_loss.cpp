@@ -80,12 +80,10 @@ const loss_policy without_odd = loss_policy::go_on_without({"odd"});
 
 template <class Run>
 void in_ways(Run&& run) {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run(how, with_policy(without_odd, io_threads));
-    }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run(how, with_policy(without_odd, io_threads));
   }
 }
 void check_well_but(std::uint32_t gone, const std::vector<weft::error>& ends) {
@@ -265,17 +263,15 @@ bool says_lost_30(const weft::error& e) {
 }
 
 TEST_CASE("on_loss: a link that breaks between two others ends the run, with the posts it lost") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      const auto ends = cut_between_others(how, with_policy(loss_policy(), io_threads));
-      for (std::uint32_t r = 0; r < 3; ++r) {
-        INFO(ends[r].message());
-        CHECK(ends[r] == (r == 2 ? errc::worker_failed : errc::peer_died));
-        CHECK(ends[r].detail().peer == "worker2");
-        CHECK(says_lost_30(ends[r]));
-      }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    const auto ends = cut_between_others(how, with_policy(loss_policy(), io_threads));
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      INFO(ends[r].message());
+      CHECK(ends[r] == (r == 2 ? errc::worker_failed : errc::peer_died));
+      CHECK(ends[r].detail().peer == "worker2");
+      CHECK(says_lost_30(ends[r]));
     }
   }
 }

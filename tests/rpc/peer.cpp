@@ -341,21 +341,19 @@ TEST_CASE("peer: 1 to 64 to 64 calls do not lock up") {
 }
 
 TEST_CASE("peer: both sides connect at the same moment, many times") {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      for (int round = 0; round < 10; ++round) {
-        CAPTURE(name_of(how));
-        CAPTURE(io_threads);
-        run_well(4, how, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
-          co_await weft::with_task_group([&](weft::task_group& g) -> asio::awaitable<void> {
-            auto one = [](weft::peer p) -> asio::awaitable<void> {
-              for (int i = 0; i < 3; ++i) CHECK(co_await p.call<&add>(i, 1) == i + 1);
-            };
-            for (std::uint32_t r = 0; r < me.world_size(); ++r) g.spawn(one(me.peer(r)));
-            co_return;
-          });
+  for (const auto [how, io_threads] : ways()) {
+    for (int round = 0; round < 10; ++round) {
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      run_well(4, how, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
+        co_await weft::with_task_group([&](weft::task_group& g) -> asio::awaitable<void> {
+          auto one = [](weft::peer p) -> asio::awaitable<void> {
+            for (int i = 0; i < 3; ++i) CHECK(co_await p.call<&add>(i, 1) == i + 1);
+          };
+          for (std::uint32_t r = 0; r < me.world_size(); ++r) g.spawn(one(me.peer(r)));
+          co_return;
         });
-      }
+      });
     }
   }
 }

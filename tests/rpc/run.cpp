@@ -136,10 +136,8 @@ void check_failing_main(std::uint32_t who, over how, unsigned io_threads) {
 }
 
 TEST_CASE("run: one main throws, every other worker's waits get peer_died, and all name it") {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      for (const std::uint32_t who : {0u, 1u, 3u}) check_failing_main(who, how, io_threads);
-    }
+  for (const auto [how, io_threads] : ways()) {
+    for (const std::uint32_t who : {0u, 1u, 3u}) check_failing_main(who, how, io_threads);
   }
 }
 

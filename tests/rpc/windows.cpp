@@ -69,16 +69,14 @@ int twice(int n) { return 2 * n; }
 
 template <class Main>
 void over_all(std::uint32_t size, std::uint64_t window, Main main_) {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u, 2u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      cluster workers(size, how, with_window(io_threads, window));
-      set_window(workers, window);
-      for (const auto& end : workers.run(main_)) {
-        INFO(end.message());
-        CHECK_FALSE(end);
-      }
+  for (const auto [how, io_threads] : ways(2)) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    cluster workers(size, how, with_window(io_threads, window));
+    set_window(workers, window);
+    for (const auto& end : workers.run(main_)) {
+      INFO(end.message());
+      CHECK_FALSE(end);
     }
   }
 }
@@ -193,39 +191,37 @@ asio::awaitable<void> open_keeper() {
 
 TEST_CASE("window: what coroutine functions that wait were given counts until they end") {
   for (const bool of_link : {true, false}) {
-    for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-      for (const unsigned io_threads : {0u, 1u, 2u}) {
-        CAPTURE(of_link);
-        CAPTURE(name_of(how));
-        CAPTURE(io_threads);
-        options o = with_io_threads(io_threads);
-        (of_link ? o.bounds.link_tensor_bytes : o.bounds.worker_tensor_bytes) = 1024 * kib;
-        cluster workers(2, how, o);
-        const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
-          if (me.rank() != 0) co_return;
-          const auto p = me.peer(1);
-          for (int round = 0; round < 3; ++round) {
-            co_await p.call<&close_keeper>();
-            std::vector<weft::future<std::size_t>> all;
-            for (int n = 0; n < 8; ++n) all.push_back(p.start<&keep>(std::string(200 * kib, 'x')));
-            CHECK(co_await p.call<&twice>(21) == 42);  // plain ones go on
-            // All that have room wait, the others were refused as they came.
-            for (std::size_t n = 5; n < 8; ++n) {
-              const auto e = co_await failure_of(std::move(all[n]));
-              CHECK(e == errc::resource_exhausted);
-              CHECK(e.ran() == call_progress::not_executed);
-              CHECK(e.message().find("bytes of arguments") != std::string::npos);
-            }
-            co_await p.call<&open_keeper>();
-            for (std::size_t n = 0; n < 5; ++n) {
-              CHECK(co_await std::move(all[n]) == 200 * kib);
-            }
+    for (const auto [how, io_threads] : ways(2)) {
+      CAPTURE(of_link);
+      CAPTURE(name_of(how));
+      CAPTURE(io_threads);
+      options o = with_io_threads(io_threads);
+      (of_link ? o.bounds.link_tensor_bytes : o.bounds.worker_tensor_bytes) = 1024 * kib;
+      cluster workers(2, how, o);
+      const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+        if (me.rank() != 0) co_return;
+        const auto p = me.peer(1);
+        for (int round = 0; round < 3; ++round) {
+          co_await p.call<&close_keeper>();
+          std::vector<weft::future<std::size_t>> all;
+          for (int n = 0; n < 8; ++n) all.push_back(p.start<&keep>(std::string(200 * kib, 'x')));
+          CHECK(co_await p.call<&twice>(21) == 42);  // plain ones go on
+          // All that have room wait, the others were refused as they came.
+          for (std::size_t n = 5; n < 8; ++n) {
+            const auto e = co_await failure_of(std::move(all[n]));
+            CHECK(e == errc::resource_exhausted);
+            CHECK(e.ran() == call_progress::not_executed);
+            CHECK(e.message().find("bytes of arguments") != std::string::npos);
           }
-        });
-        for (const auto& end : ends) {
-          INFO(end.message());
-          CHECK_FALSE(end);
+          co_await p.call<&open_keeper>();
+          for (std::size_t n = 0; n < 5; ++n) {
+            CHECK(co_await std::move(all[n]) == 200 * kib);
+          }
         }
+      });
+      for (const auto& end : ends) {
+        INFO(end.message());
+        CHECK_FALSE(end);
       }
     }
   }

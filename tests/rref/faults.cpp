@@ -150,20 +150,18 @@ constexpr thrown kinds[] = {thrown::runtime_error, thrown::bad_alloc, thrown::ow
                             thrown::rpc_error};
 
 void with_each(const std::function<asio::awaitable<void>(pure_cluster&, worker&, int, thrown)>& f) {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_pure(2, how, io_threads, [&f](pure_cluster& all, worker& me) -> asio::awaitable<void> {
-        for (const int rank : {1, 0}) {
-          for (const thrown what : kinds) {
-            INFO("rank ", rank, ", kind ", static_cast<int>(what));
-            co_await f(all, me, rank, what);
-            co_await check_whole(all, me, rank);
-          }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_pure(2, how, io_threads, [&f](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+      for (const int rank : {1, 0}) {
+        for (const thrown what : kinds) {
+          INFO("rank ", rank, ", kind ", static_cast<int>(what));
+          co_await f(all, me, rank, what);
+          co_await check_whole(all, me, rank);
         }
-      });
-    }
+      }
+    });
   }
 }
 

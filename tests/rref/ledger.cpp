@@ -702,7 +702,8 @@ TEST_CASE("rref ledger: hand-overs of what its owner never answers are bounded, 
   CHECK(user.imported(foreign)->waiting == 1);
 }
 
-TEST_CASE("rref ledger: as many references as one creator may have on the way are promised") {
+TEST_CASE("rref ledger: as many references as one creator may have on the way are promised" *
+          doctest::test_suite("all")) {
   world w;
   const std::uint64_t many = ledger_limits().creation_window;
   std::vector<creation> made;

@@ -52,7 +52,8 @@ byte_string questions(std::uint64_t& sequence) {
 namespace {
 
 TEST_CASE(
-    "rref bounds: as many creations as the window holds pass one that is not sent, and no more") {
+    "rref bounds: as many creations as the window holds pass one that is not sent, and no more" *
+    doctest::test_suite("all")) {
   run_pure(2, over::tcp, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     // It has its name at once; its request leaves when this thread gets to it.
     rref<quick> first;

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <core/run_all.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,6 +20,7 @@
 #include <vector>
 
 using weft::rref_id;
+using weft::testing::rounds;
 using namespace weft::rref_protocol;
 
 namespace {
@@ -598,8 +600,8 @@ class simulation {
   std::set<std::pair<rank, rank>> severed_;
 };
 
-tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsigned dropped,
-              unsigned cuts = 0) {
+tally play_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsigned dropped,
+               unsigned cuts = 0) {
   tally seen;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     schedule plan{.seed = seed,
@@ -626,36 +628,36 @@ tally run_all(std::uint64_t first, std::uint64_t count, unsigned crashes, unsign
 }  // namespace
 
 TEST_CASE("rref ledger model: without faults nothing breaks, dangles or leaks") {
-  const tally seen = run_all(1, 3000, 0, 0);
-  CHECK(seen.released > 5000);
-  CHECK(seen.stale > 1000);
-  CHECK(seen.uses > 1000);
-  CHECK(seen.promised > 100);
-  CHECK(seen.overtaken > 100);
-  CHECK(seen.reimported > 1000);
+  const tally seen = play_all(1, rounds(300, 3000), 0, 0);
+  CHECK(seen.released > rounds(333, 5000));
+  CHECK(seen.stale > rounds(66, 1000));
+  CHECK(seen.uses > rounds(66, 1000));
+  CHECK(seen.promised > rounds(6, 100));
+  CHECK(seen.overtaken > rounds(6, 100));
+  CHECK(seen.reimported > rounds(66, 1000));
   CHECK(seen.lost + seen.owner_died + seen.creator_died + seen.creation_failed == 0);
 }
 
 TEST_CASE("rref ledger model: requests that never leave break only what they would have made") {
-  const tally seen = run_all(10001, 1500, 0, 20);
-  CHECK(seen.released > 1000);
-  CHECK(seen.creation_failed > 100);
+  const tally seen = play_all(10001, rounds(150, 1500), 0, 20);
+  CHECK(seen.released > rounds(66, 1000));
+  CHECK(seen.creation_failed > rounds(6, 100));
   CHECK(seen.owner_died + seen.creator_died == 0);
 }
 
 TEST_CASE("rref ledger model: a lost worker's holdings are freed and its values are owner_died") {
-  const tally seen = run_all(20001, 3000, 2, 5);
-  CHECK(seen.released > 1000);
-  CHECK(seen.owner_died > 100);
-  CHECK(seen.creator_died > 10);
-  CHECK(seen.lost > 10);
+  const tally seen = play_all(20001, rounds(300, 3000), 2, 5);
+  CHECK(seen.released > rounds(66, 1000));
+  CHECK(seen.owner_died > rounds(6, 100));
+  CHECK(seen.creator_died > rounds(0, 10));
+  CHECK(seen.lost > rounds(0, 10));
 }
 
 TEST_CASE("rref ledger model: a lost link frees what was held over it, and nothing else") {
-  const tally seen = run_all(30001, 3000, 0, 5, 2);
-  CHECK(seen.cuts > 3000);
-  CHECK(seen.released > 1000);
-  CHECK(seen.owner_died > 100);
-  CHECK(seen.creator_died > 10);
-  CHECK(seen.lost > 10);
+  const tally seen = play_all(30001, rounds(300, 3000), 0, 5, 2);
+  CHECK(seen.cuts > rounds(200, 3000));
+  CHECK(seen.released > rounds(66, 1000));
+  CHECK(seen.owner_died > rounds(6, 100));
+  CHECK(seen.creator_died > rounds(0, 10));
+  CHECK(seen.lost > rounds(0, 10));
 }

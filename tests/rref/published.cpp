@@ -398,54 +398,50 @@ TEST_CASE("published: what no caller of ours sends is refused") {
 }
 
 TEST_CASE("published: a run ends with names that are still published") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      pure_cluster all(3, how, with_io_threads(io_threads));
-      const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
-        publish_box(me, "mine", 1);
-        me.publish("next", me.peer((me.rank() + 1) % 3).make<box>(2));
-        CHECK(co_await value_of(me, 0, "next") == 2);
-      });
-      for (const error& end : ends) CHECK_MESSAGE(!end, end.message());
-      for (std::uint32_t r = 0; r < 3; ++r) {
-        CHECK(rrefs(all, r).published().idle());
-        const rref<box> none;
-        CHECK(refused(all.at(r), "model", none) == errc::invalid_argument);
-        CHECK(refused(all.at(r), "model", all.at(r).share(box(1))) == errc::shutting_down);
-      }
+  for (const auto [how, io_threads] : ways()) {
+    pure_cluster all(3, how, with_io_threads(io_threads));
+    const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+      publish_box(me, "mine", 1);
+      me.publish("next", me.peer((me.rank() + 1) % 3).make<box>(2));
+      CHECK(co_await value_of(me, 0, "next") == 2);
+    });
+    for (const error& end : ends) CHECK_MESSAGE(!end, end.message());
+    for (std::uint32_t r = 0; r < 3; ++r) {
+      CHECK(rrefs(all, r).published().idle());
+      const rref<box> none;
+      CHECK(refused(all.at(r), "model", none) == errc::invalid_argument);
+      CHECK(refused(all.at(r), "model", all.at(r).share(box(1))) == errc::shutting_down);
     }
   }
   CHECK(box::alive() == 0);
 }
 
 TEST_CASE("published: who waits when the run fails is told so") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      std::atomic<int> told{0};
-      pure_cluster all(3, how, with_io_threads(io_threads));
-      const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
-        publish_box(me, "mine", 1);
-        if (me.rank() == 2) {
-          CHECK(co_await eventually([&] { return in_line(all, 0) == 2 && in_line(all, 1) == 2; }));
-          throw std::runtime_error("rank 2 is tired");
-        }
-        auto other = me.spawn(me.peer(1 - me.rank()).lookup<box>("never"));
-        const error mine =
-            co_await failure_of(me.peer(me.rank()).lookup<box>("never", weft::as_expected));
-        const error its = co_await failure_of(std::move(other));
-        for (const error& why : {mine, its}) {
-          INFO(why.message());
-          CHECK(why == errc::peer_died);
-          CHECK(says(why, "rank 2 is tired"));
-          ++told;
-        }
-      });
-      CHECK(ends[0] == errc::peer_died);
-      CHECK(told == 4);
-      for (std::uint32_t r = 0; r < 3; ++r) CHECK(rrefs(all, r).published().idle());
-    }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    std::atomic<int> told{0};
+    pure_cluster all(3, how, with_io_threads(io_threads));
+    const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+      publish_box(me, "mine", 1);
+      if (me.rank() == 2) {
+        CHECK(co_await eventually([&] { return in_line(all, 0) == 2 && in_line(all, 1) == 2; }));
+        throw std::runtime_error("rank 2 is tired");
+      }
+      auto other = me.spawn(me.peer(1 - me.rank()).lookup<box>("never"));
+      const error mine =
+          co_await failure_of(me.peer(me.rank()).lookup<box>("never", weft::as_expected));
+      const error its = co_await failure_of(std::move(other));
+      for (const error& why : {mine, its}) {
+        INFO(why.message());
+        CHECK(why == errc::peer_died);
+        CHECK(says(why, "rank 2 is tired"));
+        ++told;
+      }
+    });
+    CHECK(ends[0] == errc::peer_died);
+    CHECK(told == 4);
+    for (std::uint32_t r = 0; r < 3; ++r) CHECK(rrefs(all, r).published().idle());
   }
   CHECK(box::alive() == 0);
 }

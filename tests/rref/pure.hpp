@@ -92,15 +92,13 @@ inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pu
   run_pure(size, how, with_io_threads(io_threads), main_);
 }
 inline void pure_everywhere(std::uint32_t size, const pure_main& main_, std::uint32_t cut_off = 0) {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      if (cut_off == 0) {
-        run_pure(size, how, io_threads, main_);
-      } else {
-        run_cut(size, cut_off, how, io_threads, main_);
-      }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    if (cut_off == 0) {
+      run_pure(size, how, io_threads, main_);
+    } else {
+      run_cut(size, cut_off, how, io_threads, main_);
     }
   }
 }

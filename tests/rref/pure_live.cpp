@@ -399,7 +399,8 @@ TEST_CASE("rref: nobody waits for the reply to a making, and its request says so
   }
 }
 
-TEST_CASE("rref: more references than a message can hold are refused before it is sent") {
+TEST_CASE("rref: more references than a message can hold are refused before it is sent" *
+          doctest::test_suite("all")) {
   run_pure(2, over::inproc, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     std::vector<rref<thing>> many;
     for (std::size_t i = 0; i <= weft::rref_protocol::references_per_message; ++i) {
@@ -512,64 +513,59 @@ TEST_CASE("rref: references to what a lost worker never made equal their copies 
 }
 
 TEST_CASE("rref: other threads drop references while their worker ends") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u, 2u}) {
-      for (int round = 0; round < 5; ++round) {
-        std::vector<rref<thing>> kept[2];
-        std::thread dropping[2];
-        {
-          weft::options o = with_io_threads(io_threads);
-          o.compute_threads = 2;
-          pure_cluster all(2, how, o);
-          const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
-            if (me.rank() != 0) co_return;
-            for (int i = 0; i < 500; ++i) {
-              kept[i % 2].push_back(me.share(thing(i)));
-              kept[i % 2].push_back(me.peer(1).make<thing>(i));
-            }
-            CHECK(co_await kept[1].back().call<&thing::get>() == 499);
-          });
-          CHECK_FALSE(ends[0]);
-          CHECK_FALSE(ends[1]);
-          for (int i = 0; i < 2; ++i)
-            dropping[i] = std::thread([&mine = kept[i]] { mine.clear(); });
-        }
-        for (std::thread& t : dropping) t.join();
-        CHECK(alive() == 0);
+  for (const auto [how, io_threads] : ways(2)) {
+    for (std::uint64_t round = 0; round < rounds(1, 5); ++round) {
+      std::vector<rref<thing>> kept[2];
+      std::thread dropping[2];
+      {
+        weft::options o = with_io_threads(io_threads);
+        o.compute_threads = 2;
+        pure_cluster all(2, how, o);
+        const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+          if (me.rank() != 0) co_return;
+          for (int i = 0; i < 500; ++i) {
+            kept[i % 2].push_back(me.share(thing(i)));
+            kept[i % 2].push_back(me.peer(1).make<thing>(i));
+          }
+          CHECK(co_await kept[1].back().call<&thing::get>() == 499);
+        });
+        CHECK_FALSE(ends[0]);
+        CHECK_FALSE(ends[1]);
+        for (int i = 0; i < 2; ++i) dropping[i] = std::thread([&mine = kept[i]] { mine.clear(); });
       }
+      for (std::thread& t : dropping) t.join();
+      CHECK(alive() == 0);
     }
   }
 }
 
 TEST_CASE("rref: another thread makes and uses references, and awaits them on a pool") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u, 2u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_pure(2, how, io_threads, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
-        if (me.rank() != 0) co_return;
-        const auto done = weft::make_intrusive<weft::event>();
-        std::atomic<int> right{0};
-        std::thread other([&, p = me.peer(1)] {
-          asio::thread_pool pool(2);
-          for (int i = 0; i < 30; ++i) {
-            const rref<thing> made = p.make<thing>(i);
-            const rref<int> got = made.remote<&thing::get>();
-            auto called = asio::co_spawn(pool, made.call<&thing::get>(), asio::use_future);
-            auto copied = asio::co_spawn(pool, got.to_here(), asio::use_future);
-            try {
-              if (called.get() == i && copied.get() == i) ++right;
-            } catch (const weft::rpc_error&) {  // counts as wrong
-            }
+  for (const auto [how, io_threads] : ways(2)) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_pure(2, how, io_threads, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      const auto done = weft::make_intrusive<weft::event>();
+      std::atomic<int> right{0};
+      std::thread other([&, p = me.peer(1)] {
+        asio::thread_pool pool(2);
+        for (int i = 0; i < 30; ++i) {
+          const rref<thing> made = p.make<thing>(i);
+          const rref<int> got = made.remote<&thing::get>();
+          auto called = asio::co_spawn(pool, made.call<&thing::get>(), asio::use_future);
+          auto copied = asio::co_spawn(pool, got.to_here(), asio::use_future);
+          try {
+            if (called.get() == i && copied.get() == i) ++right;
+          } catch (const weft::rpc_error&) {  // counts as wrong
           }
-          pool.join();
-          done->set();
-        });
-        co_await weft::event::async_wait(done, asio::use_awaitable);
-        other.join();
-        CHECK(right == 30);
+        }
+        pool.join();
+        done->set();
       });
-    }
+      co_await weft::event::async_wait(done, asio::use_awaitable);
+      other.join();
+      CHECK(right == 30);
+    });
   }
 }
 

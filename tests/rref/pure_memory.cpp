@@ -178,7 +178,8 @@ TEST_CASE("rref memory: a reference costs its ledgers little, and nothing once i
   }
 }
 
-TEST_CASE("rref memory: what waits behind a gap costs little more, which is freed when it closes") {
+TEST_CASE("rref memory: what waits behind a gap costs little more, which is freed when it closes" *
+          doctest::test_suite("all")) {
   const auto behind =
       static_cast<std::int64_t>(protocol::ledger_limits().creation_window) - 1;  // and no more
   books b;
@@ -204,7 +205,8 @@ TEST_CASE("rref memory: what waits behind a gap costs little more, which is free
   CHECK(bytes_in_use - start < behind);
 }
 
-TEST_CASE("rref memory: a reference between workers costs little, and nothing once dropped") {
+TEST_CASE("rref memory: a reference between workers costs little, and nothing once dropped" *
+          doctest::test_suite("all")) {
   run_pure(2, over::inproc, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     std::vector<rref<small>> held;
     held.reserve(many);

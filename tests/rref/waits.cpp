@@ -161,9 +161,9 @@ template <auto M>
 struct both_at_once {
   static asio::awaitable<void> run(pure_cluster& all, worker& me) {
     door().open();
-    for (int i = 0; i < 50; ++i) {
+    for (std::uint64_t i = 0; i < rounds(12, 50); ++i) {
       for (const std::uint32_t rank : {1u, 0u}) {
-        auto p = me.peer(rank).make<late>(i);
+        auto p = me.peer(rank).make<late>(static_cast<int>(i));
         auto called = p.start<M>(1);
         if (i % 3 == 1) co_await asio::post(asio::use_awaitable);
         if (i % 3 == 2) co_await me.peer(rank).make<late>(1, 1).call<&late::light>(1);
@@ -248,10 +248,10 @@ TEST_CASE("waiting for an object: the owner ends it at its deadline, without wor
 
 TEST_CASE("waiting for an object: a chain of many fails with its first, one behind the other") {
   // Failing one inside the other would take more than a thread's stack.
-  constexpr int length = 5'000;
+  const int length = run_all() ? 5'000 : 1'000;
   for (const over how : {over::inproc, over::tcp}) {
     CAPTURE(name_of(how));
-    run_pure(2, how, 1, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+    run_pure(2, how, 1, [length](pure_cluster& all, worker& me) -> asio::awaitable<void> {
       for (const std::uint32_t rank : {1u, 0u}) {
         door().close();
         auto last = me.peer(rank).make<link_of_chain>(1).remote<&link_of_chain::step>();
@@ -271,34 +271,32 @@ TEST_CASE("waiting for an object: a chain of many fails with its first, one behi
 }
 
 TEST_CASE("waiting for an object: the run ends meanwhile") {
-  for (const over how : {over::inproc, over::tcp}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      door().close();
-      ran() = 0;
-      {
-        weft::options o = with_io_threads(io_threads);
-        o.compute_threads = 2;
-        o.shutdown_deadline = std::chrono::milliseconds(500);  // what makes them stands at the door
-        pure_cluster all(2, how, o);
-        const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
-          if (me.rank() != 0) co_return;
-          auto p = me.peer(1).make<late>(5);
-          auto own = me.peer(0).make<late>(5);
-          p.start<&late::coroutine>(1).detach();
-          p.start<&late::plain>(1).detach();
-          own.start<&late::coroutine>(1).detach();
-          own.start<&late::light>(1).detach();
-          CHECK(co_await eventually([&] { return waiting(all, 1) == 2 && waiting(all, 0) == 2; }));
-          throw std::runtime_error("enough");
-        });
-        CHECK(ends[0]);
-        CHECK(ends[1]);
-        door().open();
-      }
-      CHECK(ran() == 0);
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    door().close();
+    ran() = 0;
+    {
+      weft::options o = with_io_threads(io_threads);
+      o.compute_threads = 2;
+      o.shutdown_deadline = std::chrono::milliseconds(500);  // what makes them stands at the door
+      pure_cluster all(2, how, o);
+      const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
+        if (me.rank() != 0) co_return;
+        auto p = me.peer(1).make<late>(5);
+        auto own = me.peer(0).make<late>(5);
+        p.start<&late::coroutine>(1).detach();
+        p.start<&late::plain>(1).detach();
+        own.start<&late::coroutine>(1).detach();
+        own.start<&late::light>(1).detach();
+        CHECK(co_await eventually([&] { return waiting(all, 1) == 2 && waiting(all, 0) == 2; }));
+        throw std::runtime_error("enough");
+      });
+      CHECK(ends[0]);
+      CHECK(ends[1]);
+      door().open();
     }
+    CHECK(ran() == 0);
   }
 }
 

@@ -95,14 +95,12 @@ inline void run_workers(std::uint32_t size, const workers::main_function& main_)
   run_workers(size, over::inproc, with_io_threads(0), main_);
 }
 
-/// The same test over every transport, with and without an I/O thread.
+/// The same test in several ways.
 inline void workers_everywhere(std::uint32_t size, const workers::main_function& main_) {
-  for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
-      CAPTURE(name_of(how));
-      CAPTURE(io_threads);
-      run_workers(size, how, with_io_threads(io_threads), main_);
-    }
+  for (const auto [how, io_threads] : ways()) {
+    CAPTURE(name_of(how));
+    CAPTURE(io_threads);
+    run_workers(size, how, with_io_threads(io_threads), main_);
   }
 }
 

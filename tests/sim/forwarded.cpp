@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <sim/calls.hpp>
 #include <sim/goes_on.hpp>
@@ -23,6 +24,7 @@ using weft::call_progress;
 using weft::errc;
 using weft::rref;
 using weft::worker;
+using weft::testing::rounds;
 using weft::testing::sleep_for;
 using weft::testing::with_references;
 
@@ -38,7 +40,7 @@ weft::immediate<void> nothing() { return {}; }
 TEST_CASE(
     "forwarded: a call is timed out, whether its timer rings first at its caller or in between") {
   int in_between = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(6, 60); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how;
     how.clock_ppm = 10'000;
@@ -70,7 +72,7 @@ asio::awaitable<void> count(box&) {
 }
 
 TEST_CASE("forwarded: the end of a run waits for posts that have not gone on") {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 40); ++seed) {
     CAPTURE(seed);
     ran = 0;
     weft::sim::settings how;
@@ -93,7 +95,8 @@ TEST_CASE("forwarded: the end of a run waits for posts that have not gone on") {
   }
 }
 
-TEST_CASE("forwarded: so many may wait to go on; what does not begin gives its credit back") {
+TEST_CASE("forwarded: so many may wait to go on; what does not begin gives its credit back" *
+          doctest::test_suite("all")) {
   constexpr int most = 65'536, more = 40;
   ran = 0;
   weft::sim::settings how;

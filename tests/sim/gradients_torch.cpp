@@ -8,12 +8,14 @@
 #include <ATen/Parallel.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <string>
 
 namespace sim_gradients {
 
 using namespace std::chrono_literals;
+using weft::testing::rounds;
 
 class layer {
  public:
@@ -48,7 +50,7 @@ asio::awaitable<void> main_(weft::worker& me) {
 
 TEST_CASE("sim gradients: a backward pass through three workers is right on every schedule") {
   at::set_num_threads(1);
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(6, 60); ++seed) {
     CAPTURE(seed);
     std::uint64_t hash = 0;
     for (int again = 0; again < 2; ++again) {
@@ -77,7 +79,7 @@ TEST_CASE("sim gradients: a backward pass through three workers is right on ever
 TEST_CASE("sim gradients: a worker that crashes in a backward pass leaves a typed error") {
   at::set_num_threads(1);
   int failed = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(6, 60); ++seed) {
     CAPTURE(seed);
     right = false;
     passes = 0;
@@ -95,7 +97,7 @@ TEST_CASE("sim gradients: a worker that crashes in a backward pass leaves a type
     ++failed;
     CHECK(w.ended(0).detail().peer == "worker2");
   }
-  CHECK(failed > 20);
+  CHECK(failed > rounds(1, 20));
 }
 
 }  // namespace sim_gradients

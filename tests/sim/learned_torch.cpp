@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <map>
 #include <sim/play.hpp>
@@ -16,11 +17,12 @@ using weft::testing::play;
 using weft::testing::played;
 using weft::testing::profile;
 using weft::testing::program;
+using weft::testing::rounds;
 
-std::map<std::string, std::uint64_t> check_seeds(std::uint64_t count, profile how) {
+std::map<std::string, std::uint64_t> check_seeds(profile how) {
   at::set_num_threads(1);
   std::map<std::string, std::uint64_t> counted;
-  for (std::uint64_t seed = 0; seed < count; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(40, 300); ++seed) {
     const played p = play({.seed = seed, .how = how, .what = program::gradients});
     INFO("./dev sim --seed ", seed, " --profile ", name_of(how), " --program gradients");
     for (const std::string& b : p.broken) FAIL_CHECK(b);
@@ -30,18 +32,18 @@ std::map<std::string, std::uint64_t> check_seeds(std::uint64_t count, profile ho
 }
 
 TEST_CASE("learned worlds: gradients and steps are those of one process, on every schedule") {
-  auto counted = check_seeds(300, profile::calm);
-  CHECK(counted["graphs"] > 500);
-  CHECK(counted["passes"] > 500);
-  CHECK(counted["failed passes"] > 20);
-  CHECK(counted["steps of optimizers"] > 100);
+  auto counted = check_seeds(profile::calm);
+  CHECK(counted["graphs"] > rounds(60, 500));
+  CHECK(counted["passes"] > rounds(60, 500));
+  CHECK(counted["failed passes"] > rounds(2, 20));
+  CHECK(counted["steps of optimizers"] > rounds(10, 100));
 }
 
 TEST_CASE(
     "learned worlds: whatever breaks, gradients are right or not there, and nothing is left") {
-  auto counted = check_seeds(300, profile::brutal);
-  CHECK(counted["passes"] > 300);
-  CHECK(counted["failed passes"] > 20);
+  auto counted = check_seeds(profile::brutal);
+  CHECK(counted["passes"] > rounds(40, 300));
+  CHECK(counted["failed passes"] > rounds(2, 20));
 }
 
 TEST_CASE("learned worlds: a seed is a world, and its record is the same one") {

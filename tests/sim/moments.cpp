@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -23,6 +24,7 @@
 namespace sim_moments {
 
 using namespace std::chrono_literals;
+using weft::testing::rounds;
 using weft::testing::that_goes_on;
 using weft::testing::with_references;
 
@@ -176,7 +178,7 @@ int make_and_name(weft::worker& me) {
 TEST_CASE(
     "moments: an object is made though it was named and forgotten before, also without memory") {
   int used = 0;
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(40, 400); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how = that_lacks_memory(2, 300);
     how.faults_end = 200ms;
@@ -198,7 +200,7 @@ TEST_CASE(
     CHECK(w.run(2min));
     kept = {};
   }
-  CHECK(used > 20);
+  CHECK(used > rounds(1, 20));
 }
 
 int plain_echo(int x) { return x; }
@@ -248,7 +250,7 @@ struct tracked {
 
 TEST_CASE("moments: an object dies with its last reference, also where memory lacked for its end") {
   int seen = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(30, 300); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how = that_lacks_memory(1, 512);
     how.faults_end = 50ms;
@@ -270,12 +272,12 @@ TEST_CASE("moments: an object dies with its last reference, also where memory la
     CHECK(w.run(1min));
     if (looked) ++seen;
   }
-  CHECK(seen > 100);
+  CHECK(seen > rounds(6, 100));
 }
 
 TEST_CASE("moments: what a handler throws ends the run, also while memory lacks for the words") {
   int of_memory = 0;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(20, 200); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how = that_lacks_memory(2, seed % 2 == 0 ? 1024 : 200);
     how.worker.rendezvous_deadline = 5s;
@@ -308,7 +310,7 @@ void takes(unwritable) {}
 std::size_t length(const std::string& text) { return text.size(); }
 
 TEST_CASE("moments: who leaves the line without having sent lets the next one go") {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(20, 200); ++seed) {
     CAPTURE(seed);
     const bool by_deadline = seed % 2 == 0;  // near the moment when there is room
     weft::sim::settings how = that_goes_on();
@@ -380,7 +382,7 @@ TEST_CASE("moments: who has used up its window gets back at once what little has
 asio::awaitable<void> never(weft::worker& me) { return weft::testing::sleep_for(me, 10min); }
 
 TEST_CASE("moments: a loss that rank 0 has noticed is known to who never met the lost one") {
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 40); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how = that_goes_on();
     how.wires.jitter = 1ms;
@@ -445,7 +447,7 @@ TEST_CASE(
 
 TEST_CASE("moments: who was refused for the other's connection tries again when that one fails") {
   int met = 0;
-  for (int seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(40, 400); ++seed) {
     CAPTURE(seed);
     weft::sim::world w(static_cast<std::uint64_t>(seed), that_goes_on());
     w.start([&](weft::worker& me) -> asio::awaitable<void> {
@@ -469,7 +471,7 @@ TEST_CASE("moments: who was refused for the other's connection tries again when 
     });
     CHECK(w.run(1min));
   }
-  CHECK(met > 100);
+  CHECK(met > rounds(6, 100));
 }
 
 struct homebody {
@@ -505,7 +507,7 @@ TEST_CASE("moments: to_here copies where the object's coroutine functions run") 
 }
 
 TEST_CASE("moments: a run ends though rank 0 lacked memory for what it had decided") {
-  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(60, 600); ++seed) {
     CAPTURE(seed);
     const auto lacks = 10 + static_cast<std::uint32_t>(seed % 4) * 30;
     weft::sim::settings how = that_lacks_memory(3, lacks);

@@ -10,6 +10,7 @@
 #include <torch/optim/sgd.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <sim/calls.hpp>
 #include <string>
@@ -18,6 +19,7 @@
 namespace sim_gradient_moments {
 
 using namespace std::chrono_literals;
+using weft::testing::rounds;
 
 weft::sim::world* there = nullptr;
 at::Tensor weight;  // worker 0's
@@ -45,7 +47,7 @@ weft::sim::settings three(std::uint64_t seed) {
 
 TEST_CASE("moments: who loses the initiator before the outcome of its pass shows no gradients") {
   at::set_num_threads(1);
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 30); ++seed) {
     CAPTURE(seed);
     weight = at::full({3}, 2.0).set_requires_grad(true);
     bool looked = false;
@@ -79,7 +81,7 @@ at::Tensor weight_now() { return weight.detach().clone(); }
 
 TEST_CASE("moments: a step waits for the outcome of a pass that its owner has not heard of yet") {
   at::set_num_threads(1);
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 30); ++seed) {
     CAPTURE(seed);
     weight = at::full({3}, 2.0).set_requires_grad(true);
     bool stepped = false;
@@ -119,7 +121,7 @@ asio::awaitable<at::Tensor> through_the_third(weft::worker& me, at::Tensor x) {
 TEST_CASE("moments: who began a pass hears of the loss of whom another worker drew in") {
   at::set_num_threads(1);
   int failed = 0;
-  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(12, 120); ++seed) {
     CAPTURE(seed);
     bool ended = false;
     weft::sim::world w(seed, three(seed), weft::sim::services());
@@ -155,7 +157,7 @@ TEST_CASE("moments: who began a pass hears of the loss of whom another worker dr
     CHECK(w.run(5min));
     CHECK(ended);
   }
-  CHECK(failed > 20);
+  CHECK(failed > rounds(1, 20));
 }
 
 }  // namespace sim_gradient_moments

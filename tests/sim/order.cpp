@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <sim/calls.hpp>
@@ -25,6 +26,7 @@ using namespace std::chrono_literals;
 using weft::immediate;
 using weft::rref;
 using weft::worker;
+using weft::testing::rounds;
 using weft::testing::sleep_for;
 using weft::testing::with_references;
 
@@ -127,7 +129,7 @@ weft::sim::settings of_seed(std::uint64_t seed) {
 }
 
 TEST_CASE("order: what is called on a reference comes in the order sent, wherever it leads") {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(30, 300); ++seed) {
     CAPTURE(seed);
     int kept = 0;
     weft::sim::world w(seed, of_seed(seed), with_references());

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <new>
 #include <sim/calls.hpp>
@@ -20,6 +21,7 @@ namespace sim_published {
 
 using namespace std::chrono_literals;
 using weft::errc;
+using weft::testing::rounds;
 using weft::testing::that_goes_on;
 using weft::testing::with_references;
 
@@ -37,7 +39,7 @@ weft::immediate<void> take_name(const weft::caller& who, const std::string& name
 }
 
 TEST_CASE("published: who waits at a worker that is lost hears it, and no name of it leads on") {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 30); ++seed) {
     CAPTURE(seed);
     int heard = 0;
     weft::sim::world w(seed, that_goes_on(), with_references());
@@ -88,7 +90,7 @@ TEST_CASE("published: who waits at a worker that is lost hears it, and no name o
 }
 
 TEST_CASE("published: who is lost while it waits leaves nothing behind") {
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 30); ++seed) {
     CAPTURE(seed);
     bool looked = false;
     weft::sim::world w(seed, that_goes_on(), with_references());
@@ -135,7 +137,7 @@ TEST_CASE("published: who looked in vain hears it at its deadline, to the moment
 
 TEST_CASE("published: names and who waits for them stay true while memory lacks") {
   int found = 0, refused = 0;
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(30, 300); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how;
     how.worker.waiting = 0s;
@@ -184,13 +186,13 @@ TEST_CASE("published: names and who waits for them stay true while memory lacks"
     });
     CHECK(w.run(5min));
   }
-  CHECK(found > 300);
-  CHECK(refused > 50);
+  CHECK(found > rounds(20, 300));
+  CHECK(refused > rounds(3, 50));
 }
 
 TEST_CASE("published: whatever a world does to it, a lookup ends, and nothing of it is left") {
   int found = 0;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 40); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how = that_goes_on();
     how.workers = 4;
@@ -235,7 +237,7 @@ TEST_CASE("published: whatever a world does to it, a lookup ends, and nothing of
     CHECK(ended == 4 * 8);
     for (std::uint32_t r = 0; r < 4; ++r) CHECK_FALSE(w.ended(r));
   }
-  CHECK(found > 200);
+  CHECK(found > rounds(14, 200));
 }
 
 }  // namespace sim_published

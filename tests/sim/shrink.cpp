@@ -51,7 +51,8 @@ TEST_CASE("shrink: it asks no more often than it may, never about what it was gi
   }
 }
 
-TEST_CASE("shrink: the smallest world with a cut has nothing but that cut") {
+TEST_CASE("shrink: the smallest world with a cut has nothing but that cut" *
+          doctest::test_suite("all")) {
   weft::sim::settings how;
   how.wires.jitter = 1ms;
   how.mean_between_faults = 20ms;

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/run_all.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <sim/play.hpp>
@@ -22,8 +23,10 @@ using weft::testing::play;
 using weft::testing::played;
 using weft::testing::profile;
 using weft::testing::program;
+using weft::testing::rounds;
 
-void check_seeds(std::uint64_t from, std::uint64_t count, profile how, program what) {
+void check_seeds(std::uint64_t from, std::uint64_t all, profile how, program what) {
+  const std::uint64_t count = rounds(all / 10, all);
   std::uint64_t done = 0, faulty = 0;
   for (std::uint64_t seed = from; seed < from + count; ++seed) {
     const played p = play({.seed = seed, .how = how, .what = what});
@@ -57,7 +60,7 @@ TEST_CASE("worlds: what users leave behind, give up or cannot write harms no oth
 
 TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record is the same one") {
   const program all[] = {program::calls, program::references, program::habits, program::verbs};
-  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(5, 32); ++seed) {
     const program& what = all[seed % 4];
     CAPTURE(seed);
     CAPTURE(what.name);
@@ -115,7 +118,7 @@ TEST_CASE("worlds: what waits for something outside of virtual time is named") {
     asio::steady_timer never(weft::detail::context_of(me), 24h);
     co_await never.async_wait(asio::use_awaitable);
   });
-  CHECK_FALSE(w.run(100h));
+  CHECK_FALSE(w.run(2h));
   CHECK(w.waits().find("worker1, whose main has not returned") != std::string::npos);
 }
 
@@ -209,7 +212,7 @@ asio::awaitable<void> goes_on(weft::worker& me) {
 
 TEST_CASE("worlds: at the end of its time the run names who goes on, not who answers") {
   for (const std::uint32_t busy : {1u, 2u}) {
-    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    for (std::uint64_t seed = 0; seed < rounds(2, 10); ++seed) {
       CAPTURE(busy);
       weft::sim::settings how;
       how.wires.delay = 3ms;  // so that a round takes longer than it rests
@@ -296,7 +299,7 @@ std::size_t length(std::string text) { return text.size(); }
 
 TEST_CASE("worlds: what a program does to a worker happens wholly, also while memory lacks") {
   int crashed = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < rounds(15, 150); ++seed) {
     CAPTURE(seed);
     weft::sim::settings how;
     how.worker.waiting = 0s;
@@ -328,7 +331,7 @@ TEST_CASE("worlds: what a program does to a worker happens wholly, also while me
     });
     CHECK(w.run(2min));
   }
-  CHECK(crashed > 20);
+  CHECK(crashed > rounds(1, 20));
 }
 
 TEST_CASE("worlds: a crashed worker is a loss for the others, by name") {

@@ -247,7 +247,8 @@ TEST_CASE("hostile: counts that the bytes allow but memory does not are refused"
         outcome::refused);
 }
 
-TEST_CASE("hostile: as many containers as a payload pays for hold no more than it paid for") {
+TEST_CASE("hostile: as many containers as a payload pays for hold no more than it paid for" *
+          doctest::test_suite("all")) {
   using std::deque, std::vector;
   // Empty ones that allocate all the same.
   holds_what_was_paid<vector<deque<int>>>({});
