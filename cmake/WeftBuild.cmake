@@ -52,11 +52,14 @@ target_compile_definitions(weft_sanitized INTERFACE ${weft_nothing_recycled})
 # weft_precompiled(<name> LIBRARIES… HEADERS… [OWN…]): a precompiled header, as a target that
 # weft_reuses names. OWN are headers of this repository: only Clang has them in it, which compiles the
 # functions that a precompiled header defines once, into an object file for every program, so that a
-# source file compiles no more than what is its own; the linker takes what is used.
+# source file compiles no more than what is its own; the linker takes what is used. Not in Release,
+# whose programs are measured: they are compiled as users' are.
 set(weft_pch_compiled OFF)
-if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
   set(weft_pch_compiled ON)
 endif()
+string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+separate_arguments(weft_cxx_flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
 function(weft_precompiled name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;LIBRARIES;OWN;FOLDERS")
   set(source "${PROJECT_BINARY_DIR}/${name}.cpp")
@@ -71,13 +74,12 @@ function(weft_precompiled name)
   endif()
   target_precompile_headers(${name} PRIVATE ${arg_OWN})
   target_compile_options(${name} PRIVATE -fpch-codegen)
-  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
-  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
   set(header "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir/cmake_pch.hxx.pch")
   set(object "${CMAKE_CURRENT_BINARY_DIR}/${name}_functions.o")
   add_custom_command(OUTPUT "${object}"
-    COMMAND "${CMAKE_CXX_COMPILER}" -std=c++20 ${flags} -Wno-unused-command-line-argument
-      -ffunction-sections -fdata-sections "$<TARGET_PROPERTY:${name},COMPILE_OPTIONS>" -c "${header}" -o "${object}"
+    COMMAND "${CMAKE_CXX_COMPILER}" -std=c++20 ${weft_cxx_flags} -Wno-unused-command-line-argument
+      -ffunction-sections -fdata-sections "$<TARGET_PROPERTY:${name},COMPILE_OPTIONS>"
+      -c "${header}" -o "${object}"
     DEPENDS "${header}" COMMENT "Compiling the functions of ${name}" COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(${name}_functions DEPENDS "${object}")
   set_property(TARGET ${name} PROPERTY weft_object "${object}")
@@ -86,8 +88,7 @@ endfunction()
 # weft_precompiled_flags(<precompiled> <variable>): what a command that runs the compiler by itself
 # needs to use it.
 function(weft_precompiled_flags name variable)
-  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
-  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
+  set(flags ${weft_cxx_flags})
   get_target_property(folder ${name} BINARY_DIR)
   set(pch "${folder}/CMakeFiles/${name}.dir/cmake_pch.hxx")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -109,12 +109,14 @@ struct way {
   over how;
   unsigned io_threads;
 };
-/// Every transport with as many I/O threads; of all these ways two, which differ in both and go by
-/// the test case's name, unless everything runs.
+/// Every transport, with none to so many I/O threads. Unless everything runs, two of these ways, by
+/// the test case's name.
 [[nodiscard]] inline std::vector<way> ways(unsigned most_io_threads = 1) {
+  // In pairs that differ in both.
   std::vector<way> all = {{over::inproc, 0},      {over::tcp, 1},         {over::tcp, 0},
                           {over::unix_socket, 1}, {over::unix_socket, 0}, {over::inproc, 1}};
-  if (most_io_threads > 1) all.insert(all.end(), {{over::inproc, 2}, {over::tcp, 2}});
+  if (most_io_threads > 1)
+    all.insert(all.end(), {{over::inproc, 2}, {over::tcp, 2}, {over::unix_socket, 2}});
   if (run_all()) return all;
   const std::string name = doctest::getContextOptions()->currentTest->m_name;
   const std::size_t first = std::hash<std::string>{}(name) % (all.size() / 2) * 2;

@@ -118,7 +118,7 @@ TEST_CASE("worlds: what waits for something outside of virtual time is named") {
     asio::steady_timer never(weft::detail::context_of(me), 24h);
     co_await never.async_wait(asio::use_awaitable);
   });
-  CHECK_FALSE(w.run(2h));
+  CHECK_FALSE(w.run(std::chrono::hours(rounds(2, 100))));
   CHECK(w.waits().find("worker1, whose main has not returned") != std::string::npos);
 }
 
