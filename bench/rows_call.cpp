@@ -4,7 +4,7 @@
 #include "rows.hpp"
 #include "samples.hpp"
 #include "weft_pair.hpp"
-#include <weft/engine/worker.hpp>
+#include <weft/engine/worker/worker.hpp>
 
 #include <asio.hpp>
 

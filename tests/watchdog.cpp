@@ -65,10 +65,9 @@ void note_stack(int) {
 /// The functions of one module, by the tool that is there; "" without one.
 std::string names_of(const std::string& module, const std::vector<std::uintptr_t>& offsets) {
   // GNU's may never end on a program that was linked with --gc-sections.
-  std::string command =
-      "timeout 20 $(command -v llvm-addr2line-19 || command -v llvm-addr2line || "
-      "echo addr2line) -Cfpi -e '" +
-      module + "'";
+  std::string command = "timeout 20 $(command -v llvm-addr2line-19 || command -v llvm-addr2line || "
+                        "echo addr2line) -Cfpi -e '" +
+                        module + "'";
   char number[32];
   for (const std::uintptr_t at : offsets) {
     std::snprintf(number, sizeof number, " %#" PRIxPTR, at);

@@ -8,7 +8,7 @@
 
 #include <weft/config.hpp>
 #include <weft/engine/join.hpp>
-#include <weft/engine/launch.hpp>
+#include <weft/engine/launch/launch.hpp>
 #include <weft/engine/run.hpp>
 #include <weft/transport/any_transport.hpp>
 #include <weft/weft.hpp>

@@ -11,12 +11,12 @@
 
 #include <weft/core/detail/macros_off.hpp>
 
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/sim/shrink.hpp>
 #include <weft/sim/world.hpp>
 #include <weft/weft.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <ATen/Parallel.h>
 

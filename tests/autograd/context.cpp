@@ -2,7 +2,7 @@
 // Contexts: where they are known, when they are forgotten, and which coroutine is in which.
 #include "service_functions.hpp"
 #include <weft/autograd/context.hpp>
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 
 #include <asio/detached.hpp>
 

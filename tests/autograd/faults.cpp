@@ -3,7 +3,7 @@
 // for ever, nothing is kept, and the next step works.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>

@@ -4,9 +4,9 @@
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/frame.hpp>
 #include <weft/autograd/messages.hpp>
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
 #include <weft/rpc/peer.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <ATen/ATen.h>
 

@@ -9,7 +9,7 @@
 #include <weft/autograd/ended_passes.hpp>
 #include <weft/autograd/frame.hpp>
 #include <weft/autograd/pass.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/tensor.hpp>
 

@@ -6,8 +6,8 @@
 #include <weft/autograd/service.hpp>
 #include <weft/core/call_scope.hpp>
 #include <weft/core/event.hpp>
-#include <weft/engine/context_state.hpp>
-#include <weft/engine/worker.hpp>
+#include <weft/engine/services/context_state.hpp>
+#include <weft/engine/worker/worker.hpp>
 
 #include <atomic>
 #include <cstdint>

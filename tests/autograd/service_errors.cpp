@@ -2,7 +2,7 @@
 // Backward passes that fail: what the caller hears, and that nothing of them is left.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>

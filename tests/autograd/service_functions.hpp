@@ -6,7 +6,7 @@
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/autograd/released_contexts.hpp>
 #include <weft/core/task_group.hpp>
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>

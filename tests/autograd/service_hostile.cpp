@@ -3,7 +3,7 @@
 // never a gradient that changed, and others are served on.
 #include "service_functions.hpp"
 #include <weft/autograd/service.hpp>
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 
 #include <chrono>
 #include <condition_variable>

@@ -2,7 +2,7 @@
 // Tensors at which libtorch itself throws while their message is made: whoever sends them is told
 // so in libtorch's words, nothing of the message is left, and the next one goes.
 #include "service_functions.hpp"
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 #include <weft/rref/rref.hpp>
 
 #include <ATen/OpaqueTensorImpl.h>

@@ -10,12 +10,12 @@
 // (`spared`).
 #include "points.hpp"
 #include <weft/autograd/context.hpp>
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/services.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/optim/distributed.hpp>
 #include <weft/rref/peer.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>

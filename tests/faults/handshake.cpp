@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A handshake while memory lacks: whoever steps it hears of that.
 #include "shortage.hpp"
-#include <weft/engine/handshake.hpp>
+#include <weft/engine/link/handshake.hpp>
 
 #include <doctest/doctest.h>
 

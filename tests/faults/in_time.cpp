@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Waiting for what may never end, while memory lacks.
 #include "shortage.hpp"
-#include <weft/engine/in_time.hpp>
+#include <weft/core/detail/in_time.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 // loop: the run ends, once, and nobody waits for ever.
 #include "shortage.hpp"
 #include <weft/core/system_random.hpp>
-#include <weft/engine/joined.hpp>
+#include <weft/engine/worker/joined.hpp>
 #include <weft/rpc/owned_worker.hpp>
 #include <weft/transport/any_transport.hpp>
 #include <weft/transport/inproc.hpp>

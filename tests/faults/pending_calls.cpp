@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Calls that end while memory lacks.
 #include "shortage.hpp"
-#include <weft/engine/pending_calls.hpp>
+#include <weft/engine/link/pending_calls.hpp>
 
 #include <asio/bind_executor.hpp>
 #include <asio/io_context.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A run that ends while memory lacks: a step that throws has done nothing, and may be repeated.
 #include "shortage.hpp"
-#include <weft/engine/shutdown_protocol.hpp>
+#include <weft/engine/shutdown/shutdown.hpp>
 
 #include <doctest/doctest.h>
 

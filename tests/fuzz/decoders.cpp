@@ -4,9 +4,9 @@
 // decoder is asked, the second how the bytes are cut.
 #include "scene.hpp"
 #include <weft/autograd/messages.hpp>
-#include <weft/engine/handshake.hpp>
-#include <weft/engine/lookup.hpp>
-#include <weft/engine/registration.hpp>
+#include <weft/engine/link/handshake.hpp>
+#include <weft/engine/rendezvous/registration.hpp>
+#include <weft/engine/services/lookup.hpp>
 #include <weft/rref/callback.hpp>
 #include <weft/rref/ledger_wire.hpp>
 #include <weft/rref/peer.hpp>

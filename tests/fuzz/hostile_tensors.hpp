@@ -9,8 +9,8 @@
 //             strides 1 each if it is strided}
 #pragma once
 
-#include <weft/engine/tensor_table.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/tensor_desc.hpp>
 
 #include <ATen/core/Tensor.h>

@@ -5,8 +5,8 @@
 // The first byte of an input says whether bytes follow, or frames that are written out of
 // {kind, flags, call, which function, sections, payload's length (2), payload}.
 #include "scene.hpp"
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/services.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>

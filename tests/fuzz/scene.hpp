@@ -2,9 +2,9 @@
 // A real worker in a simulated world, and the bytes of its only peer in the test's hands.
 #pragma once
 
-#include <weft/engine/handshake.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/services.hpp>
+#include <weft/engine/link/handshake.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/rref/service.hpp>

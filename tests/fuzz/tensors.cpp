@@ -10,10 +10,9 @@
 #include <weft/autograd/frame.hpp>
 #include <weft/autograd/messages.hpp>
 #include <weft/autograd/nodes.hpp>
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/services.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/optim/distributed.hpp>
 #include <weft/optim/module.hpp>
 #include <weft/optim/options.hpp>
@@ -25,6 +24,7 @@
 #include <weft/rref/sharded.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/detail/drop_tensors.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_values.hpp>
 

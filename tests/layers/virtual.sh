@@ -16,7 +16,7 @@ find include/weft tests/sim \( -name '*.cpp' -o -name '*.hpp' \) | sort | exec p
 use strict;
 use warnings;
 
-my $engine = "include/weft/engine/(impl/)?";
+my $engine = "include/weft/engine/(\\w+/)?(impl/)?";
 my $of_processes = "processes, their threads and their ends";
 my @exceptions = (  # file, rule, reason
   ["include/weft/core/real_clock", "clock", "what virtual_clock stands for"],
@@ -28,9 +28,10 @@ my @exceptions = (  # file, rule, reason
   ["${engine}rref_core", "thread", "waits for other threads, which are none"],
   ["include/weft/transport/detail/stream_listener", "timer", "sockets"],
   ["include/weft/transport/detail/host", "random", "the name of a machine"],
-  ["${engine}compute_pool", "thread", "a world has an io_context for it"],
+  ["include/weft/core/detail/compute_pool", "thread", "a world has an io_context for it"],
+  ["include/weft/core/detail/in_time", "thread", $of_processes],
   ["${engine}runtime", "thread", "a world has a host for it"],
-  ["${engine}(in_time|joined|rendezvous|run|usable_cores)", "thread", $of_processes],
+  ["${engine}(joined|rendezvous|run|usable_cores)", "thread", $of_processes],
   ["${engine}run", "clock", $of_processes],
   ["${engine}(join|joined)", "timer", $of_processes],
   ["tests/sim/memory", "order", "whose code asks for memory, by its address"],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Distributed optimizers that do what one process would do.
 #include "layers.hpp"
-#include <weft/engine/context_state.hpp>
+#include <weft/engine/services/context_state.hpp>
 #include <weft/optim/distributed.hpp>
 
 #include <torch/optim/adagrad.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a run asks of the limit of open files.
-#include <weft/engine/descriptor_limit.hpp>
+#include <weft/engine/launch/descriptor_limit.hpp>
 
 #include <doctest/doctest.h>
 

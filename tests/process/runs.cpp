@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // `run` called more than once by a program, and with more workers than a host may have.
-#include <weft/engine/impl/launch.hpp>
+#include <weft/engine/launch/impl/launch.hpp>
 #include <weft/rpc/options.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Into how many threads libtorch may split an operation, wherever a worker runs code.
-#include <weft/engine/usable_cores.hpp>
+#include <weft/engine/launch/usable_cores.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The waits of calls, abandoned: for a reply, for the window's room, for a connection.
 #include <weft/core/future.hpp>
-#include <weft/engine/window.hpp>
+#include <weft/engine/link/window.hpp>
 
 #include <condition_variable>
 #include <mutex>

@@ -3,7 +3,7 @@
 // whole worker takes seconds to compile.
 #pragma once
 
-#include <weft/engine/services.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>

@@ -3,7 +3,7 @@
 // includes it compiles the whole engine.
 #pragma once
 
-#include <weft/engine/worker.hpp>
+#include <weft/engine/worker/worker.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <cstdint>

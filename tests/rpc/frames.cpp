@@ -2,7 +2,7 @@
 // Frames byte by byte: what a worker says and understands on the wire is what wire_page.py builds
 // from the words of the wire page.
 #include <weft/core/event.hpp>
-#include <weft/engine/handshake.hpp>
+#include <weft/engine/link/handshake.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/wire/error_codec.hpp>
 

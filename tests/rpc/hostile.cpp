@@ -3,9 +3,9 @@
 // stop serving the others.
 #include <weft/core/event.hpp>
 #include <weft/core/system_random.hpp>
-#include <weft/engine/served_calls.hpp>
-#include <weft/engine/shutdown_protocol.hpp>
-#include <weft/engine/window.hpp>
+#include <weft/engine/link/window.hpp>
+#include <weft/engine/serving/served_calls.hpp>
+#include <weft/engine/shutdown/shutdown.hpp>
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/peer.hpp>
 

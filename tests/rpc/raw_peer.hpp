@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/system_random.hpp>
-#include <weft/engine/handshake.hpp>
+#include <weft/engine/link/handshake.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <atomic>

@@ -3,7 +3,7 @@
 // frames, and what it hears are such. Whoever instantiates it compiles a whole worker, for seconds.
 #pragma once
 
-#include <weft/engine/services.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/transport/tcp.hpp>
 
 #include <doctest/doctest.h>

@@ -245,7 +245,7 @@ def frame(of_kind, payload=b"", sections=(), tensors=(), **fields):
 
 
 MINUTE = 60_000_000  # deadlines are in microseconds
-REQUEST_COST = 1024  # what a small request takes of the window (engine/window.hpp)
+REQUEST_COST = 1024  # what a small request takes of the window (engine/link/window.hpp)
 
 
 def request(name, types, payload=b"", sections=(), call=0, flags=0, deadline=MINUTE):
@@ -277,7 +277,7 @@ def failure(call, what, credit=0):
     return frame(FAILURE, what, call=call, function=credit)
 
 
-# ── the handshake (engine/handshake.hpp) ──
+# ── the handshake (engine/link/handshake.hpp) ──
 
 TOKEN = f"{0xABC:016x}{0xDEF:016x}"
 
@@ -300,7 +300,7 @@ def greeting(of_kind, members):
 
 CONNECTING, ACCEPTING = speaker(1, 150), speaker(0, 100)
 
-# ── the end of a run (engine/shutdown_protocol.hpp) ──
+# ── the end of a run (engine/shutdown/shutdown.hpp) ──
 
 FINISHED, FAILED, LOST, ENDED, COUNT, COUNTS, GONE = range(1, 8)
 

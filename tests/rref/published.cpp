@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Names that workers give to objects: who finds them, who waits for them, and how that ends.
 #include "pure.hpp"
-#include <weft/engine/lookup.hpp>
-#include <weft/engine/published_names.hpp>
+#include <weft/engine/services/lookup.hpp>
+#include <weft/engine/services/published_names.hpp>
 #include <weft/rref/published.hpp>
 
 #include <asio/post.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // What is said of references, byte by byte: wire_page.py builds the same from the words of the wire
 // page.
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/rref/ledger_wire.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>

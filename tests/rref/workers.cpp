@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <rpc/cluster_bodies.hpp>
 #include <rref/workers.hpp>

@@ -4,7 +4,7 @@
 
 #include <weft/core/event.hpp>
 #include <weft/core/task_group.hpp>
-#include <weft/engine/link.hpp>
+#include <weft/engine/link/link.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/sim/world.hpp>

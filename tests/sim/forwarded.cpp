@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Worlds in which calls go on through a worker to another one's object: whose timer rings first, what
 // the run's end waits for, and how many may wait to go on.
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/rpc/immediate.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>

@@ -2,7 +2,7 @@
 // Worlds with references, in which losses are noticed within seconds and survived.
 #pragma once
 
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/sim/settings.hpp>
 
 #include <chrono>

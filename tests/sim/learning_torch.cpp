@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/rref_service.hpp>
-#include <weft/engine/tensor_table.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/optim/distributed.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <asio/error.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What a program may get wrong about its simulated world, and what it is told then.
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>

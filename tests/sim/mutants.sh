@@ -66,7 +66,7 @@ torch=$(realpath -m "$torch")
 needs_of() {
   local said
   said=$(sed -n '2s/^needs: //p' "$1")
-  if [[ -z $said ]] && grep -qE '^\+\+\+ include/weft/(autograd/|optim/|engine/(impl/)?autograd_)' "$1"; then
+  if [[ -z $said ]] && grep -qE '^\+\+\+ include/weft/(autograd/|optim/|engine/services/(impl/)?autograd_)' "$1"; then
     said=gradients
   fi
   echo "$said"

@@ -2,7 +2,7 @@
 // One world of one seed, with a random program in it, and what it broke.
 #pragma once
 
-#include <weft/engine/services.hpp>
+#include <weft/engine/services/services.hpp>
 
 #include <cstdint>
 #include <memory>

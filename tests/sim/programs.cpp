@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The programs that need no libtorch.
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 
 #include <chrono>
 #include <sim/habits.hpp>

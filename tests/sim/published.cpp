@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Names of objects in simulated worlds: losses, and memory that lacks.
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 
 #include <algorithm>
 #include <memory>

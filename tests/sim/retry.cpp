@@ -2,7 +2,7 @@
 // Calls with weft::retry in virtual time: which attempts there are, when, and what has run.
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>

@@ -2,8 +2,8 @@
 // Sparse tensors that libtorch calls coalesced, though they are not: their values arrive, and what
 // arrives claims no more than is true. And what an exception of libtorch says.
 #include "sent_over.hpp"
-#include <weft/engine/tensor_table.hpp>
 #include <weft/wire/detail/tensor_error.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
 
 #include <doctest/doctest.h>

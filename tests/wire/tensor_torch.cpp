@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "sent_over.hpp"
-#include <weft/engine/tensor_table.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_copies.hpp>
 
@@ -478,7 +478,7 @@ TEST_CASE("tensor: a view with gaps that came without what covers it is not pass
     REQUIRE(in.check());
     weft::message out;
     out.same_payload(in);
-    weft::engine::tensor_table::pass_on(in, out);
+    weft::detail::torch_tensor_table::pass_on(in, out);
     return std::move(out).finish({});
   };
   const at::Tensor base = at::arange(16).view({4, 4});

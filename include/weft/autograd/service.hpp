@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What contexts and optimizers ask of their worker. Its one implementation, with the protocol on
-// top of it, is engine/autograd_service.hpp.
+// top of it, is engine/services/autograd_service.hpp.
 #pragma once
 
 #include <weft/autograd/gradient_map.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The link to one peer, as calls and services know it. Its one implementation is engine/link.hpp,
+// The link to one peer, as calls and services know it. Its one implementation is engine::link,
 // which is named only where a worker is made: a file with a call compiles none of its bodies.
 //
 //   idle ─► connecting ─► up ─► down

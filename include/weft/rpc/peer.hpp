@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A worker as another one sees it: the way to call functions there. engine/link.hpp draws the walk
-// of one call, there and back.
+// A worker as another one sees it: the way to call functions there. engine/link/link.hpp draws the
+// walk of one call, there and back.
 #pragma once
 
 #include <weft/core/future.hpp>

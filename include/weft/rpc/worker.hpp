@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A worker: one process's (or thread's) end of everything. Its one implementation is
-// engine/worker.hpp.
+// engine/worker/worker.hpp.
 #pragma once
 
 #include <weft/core/call_scope.hpp>

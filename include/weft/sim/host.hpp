@@ -2,11 +2,11 @@
 // One process of a simulated world: a real worker, whose threads are io_contexts that are stepped.
 #pragma once
 
-#include <weft/engine/dismantle.hpp>
 #include <weft/engine/fwd.hpp>
-#include <weft/engine/runtime.hpp>
-#include <weft/engine/transport_set.hpp>
-#include <weft/engine/worker.hpp>
+#include <weft/engine/link/transport_set.hpp>
+#include <weft/engine/worker/dismantle.hpp>
+#include <weft/engine/worker/runtime.hpp>
+#include <weft/engine/worker/worker.hpp>
 #include <weft/sim/detail/virtual_flush_alarm.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/sim/timeline.hpp>

@@ -7,7 +7,7 @@
 //   if (!w.over()) std::cout << w.waits() << w.story();
 #pragma once
 
-#include <weft/engine/services.hpp>
+#include <weft/engine/services/services.hpp>
 #include <weft/sim/host.hpp>
 #include <weft/sim/memory.hpp>
 #include <weft/sim/network.hpp>

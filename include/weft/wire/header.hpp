@@ -24,7 +24,7 @@ enum class frame_kind : std::uint8_t {
   reply = 5,       ///< its result
   failure = 6,     ///< its error
   cancel = 7,      ///< the caller no longer waits
-  control = 8,     ///< membership: end of a run, lost workers (engine/shutdown_protocol.hpp)
+  control = 8,     ///< membership: end of a run, lost workers (engine/shutdown/shutdown.hpp)
   ping = 9,        ///< life while nothing else is sent; bit 0 of `call`: no thread reads just now
   window = 10,     ///< credit for requests; `function` 0: the sender has none left
   challenge = 12,  ///< handshake: a proof, and the question for one
@@ -121,7 +121,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32; 0
 //                          where no reply is wanted
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
-//                         how many bytes of the window are free again (engine/window.hpp)
+//                         how many bytes of the window are free again (link/window.hpp)
 //       24    4 signature  hash of its result and parameters (below), 0 in replies
 //       28    4 deadline   what was left for this call when it was sent: below 2^31 in µs, else
 //                         2^31 + ms; 0: none applies (replies, most posts)
@@ -133,7 +133,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //       56    8 payload    bytes of the payload
 //
 // A connection begins with `hello`, `challenge`, `proof`, `welcome` and `ready`, or a `refuse`
-// (engine/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
+// (engine/link/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
 // header that breaks a rule of this page closes the connection; nothing is skipped.
 //
 // function is the 64-bit FNV-1a hash of the function's name: begin with 0xcbf29ce484222325; for
@@ -174,18 +174,18 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 // The result of a constructor, and one that cannot travel, is 24 "opaque".
 //
 // What the payloads hold, and the fields that a kind sets beside kind and lengths:
-//    1 hello, 2 welcome,  JSON (engine/handshake.hpp)
+//    1 hello, 2 welcome,  JSON (engine/link/handshake.hpp)
 //    12 challenge,
 //    13 proof, 14 ready
 //    3 refuse, 6 failure  an error (wire/error_codec.hpp); failure: the request's `call`
 //    4 request            the parameters in order; every field of the header. How many may be under
-//                         way is in the registration of whoever serves them (engine/window.hpp)
+//                         way is in the registration of whoever serves them (link/window.hpp)
 //    5 reply              the result, nothing for void and where the request has a creation; the
 //                         request's `call`
 //    7 cancel             nothing; the `call` that its caller no longer waits for
 //    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
 //                         4 and count reports of 21 bytes: the end of a run
-//                         (engine/shutdown_protocol.hpp). what: 1 finished, 2 failed, 3 lost,
+//                         (engine/shutdown/shutdown.hpp). what: 1 finished, 2 failed, 3 lost,
 //                         4 ended, 5 count, 6 counts, 7 gone (the run goes on without it); rank:
 //                         the sender in 1 and 6, the culprit in 2 and 3, who is gone, never 0, in
 //                         7, the receiver in 4 and 5; the string says why in 2, 3 and 7, else it
@@ -193,7 +193,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         from rank 0 only. A report: peer 4, sent 8,
 //                         finished 8, down 1; by peer, ascending, without those of zeros
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
-//   10 window             nothing; `function`: credit, 0: the sender wants some (engine/window.hpp)
+//   10 window             nothing; `function`: credit, 0: the sender wants some (link/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
 //                         gradients are the tensors of the frame, in order. Two messages belong to

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the process tests start: `party <deed>`, as three workers unless a launcher started it.
-#include <weft/engine/hmac.hpp>
+#include <weft/engine/link/hmac.hpp>
 #include <weft/run.hpp>
 #include <weft/transport/tcp.hpp>
 #include <weft/transport/unix_socket.hpp>

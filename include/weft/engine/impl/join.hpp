@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/engine/join.hpp.
+// Bodies of ../join.hpp.
 #pragma once
 
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/system_random.hpp>
 #include <weft/engine/impl/run.hpp>
 #include <weft/engine/join.hpp>
-#include <weft/engine/joined.hpp>
+#include <weft/engine/worker/joined.hpp>
 
 #include <asio/this_coro.hpp>
 

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/engine/run.hpp.
+// Bodies of ../run.hpp.
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/core/detail/in_time.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/core/system_random.hpp>
-#include <weft/engine/autograd_service.hpp>
-#include <weft/engine/descriptor_limit.hpp>
-#include <weft/engine/impl/launch.hpp>
-#include <weft/engine/in_time.hpp>
-#include <weft/engine/launch.hpp>
-#include <weft/engine/placement.hpp>
-#include <weft/engine/rendezvous.hpp>
-#include <weft/engine/rref_service.hpp>
+#include <weft/engine/launch/descriptor_limit.hpp>
+#include <weft/engine/launch/impl/launch.hpp>
+#include <weft/engine/launch/launch.hpp>
+#include <weft/engine/launch/placement.hpp>
+#include <weft/engine/launch/run_report.hpp>
+#include <weft/engine/launch/usable_cores.hpp>
+#include <weft/engine/rendezvous/rendezvous.hpp>
 #include <weft/engine/run.hpp>
-#include <weft/engine/run_report.hpp>
-#include <weft/engine/runtime.hpp>
-#include <weft/engine/services.hpp>
-#include <weft/engine/tensor_table.hpp>
-#include <weft/engine/usable_cores.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/services/rref_service.hpp>
+#include <weft/engine/services/services.hpp>
+#include <weft/engine/worker/runtime.hpp>
 #include <weft/rpc/options.hpp>
 #include <weft/rpc/table.hpp>
 #include <weft/transport/inproc.hpp>
+#include <weft/wire/detail/tensor_table.hpp>
 
 #include <ATen/Parallel.h>
 

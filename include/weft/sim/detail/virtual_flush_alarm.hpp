@@ -2,7 +2,7 @@
 // The alarm behind a turn of a worker's loop, in virtual time.
 #pragma once
 
-#include <weft/engine/late_flush.hpp>
+#include <weft/engine/cork/late_flush.hpp>
 #include <weft/sim/timeline.hpp>
 
 #include <asio/io_context.hpp>

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+// The handshake: who is there, does it know the job's token, and which connection stays?
+//
+//   connecting side                                accepting side
+//     hello {weft, features, rank, to,        ───►   judges versions and identities
+//            incarnation, nonce}
+//                                             ◄───   challenge {weft, features, rank, to,
+//     checks the proof                                 incarnation, nonce, proof}
+//     proof {proof}                           ───►   checks it; decides which connection stays
+//                                             ◄───   welcome {}
+//     ready {}, and at once whatever waited ───►   from now on, so may this side
+//
+// Until it is ready the connecting side may still give up, and closing the connection says so: only
+// then is a closed connection the loss of a peer.
+//
+// Instead of any answer: refuse, whose payload is an error (wire/error_codec.hpp); then the
+// connection is closed. The other payloads are JSON objects, whose unknown members are ignored:
+// `weft`, `rank` and `to` are numbers, `features` is a list of texts, both sides' the same (none so
+// far), the others are texts.
+// `incarnation` and `nonce` are 32 hexadecimal digits, the nonces fresh for each connection. The
+// token itself never travels. A `proof` is HMAC-SHA256, as 64 hexadecimal digits; its key is the
+// token as 32 hexadecimal digits (all digits are lower case), its text these lines, each with its
+// line end, where the first says "accepts" in the challenge and "connects" in the proof, and <weft>
+// is the wire version:
+//
+//   weft <weft> accepts
+//   <rank> <incarnation> <nonce>        of the connecting side
+//   <rank> <incarnation> <nonce>        of the accepting side
+//
+// So a proof is good for one connection, one direction and one pair of processes: it can be neither
+// replayed nor reflected. Who sits on the path may still read and change what follows; only an
+// encrypted transport helps against that.
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/core/random.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/rpc/membership.hpp>
+#include <weft/wire/frame.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+/// One side of one handshake: a state machine without sockets, clock and threads. Frames go in, the
+/// frames to be sent come out; after each, `now()` says how it stands. What closes the connection,
+/// and when, is the caller's matter. One thread at a time; `all` must outlive it.
+///
+///   handshake h(all, to, random);                         handshake h(all, random);
+///   write(h.hello());                                     // `now()` is waiting
+///   for each frame until `now()` is not waiting:  if (auto answer = h.arrived(f)) write(*answer);
+///   now() == accepted: a member, and what comes           now() == proven: decide which connection
+///     behind is none of its frames                          stays, then write(h.welcome()) and go
+///   now() == refused: `why()`                               on, or write(h.refuse(why))
+class handshake {
+ public:
+  enum class state : std::uint8_t {
+    waiting,   ///< for the other side's next frame
+    proven,    ///< accepting side only: it is that member; `welcome` or `refuse`
+    accepted,  ///< anything may be sent and received
+    refused    ///< `why()`; to be closed once what was returned is written
+  };
+
+  /// The connecting side.
+  handshake(const membership& all, std::uint32_t to, random_source& random)
+      : all_(all), peer_(to), nonce_(random_id(random)), step_(step::challenge) {}
+  /// The accepting side.
+  handshake(const membership& all, random_source& random)
+      : all_(all), nonce_(random_id(random)), step_(step::hello) {}
+
+  /// The connecting side's first frame.
+  [[nodiscard]] frame hello() const;
+
+  /// A whole frame arrived; what to send now, if anything.
+  [[nodiscard]] std::optional<frame> arrived(frame&& f);
+
+  /// Instead of a frame came bytes that are none, or nothing: the connection's error. A peer of
+  /// another wire version is told so.
+  [[nodiscard]] std::optional<frame> failed(const error& reason);
+
+  /// Accepting side, once `now()` is proven: this connection stays, if the other side is ready, or
+  /// it does not.
+  [[nodiscard]] frame welcome();
+  [[nodiscard]] frame refuse(const error& reason);
+
+  [[nodiscard]] state now() const noexcept { return now_; }
+  /// The other side's rank. Requires that `now()` is proven or accepted.
+  [[nodiscard]] std::uint32_t peer() const noexcept { return peer_; }
+  /// Why it was refused. `closed`, from a peer that is a member, means that another connection
+  /// between the two stays; from anybody else it never comes out of here.
+  [[nodiscard]] const error& why() const noexcept { return why_; }
+
+ private:
+  enum class step : std::uint8_t { hello, challenge, proof, welcome, ready, over };
+  struct introduction;
+
+  [[nodiscard]] std::optional<frame> on_hello(const frame& f);
+  [[nodiscard]] std::optional<frame> on_challenge(const frame& f);
+  [[nodiscard]] std::optional<frame> on_proof(const frame& f);
+  void on_refusal(const frame& f);
+  [[nodiscard]] introduction introduce() const;
+  [[nodiscard]] expected<void> judge(const introduction& theirs) const;
+  [[nodiscard]] std::string proof_of(bool accepting) const;
+  [[nodiscard]] std::string speaker(bool accepting) const;
+  void end(state s, error reason = {}) {
+    now_ = s;
+    step_ = step::over;
+    why_ = std::move(reason);
+  }
+
+  const membership& all_;
+  std::uint32_t peer_ = 0;
+  id128 nonce_;
+  id128 their_nonce_;
+  step step_;
+  state now_ = state::waiting;
+  bool connects_ = step_ == step::challenge;
+  bool member_ = false;  ///< the other side has proved to know the token
+  error why_;
+};
+
+}  // namespace weft::engine
+
+#include <weft/engine/link/impl/handshake.hpp>

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../link.hpp: the caller's half of a call, from its begin to its pending reply.
+#pragma once
+
+#include <weft/engine/link/impl/link_send.hpp>
+#include <weft/engine/link/no_room.hpp>
+
+#include <asio/deferred.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace weft::engine {
+
+/// Without waiting, and without passing by who waits in line.
+inline bool link::finds_room() noexcept { return !crowded() && roomy(); }
+
+inline void link::require_room() {
+  if (!finds_room()) refuse_for_want_of_room(*this);
+}
+
+inline asio::awaitable<void> link::wait_for_room(std::optional<duration> limit) {
+  const intrusive_ptr<link> self(this);
+  const time_point deadline =
+      detail::call_settings{limit}.deadline_from(me_.time().now(), me_.settings().call_deadline);
+  if (me_.on_thread()) co_return co_await room_or_error(deadline);
+  co_await start_on(me_.executor_in(nullptr), room_or_error(deadline)).get();
+}
+inline asio::awaitable<void> link::room_or_error(time_point deadline) {
+  const intrusive_ptr<link> self(this);
+  if (finds_room()) co_return;
+  waiting_line::turn turn;
+  const auto found = co_await room(deadline, turn);
+  if (found) co_return;
+  throw rpc_error(with_if_possible(found.error(), [this](error_detail& d) { d.peer = name(); }));
+}
+
+/// Its time counts from here.
+inline void link::begin(outgoing_call& c) const noexcept {
+  if (c.has_begun()) return;
+  const time_point now = me_.time().now();
+  c.begin(now, c.settings().deadline_from(now, me_.settings().call_deadline));
+}
+
+inline frame_header link::header_of(const outgoing_call& c) {
+  frame_header h;
+  h.kind = frame_kind::request;
+  h.function = c.function().id;
+  h.signature = c.function().signature;
+  if (c.reply() == outgoing_call::reply_is::unhurried) h.flags |= flag_unhurried;
+  if (current_scope) {
+    h.trace = current_scope->trace;
+    h.span = current_scope->span;
+  }
+  return h;
+}
+
+inline error link::describe(const error& e, const outgoing_call& c) const noexcept {
+  return with_if_possible(e, [&](error_detail& d) {
+    using std::chrono::microseconds;
+    if (d.peer.empty()) d.peer = name();
+    if (d.peer == name()) d.incarnation = me_.members().members[rank_].incarnation.low;
+    if (d.function.empty()) d.function = std::string(c.function().name);
+    d.deadline = std::chrono::duration_cast<microseconds>(c.deadline() - c.begun());
+    d.elapsed = std::chrono::duration_cast<microseconds>(me_.time().now() - c.begun());
+    // A call that waited for its link says what the link waits for.
+    if (c.waited() && e.ran() == call_progress::not_sent && e == errc::timed_out) {
+      if (const error why = reason()) d.text += "; " + why.detail().text;
+    }
+  });
+}
+
+inline error link::caught(const outgoing_call& c, call_progress ran) const noexcept {
+  const error why = engine::caught(me_, ran);
+  return describe(with_if_possible(why, [ran](error_detail& d) { d.ran = ran; }), c);
+}
+
+/// Of what is not sent, as nobody would wait for its reply.
+[[nodiscard]] inline error too_late() noexcept {
+  return sure_error(errc::timed_out, "the deadline had passed before it was sent",
+                    call_progress::not_sent);
+}
+
+/// Worker's thread, which waits for the reply before it does anything else. Throws if there is no
+/// memory for the pending call. `later`: other threads took the room that was found.
+inline link::sending link::send_request(outgoing_call& c, message&& m, time_point now, error& why) {
+  frame_header h = header_of(c);
+  h.call = pending_.open(c.deadline());
+  h.deadline = deadline_field(c.deadline() - now);
+  const auto number = queue(std::move(m), h);
+  const bool later = number && *number == no_room;
+  if (!later) me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
+  if (later || !number) {
+    pending_.close(h.call);
+    if (later) return sending::later;
+    why = number.error();
+    return sending::failed;
+  }
+  c.was_sent({h.call, *number});
+  switch (c.how()) {
+  case outgoing_call::urgency::turn:
+    flush();
+    break;
+  case outgoing_call::urgency::early:
+    flush_early();
+    break;
+  case outgoing_call::urgency::soon:
+    flush_with_turn();
+    break;
+  }
+  return sending::sent;
+}
+
+inline link::sending link::send_body(outgoing_call& c, const request_body& body, time_point now,
+                                     error& why) noexcept {
+  try {
+    if (c.deadline() <= now) {
+      why = too_late();
+      return sending::failed;
+    }
+    message m(me_.settings().bounds);
+    body.write(m);
+    const sending how = send_request(c, std::move(m), now, why);
+    if (how == sending::sent) body.was_sent();
+    return how;
+  } catch (...) {  // whatever is thrown here is thrown before the request is sent
+    why = unsent(engine::caught(me_));
+    return sending::failed;
+  }
+}
+
+inline link::sending link::send_now(outgoing_call& c, const request_body& body,
+                                    error& why) noexcept {
+  const bool first = !c.has_begun();
+  begin(c);
+  if (!me_.on_thread() || !finds_room()) return sending::later;
+  return send_body(c, body, first ? c.begun() : me_.time().now(), why);
+}
+
+inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const request_body& body) {
+  const intrusive_ptr<link> self(this);
+  begin(c);
+  call_result r;
+  try {
+    if (!me_.on_thread()) co_return co_await call_from_elsewhere(c, body);
+    for (waiting_line::turn turn;;) {
+      // In line first, so that who waits there holds no encoded message.
+      if (!finds_room()) {
+        c.waits(true);
+        if (auto ok = co_await room(c.deadline(), turn); !ok) {
+          co_return call_result{nullptr, ok.error()};
+        }
+      }
+      switch (send_body(c, body, me_.time().now(), r.failure)) {
+      case sending::later:
+        continue;
+      case sending::failed:
+        co_return r;
+      case sending::sent:
+        break;
+      }
+      // Since the room was found nothing was awaited, so this is not cancelled, and does wait.
+      co_return co_await async_wait_for_reply(pending_, c.sent(), asio::deferred);
+    }
+  } catch (...) {
+    r.failure = engine::caught(me_, call_progress::maybe_executed);
+    if (c.sent().frame == sent_request::no_frame) r.failure = unsent(r.failure);
+    c.waits(false);
+  }
+  co_return r;
+}
+
+/// A call awaited elsewhere: encoded there, sent on the worker's thread, where it inherits nothing.
+inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
+                                                              const request_body& body) {
+  bool written = false;
+  try {
+    for (waiting_line::turn turn;;) {
+      written = false;
+      message m(me_.settings().bounds);
+      body.write(m);
+      written = true;
+      c.waits(true);
+      future<result_or_turn> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
+                                              exchange_for_others(c, std::move(m), turn));
+      result_or_turn came = co_await std::move(there).get();
+      if (auto* result = std::get_if<call_result>(&came)) co_return std::move(*result);
+      turn = std::get<waiting_line::turn>(came);
+    }
+  } catch (...) {
+    const error why = engine::caught(me_, call_progress::maybe_executed);
+    c.waits(false);
+    co_return call_result{nullptr, written ? why : unsent(why)};
+  }
+}
+
+/// On the worker's thread. A turn: other threads took its room, and it may try again with that.
+inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::turn turn)
+    -> asio::awaitable<result_or_turn> {
+  if (!finds_room()) {
+    if (auto ok = co_await room(c.deadline(), turn); !ok) {
+      co_return call_result{nullptr, ok.error()};
+    }
+  }
+  const time_point now = me_.time().now();
+  if (c.deadline() <= now) co_return call_result{nullptr, too_late()};
+  error why;
+  switch (send_request(c, std::move(m), now, why)) {
+  case sending::later:
+    co_return turn;
+  case sending::failed:
+    co_return call_result{nullptr, std::move(why)};
+  case sending::sent:
+    break;
+  }
+  co_return co_await async_wait_for_reply(pending_, c.sent(), asio::deferred);
+}
+
+/// It has a deadline only if it was given one.
+inline void link::post(outgoing_call& c, const request_body& body) {
+  begin(c);
+  require_room();
+  error why;
+  try {
+    message m(me_.settings().bounds);
+    body.write(m);
+    frame_header h = header_of(c);
+    h.flags |= flag_no_reply;
+    if (c.settings().limit) h.deadline = deadline_field(*c.settings().limit);
+    me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
+    const auto queued = queue(std::move(m), h);
+    if (queued && *queued == no_room) refuse_for_want_of_room(*this);
+    if (!queued) why = queued.error();
+  } catch (...) {
+    why = unsent(engine::caught(me_));
+  }
+  if (why) throw rpc_error(describe(why, c));
+  flush_early();
+}
+
+}  // namespace weft::engine

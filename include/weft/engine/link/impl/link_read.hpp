@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../link.hpp: reading, and where each frame goes.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/link/impl/link_serve.hpp>
+#include <weft/engine/link/impl/link_state.hpp>
+#include <weft/engine/link/impl/link_wait.hpp>
+#include <weft/engine/shutdown/shutdown.hpp>
+
+#include <algorithm>
+
+namespace weft::engine {
+
+/// What a received buffer takes beside its bytes: a block of the pool, its owners, its place in a
+/// frame. Counted, so that many small ones cost a peer what they cost here.
+inline constexpr std::uint64_t buffer_cost = 512;
+
+/// Most bytes of frames about references that a peer may leave unread while it causes more of them:
+/// as many as may wait of requests.
+[[nodiscard]] inline std::uint64_t most_unread_references(const options& o) noexcept {
+  return std::max<std::uint64_t>(o.outbox_bytes, 16u << 20);
+}
+
+/// Received tensor memory, within its link's and worker's budget.
+struct budgeted final : blob_owner {
+  held_memory held;
+  blob inner;  // dies first
+};
+
+inline const limits& link::bounds() const noexcept { return me_.settings().bounds; }
+
+inline error link::over_budget(std::uint64_t size, const char* of_what) const {
+  return error(errc::resource_exhausted,
+               std::to_string(size) + " bytes " + of_what + "; held from this peer " +
+                   std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
+                   ", from all " + std::to_string(me_.memory()->used()) + " of " +
+                   std::to_string(me_.memory()->limit()),
+               call_progress::not_executed, origin::remote_runtime);
+}
+
+inline expected<blob> link::allocate(std::size_t size) {
+  try {
+    auto memory = make_intrusive<budgeted>();
+    if (!memory->held.take(budget_, size + buffer_cost)) {
+      return tl::unexpected(over_budget(size, "of tensors announced"));
+    }
+    memory->inner = me_.buffers().allocate(size);
+    std::byte* const data = memory->inner.data();
+    return blob(data, size, std::move(memory));
+  } catch (const std::bad_alloc&) {
+    return tl::unexpected(error(errc::resource_exhausted,
+                                "no memory for " + std::to_string(size) + " bytes of tensors",
+                                call_progress::not_executed, origin::remote_runtime));
+  }
+}
+
+inline void link::room_for_arrived() {
+  if (arrived_.size() < arrived_.capacity()) return;
+  insist([&] { arrived_.reserve(2 * arrived_.size() + 16); });
+}
+
+inline expected<void> link::frame_arrived(frame&& f) {
+  partial_ = false;
+  const std::uint64_t bytes = f.wire_size();
+  room_for_arrived();
+  arrived_.push_back({std::move(f), bytes, {}});
+  return {};
+}
+
+/// Only the call or pass that it belongs to fails, where services can count on: what they were told
+/// in its sections is told them, in its place among the other frames.
+inline auto link::left_over(frame&& rest, remains what, std::uint64_t bytes, error why)
+    -> expected<arrived_frame> {
+  frame_header& h = rest.header;
+  const bool call = h.kind == frame_kind::request || is_answer(h.kind);
+  if (!call && (h.kind != frame_kind::autograd || what != remains::head)) {
+    return tl::unexpected(std::move(why));
+  }
+  if (what == remains::header) {
+    if (must_arrive(h)) return tl::unexpected(std::move(why));
+    h.sections = h.tensors = 0;
+    h.table_bytes = 0;
+    h.payload_bytes = 0;
+    h.flags &= static_cast<std::uint16_t>(~flag_padded);
+    rest.head.resize(header_size);
+    rest.seal();
+  }
+  return arrived_frame{std::move(rest), bytes, std::move(why)};
+}
+
+inline expected<void> link::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+                                          error why) {
+  partial_ = false;
+  auto came = left_over(std::move(rest), what, bytes, std::move(why));
+  if (!came) return tl::unexpected(std::move(came).error());
+  room_for_arrived();
+  arrived_.push_back(*std::move(came));
+  return {};
+}
+
+inline void link::progress() noexcept {
+  partial_ = true;
+  ++progress_;
+  received_.fetch_add(1, std::memory_order_relaxed);
+}
+
+inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
+  const intrusive_ptr<link> self(this);
+  error why;
+  try {
+    for (patience left;;) {
+      if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
+      try {
+        co_await connection->read(*this);
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines: nothing was read
+        if (!left.more()) throw;
+      }
+    }
+  } catch (const rpc_error& e) {
+    why = e.error();
+  } catch (...) {
+    why = engine::caught(me_, call_progress::maybe_executed);
+  }
+  // What came whole before the end still counts.
+  try {
+    if (auto ok = handle_arrived(); !ok && why == errc::peer_died) why = ok.error();
+  } catch (...) {
+    why = engine::caught(me_, call_progress::maybe_executed);
+  }
+  arrived_.clear();
+  stall_.reset();
+  mark_down(std::move(why));
+}
+
+/// Frames of one read, as one batch: what they cause to be sent goes out together.
+inline expected<void> link::handle_arrived() {
+  if (arrived_.empty()) return {};
+  std::vector<arrived_frame> batch;
+  batch.swap(arrived_);
+  cork cork(me_, on_worker_thread_ ? &me_.late() : nullptr);
+  arrived_at_ = me_.time().now();
+  if (auto honest = look_over(batch); !honest) return honest;
+  std::size_t since_flush = 0;
+  for (arrived_frame& a : batch) {
+    if (dead_.load(std::memory_order_relaxed)) return {};
+    if (since_flush > 0) cork.before_handler();
+    if (auto ok = handle(std::move(a)); !ok) return ok;
+    if (++since_flush == 32) {
+      cork.flush();
+      since_flush = 0;
+    }
+  }
+  batch.clear();
+  if (arrived_.empty()) arrived_.swap(batch);  // keep the allocation
+  return {};
+}
+
+/// Whether it says anything about references. Its table need not be right.
+[[nodiscard]] inline bool speaks_of_references(const frame& f) noexcept {
+  if (f.header.kind == frame_kind::rref) return true;
+  const std::uint64_t head = header_size + f.header.payload_bytes + f.header.table_bytes;
+  if (f.head.size() != head) return false;
+  const auto table = f.table();
+  std::size_t at = std::size_t{8} * f.header.tensors;
+  for (std::uint16_t i = 0; i < f.header.sections; ++i) {
+    if (at > table.size() || table.size() - at < 8) return false;
+    if (detail::load<section_kind>(table.data() + at) == section_kind::rref) return true;
+    at += std::size_t{8} + detail::load<std::uint32_t>(table.data() + at + 4);
+  }
+  return false;
+}
+
+/// What is done once for all frames of a batch.
+inline expected<void> link::look_over(const std::vector<arrived_frame>& batch) {
+  std::uint64_t bytes = 0;
+  std::size_t cancels = 0;
+  bool credit = false;
+  bool references = false;
+  for (const arrived_frame& a : batch) {
+    bytes += a.bytes;
+    references = references || a.f.header.kind == frame_kind::rref || a.f.header.sections > 0;
+    if (a.f.header.kind == frame_kind::cancel) ++cancels;
+    if (gives_credit(a.f.header.kind)) credit = true;
+  }
+  me_.count_received(batch.size(), bytes);
+  if (references) {
+    // What they say is answered at once, by frames that no window bounds.
+    const std::uint64_t unread = [&] {
+      const std::lock_guard lock(mutex_);
+      return outbox_.caused_bytes();
+    }();
+    if (unread > most_unread_references(me_.settings()) &&
+        std::any_of(batch.begin(), batch.end(),
+                    [](const arrived_frame& a) { return speaks_of_references(a.f); })) {
+      return tl::unexpected(error(errc::resource_exhausted,
+                                  "the peer goes on about references, and leaves " +
+                                      std::to_string(unread) + " bytes about them unread",
+                                  call_progress::maybe_executed, origin::transport));
+    }
+  }
+  // Requests that came together with their own cancellation are not begun.
+  cancelled_.clear();
+  if (cancels > 0) {
+    insist([&] { cancelled_.reserve(cancels); });
+    for (const arrived_frame& a : batch) {
+      if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
+    }
+    std::sort(cancelled_.begin(), cancelled_.end());
+  }
+  return credit ? take_credit(batch) : expected<void>();
+}
+
+/// What the frames of a batch free of the peer's window.
+inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch) {
+  std::unique_lock lock(mutex_);
+  for (const arrived_frame& a : batch) {
+    const frame_header& h = a.f.header;
+    if (!gives_credit(h.kind)) continue;
+    if (!window_.credited(h.function)) {
+      return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
+                                  call_progress::maybe_executed, origin::transport));
+    }
+  }
+  const bool room = look_for_room();
+  if (line_.empty()) return {};
+  if (room) {
+    wake_line();
+  } else if (window_.ask()) {  // that was not enough
+    lock.unlock();
+    send_small(frame_kind::window, 0);
+  }
+  return {};
+}
+
+inline void link::watch_stalls() {
+  if (!stall_) stall_ = me_.time().make_timer(io());
+  const std::uint64_t seen = progress_;
+  const bool partial = partial_;
+  stall_->arm(later(me_.time().now(), me_.settings().stall_limit), [this, seen, partial] {
+    if (partial && partial_ && seen == progress_) {
+      mark_down(sure_error(errc::protocol_error, "the peer began a frame and stopped sending",
+                           call_progress::maybe_executed, origin::transport));
+      return;
+    }
+    watch_stalls();
+  });
+}
+
+/// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer
+/// that keeps to the protocol can send: what nobody asked for ends the link.
+inline expected<void> link::admit(const frame& f) {
+  const auto refused = [](errc code, std::string what) {
+    return tl::unexpected(
+        error(code, std::move(what), call_progress::maybe_executed, origin::transport));
+  };
+  if (is_answer(f.header.kind)) {
+    // Only this thread and `take_back` lower it.
+    if (answers_due_.load(std::memory_order_relaxed) <= 0) {
+      return refused(errc::protocol_error, "more answers than calls were sent");
+    }
+    answers_due_.fetch_sub(1, std::memory_order_relaxed);
+  } else if (f.header.kind == frame_kind::control) {
+    const std::size_t world = me_.members().size();
+    if (f.wire_size() > most_control_bytes(world)) {
+      return refused(errc::protocol_error,
+                     "a control frame of " + std::to_string(f.wire_size()) + " bytes");
+    }
+    if (controls_.fetch_add(1, std::memory_order_relaxed) >= most_controls(world)) {
+      return refused(errc::resource_exhausted,
+                     "more control frames than a run has for this worker wait to be handled");
+    }
+  }
+  return {};
+}
+
+inline expected<void> link::handle(arrived_frame&& came) {
+  frame& f = came.f;
+  switch (f.header.kind) {
+  case frame_kind::request:
+    return handle_request(std::move(came));
+  case frame_kind::window:
+    if (f.header.function != 0) return {};
+    {
+      const std::lock_guard lock(serving_mutex_);
+      granted_.starved();
+    }
+    give_credit();
+    return {};
+  case frame_kind::cancel: {
+    // The worker's thread may be busy for long: of what piles up before it nothing is in vain.
+    const std::lock_guard lock(serving_mutex_);
+    if (!served_.first_cancel(f.header.call)) return {};
+  }
+    [[fallthrough]];
+  case frame_kind::reply:
+  case frame_kind::failure:
+  case frame_kind::control:
+    if (auto ok = admit(f); !ok) return ok;
+    if (on_worker_thread_) {
+      handle_here(std::move(f), std::move(came.lacking));
+    } else {
+      me_.requests().push(intrusive_ptr<request_source>(this), std::move(f),
+                          std::move(came.lacking));
+    }
+    return {};
+  case frame_kind::ping:
+    peer_busy_.store((f.header.call & 1) != 0, std::memory_order_relaxed);
+    return {};
+  case frame_kind::rref:
+  case frame_kind::autograd: {
+    incoming_message m(std::move(f), bounds(), std::move(came.lacking));
+    if (auto ok = m.check(); !ok) return ok;
+    expected<void> result;
+    bool owned = false;
+    me_.each_service([&](service& s) {
+      if (!s.owns(m.header().kind)) return;
+      owned = true;
+      result = s.frame(*this, m);
+    });
+    if (owned) return result;
+    return tl::unexpected(error(errc::protocol_error,
+                                "a frame of a service that this worker does not have",
+                                call_progress::maybe_executed, origin::transport));
+  }
+  case frame_kind::hello:
+  case frame_kind::welcome:
+  case frame_kind::refuse:
+  case frame_kind::challenge:
+  case frame_kind::proof:
+  case frame_kind::ready:
+    break;
+  }
+  return tl::unexpected(error(errc::protocol_error, "a handshake frame after the handshake",
+                              call_progress::maybe_executed, origin::transport));
+}
+
+inline void link::handle_here(frame&& f, error lacking) {
+  if (lost_) return;
+  incoming_message m(std::move(f), bounds(), std::move(lacking));
+  const frame_kind kind = m.header().kind;
+  if (auto ok = m.check(); !ok) {
+    mark_down(ok.error());
+    return;
+  }
+  if (kind == frame_kind::cancel) {
+    cancel_served(m.header().call);
+  } else if (kind == frame_kind::control) {
+    controls_.fetch_sub(1, std::memory_order_relaxed);
+    me_.control(*this, m);
+  } else {
+    reply_arrived(std::move(m));
+  }
+}
+
+inline void link::reply_arrived(incoming_message&& m) {
+  if (auto arrived = tell_readers(m); !arrived) {
+    mark_down(arrived.error());
+    return;
+  }
+  const std::uint64_t call = m.header().call;
+  const bool failed = m.header().kind == frame_kind::failure;
+  // What nobody here can read, or has memory for, does not say how far the function got.
+  const call_progress ran = failed ? call_progress::maybe_executed : call_progress::executed;
+  const auto as_far = [ran](const error& e) {
+    return with_if_possible(e, [ran](error_detail& d) {
+      d.ran = ran;
+      d.from = origin::local;
+    });
+  };
+  call_result result;
+  try {
+    if (m.lacking()) {
+      result.failure = as_far(m.lacking());
+    } else if (failed) {
+      reader r = m.payload();
+      result.failure = codec<error>::decode(r);
+      r.finish();
+      if (!result.failure) r.fail("a failure that says success");
+      if (result.failure.ran() == call_progress::not_sent) {  // it was: the peer cannot know better
+        result.failure = with_if_possible(
+            result.failure, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
+      }
+    } else {
+      result.reply = make_intrusive<held_reply>(std::move(m));
+    }
+  } catch (const std::bad_alloc&) {
+    result = {nullptr, sure_error(errc::resource_exhausted, "no memory for the reply", ran)};
+  } catch (const rpc_error& e) {
+    result.failure = as_far(e.error());
+  }
+  resume_users(me_.context(), [&] {
+    if (pending_.complete(call, std::move(result))) return;
+    me_.counts.late_replies.fetch_add(1, std::memory_order_relaxed);
+    if (given_up_ > 0) {
+      --given_up_;
+    } else {  // to no call at all: the others are still to be answered
+      answers_due_.fetch_add(1, std::memory_order_relaxed);
+    }
+  });
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../link.hpp: sending.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/link/link.hpp>
+#include <weft/engine/link/no_room.hpp>
+#include <weft/rpc/detail/caught.hpp>
+#include <weft/rpc/worker.hpp>
+#include <weft/wire/error_codec.hpp>
+
+#include <asio/deferred.hpp>
+#include <asio/detached.hpp>
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::engine {
+
+inline link::link(link_host& me, std::uint32_t rank, asio::io_context& io)
+    : request_source(me, rank),
+      pairing_(me.rank(), rank),
+      io_(&io),
+      window_(me.members().members[rank].window),
+      granted_(me.settings().window_bytes, me.settings().window_bytes),
+      served_(me.salt()),
+      budget_(make_intrusive<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
+      pending_(me.context(), me.deadlines(),
+               [this](std::uint64_t call, std::uint64_t number) { return give_up(call, number); }) {
+}
+
+/// A service that throws where it must not has lost count: the link cannot go on.
+template <class Tell>
+void link::each_service(Tell&& tell) noexcept {
+  try {
+    me_.each_service(tell);
+  } catch (...) {
+    mark_down(engine::caught(me_, call_progress::maybe_executed));
+  }
+}
+
+/// Who has something to say about a message that is sent here and now.
+inline std::uint32_t speakers(message& m) noexcept {
+  std::uint32_t out = m.record().service_bits();
+  if (current_scope && current_scope->autograd) out |= service::bit_of(service_id::autograd);
+  return out;
+}
+
+inline expected<std::uint64_t> link::queue(message&& m, const frame_header& header) noexcept {
+  // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
+  error why;
+  bool crowded_out = false;
+  const bool request = header.kind == frame_kind::request;
+  const bool answered = request && (header.flags & flag_no_reply) == 0;
+  if (request) requests.sent.fetch_add(1);
+  if (answered) answers_due_.fetch_add(1, std::memory_order_relaxed);  // before its answer can come
+  const std::uint32_t asked = speakers(m);
+  const auto if_asked = [asked](auto tell) {
+    return [asked, tell](service& s) {
+      if ((s.bit() & asked) != 0) tell(s);
+    };
+  };
+  try {
+    if (asked != 0) {
+      me_.each_service(if_asked([&](service& s) { s.attach(*this, header, m); }));
+    }
+    const auto number = push(std::move(m).finish(header));
+    if (number && *number != no_room) {
+      if (asked != 0) each_service(if_asked([&](service& s) { s.sent(*this, m.record()); }));
+      return *number;
+    }
+    crowded_out = number.has_value();
+    if (!crowded_out) why = reason();
+  } catch (...) {
+    why = unsent(engine::caught(me_));
+  }
+  if (request) requests.sent.fetch_sub(1);
+  if (answered) answers_due_.fetch_sub(1, std::memory_order_relaxed);
+  if (asked != 0) each_service(if_asked([&](service& s) { s.dropped(*this, m.record()); }));
+  if (crowded_out) return no_room;
+  return tl::unexpected(std::move(why));
+  // NOLINTEND(bugprone-use-after-move)
+}
+
+/// The frame's number, or no_room; nothing if the link is down.
+inline std::optional<std::uint64_t> link::push(frame&& f) {
+  bool connect = false;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pairing_.now() == state::down) return std::nullopt;
+    outbox_.make_room();  // nothing below throws
+    const frame_kind kind = f.header.kind;
+    if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
+      look_for_room();
+      return no_room;
+    }
+    if (is_answer(kind)) {
+      const std::lock_guard serving(serving_mutex_);
+      granted_.reply_queued(f.wire_size());
+      f.header.function = granted_.take_all();
+      f.seal();
+      no_longer_served(f.header.call);
+    }
+    const bool post = kind == frame_kind::request && (f.header.flags & flag_no_reply) != 0;
+    if (post) requests.posted.fetch_add(1);
+    number = outbox_.push(std::move(f));
+    look_for_room();
+    connect = pairing_.want();
+  }
+  if (connect) begin_connecting();
+  return number;
+}
+
+inline bool link::append(frame&& f) { return push(std::move(f)).has_value(); }
+
+inline void link::flush() noexcept {
+  if (cork* const cork = cork::of(me_)) {
+    // Another thread's list may stay longer than this one. What was pushed before, under the lock,
+    // is seen by whoever resets this.
+    if (dirty_.load(std::memory_order_relaxed) == cork->key()) return;
+    std::unique_lock lock(mutex_);
+    try {
+      cork->add(intrusive_ptr<link>(this));
+      dirty_ = cork->key();
+      return;
+    } catch (const std::bad_alloc&) {
+      write_locked(lock);
+      return;
+    }
+  }
+  std::unique_lock lock(mutex_);
+  dirty_ = nullptr;
+  write_locked(lock);
+}
+
+inline void link::write_now() noexcept {
+  std::unique_lock lock(mutex_);
+  write_locked(lock);
+}
+
+inline void link::flush_early() noexcept {
+  if (!me_.on_thread()) return flush();
+  // The turn wrote already, or the peer is at work for this worker and will not be idle meanwhile.
+  if (turn_ == me_.turn() || pending_.waiting() > 0) return flush_with_turn();
+  turn_ = me_.turn();
+  std::unique_lock lock(mutex_);
+  if (dirty_ != &me_.late()) dirty_ = nullptr;
+  write_locked(lock);
+}
+
+inline void link::flush_with_turn() noexcept {
+  if (!me_.on_thread()) return flush();
+  static_cast<void>(me_.turn());  // whose end writes
+  late_flush& late = me_.late();
+  if (dirty_.load(std::memory_order_relaxed) != &late) {  // as in flush
+    std::unique_lock lock(mutex_);
+    try {
+      late.add(intrusive_ptr<weft::link>(this));
+      dirty_ = &late;
+    } catch (const std::bad_alloc&) {
+      return write_locked(lock);
+    }
+  }
+  late.watch();
+}
+
+inline void link::flush_late() noexcept {
+  try {
+    if (me_.late().put_off(*this)) return;
+  } catch (const std::bad_alloc&) {
+    // Now, then.
+  }
+  flush();
+}
+
+/// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
+inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
+  if (pairing_.now() != state::up || writing_ || outbox_.empty()) {
+    lock.unlock();
+    return;
+  }
+  const std::uint64_t before = outbox_.waiting_bytes();
+  const write_status result = connection_->try_write(outbox_);
+  std::vector<frame> finished;
+  finished.swap(outbox_.finished());
+  connection_ptr rest;
+  if (result == write_status::blocked) {
+    writing_ = true;
+    rest = connection_;
+  }
+  me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
+  wrote(before);
+  asio::io_context& io = *io_;
+  lock.unlock();
+  if (rest) {
+    try {
+      asio::co_spawn(io, write_rest(std::move(rest)),
+                     [self = intrusive_ptr<link>(this)](std::exception_ptr) {});
+    } catch (...) {
+      mark_down(engine::caught(me_, call_progress::maybe_executed));
+    }
+  }
+  // `finished` dies here, without the lock; its storage goes back for the next batch.
+  finished.clear();
+  lock.lock();
+  if (outbox_.finished().capacity() == 0) outbox_.finished().swap(finished);
+  lock.unlock();
+}
+
+/// Under the lock, after a write.
+inline void link::wrote(std::uint64_t before) noexcept {
+  if (outbox_.waiting_bytes() == before) return;
+  written_.fetch_add(1, std::memory_order_relaxed);
+  if (look_for_room() && !line_.empty()) wake_line();
+  const std::uint64_t replies = outbox_.replies_gone();
+  if (replies == 0) return;
+  bool release = false;
+  {
+    const std::lock_guard serving(serving_mutex_);
+    granted_.reply_written(replies);
+    release = !gated_.empty() && granted_.may_begin();
+  }
+  if (release) release_soon();
+}
+
+inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
+  const intrusive_ptr<link> self(this);
+  try {
+    for (patience left;;) {
+      try {
+        co_await connection->writable();
+        left = {};
+      } catch (const std::bad_alloc&) {  // for a frame of its coroutines
+        if (!left.more()) throw;
+        continue;
+      }
+      std::vector<frame> finished;
+      write_status result = write_status::closed;
+      {
+        const std::lock_guard lock(mutex_);
+        if (pairing_.now() != state::up || connection_ != connection) co_return;
+        const std::uint64_t before = outbox_.waiting_bytes();
+        result = connection_->try_write(outbox_);
+        finished.swap(outbox_.finished());
+        me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
+        wrote(before);
+        if (result != write_status::blocked) writing_ = false;
+      }
+      if (result != write_status::blocked) co_return;
+    }
+  } catch (const rpc_error&) {
+    co_return;  // the connection ended; read_loop reports why
+  } catch (...) {
+    mark_down(engine::caught(me_, call_progress::maybe_executed));
+  }
+}
+
+// ── room ──
+
+/// Under the lock, after what may have changed it: whether there is room for a request.
+inline bool link::look_for_room() noexcept {
+  const options& o = me_.settings();
+  const bool room = outbox_.frames() < o.outbox_frames &&
+                    outbox_.waiting_bytes() < o.outbox_bytes && !window_.full();
+  roomy_.store(room, std::memory_order_relaxed);
+  return room;
+}
+
+inline bool link::roomy() noexcept {
+  if (roomy_.load(std::memory_order_relaxed)) return true;
+  bool ask = false;
+  {
+    const std::lock_guard lock(mutex_);
+    // Of a lost link `queue` tells why.
+    if (pairing_.now() == state::down || look_for_room()) return true;
+    ask = pairing_.now() == state::up && window_.ask();
+  }
+  if (ask) send_small(frame_kind::window, 0);
+  return false;
+}
+
+inline void link::wake_line() noexcept {
+  if (waking_.exchange(true)) return;
+  line_post_(me_.context(), [self = intrusive_ptr<link>(this)] {
+    self->waking_.store(false);
+    self->line_.wake_first();
+  });
+}
+
+inline asio::awaitable<expected<void>> link::room(time_point deadline, waiting_line::turn& turn) {
+  const intrusive_ptr<link> self(this);
+  waiting_line::place mine(line_, me_.deadlines(), deadline, turn);
+  for (;;) {
+    if (now() == state::down) co_return tl::unexpected(reason());
+    if (calls_over_) co_return tl::unexpected(*calls_over_);
+    if (mine.is_first() && roomy()) co_return expected<void>();
+    if (mine.late()) {
+      co_return tl::unexpected(waited_in_vain(*this));
+    }
+    if (!co_await mine.changed()) {
+      co_return tl::unexpected(sure_error(errc::cancelled, "the caller gave up waiting for room",
+                                          call_progress::not_sent));
+    }
+  }
+}
+
+// ── small frames ──
+
+/// A frame that is its header; lost without memory, which only costs time.
+inline void link::send_small(frame_kind kind, std::uint64_t call) noexcept {
+  try {
+    frame_header header;
+    header.kind = kind;
+    header.call = call;
+    if (append(message(me_.settings().bounds).finish(header))) flush();
+  } catch (const std::bad_alloc&) {
+    // A ping, a cancel or a wish for credit; the peer's own limits end what it would have ended.
+  }
+}
+
+inline void link::give_credit() noexcept {
+  try {
+    frame_header header;
+    header.kind = frame_kind::window;
+    frame f = message(me_.settings().bounds).finish(header);
+    {
+      const std::lock_guard lock(mutex_);
+      if (pairing_.now() == state::down) return;
+      outbox_.make_room();
+      {
+        const std::lock_guard serving(serving_mutex_);
+        f.header.function = granted_.take_due();
+      }
+      if (f.header.function == 0) return;  // a reply took it
+      f.seal();
+      outbox_.push(std::move(f));
+    }
+    flush();
+  } catch (const std::bad_alloc&) {
+    // It stays owed, and goes with the next reply or request.
+  }
+}
+
+/// A call ends without its reply: whether its frame was not begun, and never will be. Frames with
+/// references or gradients were counted by their services, and travel.
+inline bool link::take_back(std::uint64_t number) noexcept {
+  frame back;
+  const std::lock_guard lock(mutex_);
+  if (pairing_.now() == state::down) return number >= unsent_from_;
+  back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
+  if (back.head.size() == 0) return false;
+  static_cast<void>(window_.credited(request_cost(back.wire_size())));
+  requests.sent.fetch_sub(1);
+  answers_due_.fetch_sub(1, std::memory_order_relaxed);
+  if (look_for_room() && !line_.empty()) wake_line();
+  return true;
+}
+
+/// What is not taken back is cancelled there.
+inline call_progress link::give_up(std::uint64_t call, std::uint64_t number) noexcept {
+  if (take_back(number)) return call_progress::not_sent;
+  ++given_up_;
+  if (now() != state::down) send_small(frame_kind::cancel, call);
+  return call_progress::maybe_executed;
+}
+
+}  // namespace weft::engine

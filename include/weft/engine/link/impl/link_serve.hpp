@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../link.hpp: requests, from their arrival to their end.
+//
+//   handle_request ─► immediate: here ─┐
+//                  ─► plain: pool ─┼─ begin? ─► run or serve ─► reply, forget
+//                  ─► coroutine ───┘    │                (one that goes on elsewhere: forward)
+//                                       └─ no: gated, until replies are written ─► release_gated
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/resume_users.hpp>
+#include <weft/engine/link/impl/link_send.hpp>
+#include <weft/engine/serving/serving.hpp>
+#include <weft/rref/detail/forwarding_address.hpp>
+
+#include <algorithm>
+
+namespace weft::engine {
+
+/// The services whose section the message has hear of it.
+inline expected<void> link::tell_readers(incoming_message& m) {
+  expected<void> out;
+  const std::uint32_t there = m.section_bits();
+  if (there == 0) return out;
+  me_.each_service([&](service& s) {
+    if (out && (s.reads() & there) != 0) out = s.arrive(*this, m);
+  });
+  return out;
+}
+
+inline expected<void> link::handle_request(arrived_frame&& came) {
+  me_.counts.served.fetch_add(1, std::memory_order_relaxed);
+  const frame_header of = came.f.header;
+  const std::uint64_t cost = request_cost(came.bytes);
+  const auto too_much = [] {
+    return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
+                                call_progress::maybe_executed, origin::transport));
+  };
+  const function_entry* const known = me_.functions().known(of.function, of.signature);
+  intrusive_ptr<served_request> call;
+  bool entered = false;  // its window
+  // Until services have heard all that it says, it cannot be refused alone: they count.
+  bool told = !must_arrive(of);
+  try {
+    const auto make = [&] {
+      return intrusive_ptr<served_request>(
+          new served_request(me_, intrusive_ptr<request_source>(this), std::move(came.f), bounds(),
+                             came.lacking, rank_, name()));
+    };
+    call = told ? make() : insist(make);
+    if (call->is_post()) requests.arrived.fetch_add(1);
+    if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
+    if (auto ok = call->in.check(); !ok) return ok;
+    const frame_header& header = call->in.header();
+    if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
+    call->trace = header.trace;
+    call->span = header.span;
+    if (auto arrived = tell_readers(call->in); !arrived) return arrived;
+    told = true;
+    if (auto* setup = call->in.record().find<scope_setup>()) {
+      call->autograd = std::move(setup->autograd);
+      call->mode = std::move(setup->mode);
+      call->failure = std::move(setup->refused);
+    }
+    call->function = known;
+    if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
+    if (call->in.lacking()) call->failure = call->in.lacking();
+    call->target = call->in.record().find<call_target>();
+    if (const call_target* const target = call->target) {
+      call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
+    }
+    {
+      std::unique_lock lock(serving_mutex_);
+      if (!granted_.arrived(cost)) return too_much();
+      call->cost = cost;
+      entered = true;
+      served_.add(*call);
+      call->served.store(true, std::memory_order_relaxed);
+      if (begins_at_once(*call)) {
+        call->begun = true;
+        leave_window(*call, lock);
+      }
+    }
+    dispatch(call);
+  } catch (const std::bad_alloc&) {
+    const error why = bare_error(errc::resource_exhausted, call_progress::not_executed);
+    if (!told) return tl::unexpected(why);
+    if (call) {
+      if (auto* keeper = call->in.record().find<result_keeper>()) keeper->fail(why);
+      call->accounted = true;
+    } else {
+      requests.finished.fetch_add(1);
+    }
+    if (entered) {
+      forget(*call);
+    } else {
+      const std::lock_guard lock(serving_mutex_);
+      if (!granted_.arrived(cost)) return too_much();
+      granted_.begun(cost);
+    }
+    refuse_request(of.call, of.flags, why);
+  }
+  return {};
+}
+
+/// Under the serving lock: whether what this thread does next with a request is to begin it, so
+/// that its window needs no second look.
+inline bool link::begins_at_once(const served_request& call) const noexcept {
+  if (!gated_.empty() || !granted_.may_begin() || call.goes_on) return false;
+  if (call.failure) return true;
+  if (call.target && call.target->unmade) return false;
+  const function_style style = call.function->style;
+  return style == function_style::immediate ||
+         (style == function_style::coroutine && on_worker_thread_);
+}
+
+/// Under the serving lock: a request leaves its window, and if credit is due by that, it is given.
+/// Unlocks.
+inline void link::leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept {
+  granted_.begun(std::exchange(call.cost, 0));
+  const bool due = granted_.due();
+  lock.unlock();
+  if (due) give_credit();
+}
+
+/// A request for which memory lacks fails; the link lives on.
+inline void link::refuse_request(std::uint64_t call, std::uint16_t flags,
+                                 const error& why) noexcept {
+  if ((flags & flag_no_reply) != 0) {
+    me_.counts.posts_failed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  try {
+    frame_header header;
+    header.kind = frame_kind::failure;
+    header.call = call;
+    insist([&] {
+      message m(me_.settings().bounds);
+      codec<error>::encode(m.payload(), why);
+      if (append(std::move(m).finish(header))) flush();
+    });
+  } catch (...) {
+    mark_down(bare_error(errc::resource_exhausted, call_progress::maybe_executed));
+  }
+}
+
+inline void link::dispatch(const intrusive_ptr<served_request>& call) {
+  if (call->failure) return fail(call);
+  const call_target* const target = call->target;
+  if (target && target->unmade) return wait_for_object(call);
+  if (target && target->failure) return fail_with_object(call, *target);
+  if (call->goes_on) return me_.requests().push(call);
+  switch (call->function->style) {
+  case function_style::immediate:
+    if (begin(call, order::none)) serve_here(call);
+    break;
+  case function_style::plain:
+    submit_plain(call);
+    break;
+  case function_style::coroutine:
+    if (!on_worker_thread_) {
+      me_.requests().push(call);
+    } else if (target && me_.requests().somebody_has_waited()) {
+      me_.requests().push_in_turn(call);
+    } else {
+      start_coroutine(call);
+    }
+    break;
+  }
+}
+
+inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
+  try {
+    asio::post(me_.compute_pool(), [self = intrusive_ptr<link>(this), call] {
+      if (!self->begin(call, order::none)) return;
+      const running_functions::item here(self->me_.running(), call->function->name,
+                                         call->who.name(), self->me_.time().now());
+      self->serve_here(call);
+    });
+  } catch (...) {
+    call->failure = engine::caught(me_, call_progress::not_executed);
+    serve_here(call);
+  }
+}
+
+/// On whatever thread, a request that has begun or that cannot.
+inline void link::serve_here(const intrusive_ptr<served_request>& call) noexcept {
+  if (call->cost > 0) {  // its answer gives its credit back, if there is one
+    std::unique_lock lock(serving_mutex_);
+    leave_window(*call, lock);
+  }
+  serving::evaluate(*call);
+  forget(*call);
+}
+
+/// Answers a request that cannot run, when answers are taken: they are bounded as others are.
+inline void link::fail(const intrusive_ptr<served_request>& call) noexcept {
+  if (begin(call, order::none)) serve_here(call);
+}
+
+/// Worker's thread.
+inline void link::start_coroutine(intrusive_ptr<served_request> call) noexcept {
+  if (lost_) return forget(*call);
+  if (begin(call, order::of_arrival)) serve(call);
+}
+
+inline void link::serve(const intrusive_ptr<served_request>& call) noexcept {
+  try {
+    if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call) ||
+        !call->may_run()) {
+      return serve_here(call);
+    }
+    // It may wait for long, so it leaves the window; what its arguments take is counted on.
+    const frame_header& header = call->in.header();
+    const std::uint64_t held = request_cost(header.payload_bytes + header.table_bytes);
+    if (!call->held.take(budget_, held)) {
+      call->failure = over_budget(held, "of arguments");
+      return serve_here(call);
+    }
+    if (call->deadline) me_.deadlines().add(*call, *call->deadline);
+    me_.requests().serve(call);
+  } catch (...) {
+    me_.deadlines().remove(*call);
+    call->failure = engine::caught(me_, call_progress::not_executed);
+    serve_here(call);
+  }
+}
+
+/// Whether the request may run now; else it is kept, and dispatched again when it may.
+inline bool link::begin(const intrusive_ptr<served_request>& call, order how) noexcept {
+  if (call->begun) return true;
+  std::unique_lock lock(serving_mutex_);
+  const bool behind = how == order::of_arrival && !gated_.empty();
+  if (!ungated_ && (behind || !granted_.may_begin())) {
+    try {
+      if (how == order::released) {
+        gated_.push_front(call);
+      } else {
+        gated_.push_back(call);
+      }
+      return false;
+    } catch (const std::bad_alloc&) {
+      // Over the mark, but served.
+    }
+  }
+  leave_window(*call, lock);
+  return true;
+}
+
+/// A request that goes on has left its caller's window, or two workers that go on by way of each
+/// other would wait for each other's. So this bounds those that wait. Throws rpc_error.
+inline void link::goes_on(served_request& call) {
+  if (going_on_.load(std::memory_order_relaxed) >= most_waiting_calls) {
+    throw rpc_error(errc::resource_exhausted,
+                    std::to_string(most_waiting_calls) +
+                        " calls of this peer wait to go on to objects of other workers",
+                    call_progress::not_executed);
+  }
+  going_on_.fetch_add(1, std::memory_order_relaxed);
+  call.waits_to_go_on = true;
+}
+
+/// It is queued towards its object, or never will be.
+inline void link::went_on(served_request& call) noexcept {
+  if (std::exchange(call.waits_to_go_on, false)) going_on_.fetch_sub(1, std::memory_order_relaxed);
+  if (!call.is_post()) call.done();
+}
+
+inline void link::release_soon() noexcept {
+  if (releasing_.exchange(true)) return;
+  release_post_(me_.context(), [self = intrusive_ptr<link>(this)] {
+    self->releasing_.store(false);
+    self->release_gated();
+  });
+}
+
+/// Worker's thread.
+inline void link::release_gated() noexcept {
+  for (std::size_t budget = 64; budget > 0; --budget) {
+    intrusive_ptr<served_request> next;
+    {
+      const std::lock_guard lock(serving_mutex_);
+      if (gated_.empty() || !granted_.may_begin()) return;
+      next = std::move(gated_.front());
+      gated_.pop_front();
+    }
+    if (next->failure) {
+      if (!begin(next, order::released)) return;
+      serve_here(next);
+      continue;
+    }
+    if (next->style() != function_style::coroutine) {
+      submit_plain(std::move(next));  // which asks again: those behind do not wait for the pool
+      continue;
+    }
+    if (lost_) {
+      forget(*next);
+    } else if (begin(next, order::released)) {
+      serve(next);
+    } else {
+      return;
+    }
+  }
+  release_soon();
+}
+
+inline void link::forget(served_request& call) noexcept {
+  if (call.listed()) me_.deadlines().remove(call);  // only of a coroutine, so on its thread
+  if (!call.served.load(std::memory_order_acquire) && call.cost == 0) return;
+  std::unique_lock lock(serving_mutex_);
+  served_.remove(call);
+  call.served.store(false, std::memory_order_release);
+  if (call.cost > 0) leave_window(call, lock);
+}
+
+/// Under both locks: its answer is queued, so it cannot be given up any more.
+inline void link::no_longer_served(std::uint64_t id) noexcept {
+  served_request* const call = served_.find(id);
+  if (!call) return;
+  served_.remove(*call);
+  call->served.store(false, std::memory_order_release);  // the last that is done with it here
+}
+
+inline void link::cancel_served(std::uint64_t id) {
+  if (gives_up_waiting(id)) return;
+  intrusive_ptr<served_request> call;
+  {
+    const std::lock_guard lock(serving_mutex_);
+    call = intrusive_ptr<served_request>::if_alive(served_.find(id));
+  }
+  if (!call) return;
+  call->give_up();
+  gives_up_waiting(id);  // it may have been between two waits
+}
+
+/// Of a lost link, which needs to find none of them any more: one by one, so that it needs no
+/// memory.
+inline void link::cancel_all_served() noexcept {
+  for (intrusive_ptr<served_request> gated;;) {
+    gated = nullptr;  // dies without the lock
+    const std::lock_guard lock(serving_mutex_);
+    if (gated_.empty()) break;
+    gated = std::move(gated_.front());
+    gated_.pop_front();
+  }
+  for (std::size_t place = 0;;) {
+    intrusive_ptr<served_request> call;
+    {
+      const std::lock_guard lock(serving_mutex_);
+      served_request* const next = served_.take(place);
+      if (!next) return;
+      call = intrusive_ptr<served_request>::if_alive(next);
+    }
+    try {
+      if (call) call->give_up();
+    } catch (...) {
+      // It runs to its deadline.
+    }
+  }
+}
+
+}  // namespace weft::engine

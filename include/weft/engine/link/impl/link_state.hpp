@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../link.hpp: connections, loss, signs of life.
+#pragma once
+
+#include <weft/engine/link/impl/link_send.hpp>
+
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace weft::engine {
+
+inline link::state link::now() const {
+  const std::lock_guard lock(mutex_);
+  return pairing_.now();
+}
+inline std::string link::transport() const {
+  const std::lock_guard lock(mutex_);
+  return connection_ ? std::string(connection_->transport()) : std::string();
+}
+inline error link::reason() const {
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+inline std::size_t link::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return outbox_.frames() + (pairing_.now() == state::up ? connection_->unsent_frames() : 0);
+}
+inline asio::io_context& link::io() const {
+  const std::lock_guard lock(mutex_);
+  return *io_;
+}
+
+inline link_counts link::count() {
+  link_counts out;
+  out.calls = pending_.waiting();
+  out.answers_due = answers_due_.load(std::memory_order_relaxed);
+  out.budget_used = budget_->used();
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    out.for_objects = waiting_.size();
+  }
+  const std::lock_guard lock(mutex_);
+  out.window_used = window_.used();
+  const std::lock_guard serving(serving_mutex_);
+  out.served = served_.size();
+  out.gated = gated_.size();
+  out.window_held = granted_.held();
+  out.window_owed = granted_.owed();
+  out.replies_unwritten = granted_.unwritten();
+  return out;
+}
+
+inline std::multiset<std::string> link::serves() {
+  std::multiset<std::string> out;
+  const std::lock_guard serving(serving_mutex_);
+  served_.each([&](const served_request& call) {
+    if (call.function) out.emplace(call.function->name);
+  });
+  return out;
+}
+
+inline bool link::broke() const {
+  const std::lock_guard lock(mutex_);
+  return pairing_.now() == state::down && (was_up_ || requests.posted.load() > 0);
+}
+
+inline peer_counts link::carried_posts() const {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t ended = requests.ended.load();
+  return {rank_, requests.posted.load(), ended - std::min(ended, requests.cut.load()), was_up_};
+}
+
+// ── connecting ──
+
+inline void link::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    pairing_.keep_up();
+    if (!pairing_.want()) return;
+  }
+  begin_connecting();
+}
+
+inline void link::begin_connecting() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pairing_.open()) return;
+  }
+  try {
+    me_.connect(*this);
+  } catch (...) {
+    cannot_connect(engine::caught(me_));
+  }
+}
+
+inline auto link::reserve() -> welcome {
+  const std::lock_guard lock(mutex_);
+  return pairing_.reserve();
+}
+inline void link::unreserve() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pairing_.unreserve(outbox_.frames() > 0)) return;
+  }
+  begin_connecting();
+}
+
+inline void link::cannot_connect(error why) {
+  const bool never = why == errc::version_mismatch || why == errc::unauthenticated ||
+                     why == errc::wrong_peer || why == errc::no_common_transport ||
+                     why == errc::invalid_argument || why == errc::protocol_error;
+  unsigned tries = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pairing_.failed()) return;
+    if (!never) {
+      reason_ = std::move(why);
+      if (!pairing_.tries_again(outbox_.frames() > 0)) return;
+      tries = ++tries_;
+    }
+  }
+  if (never) return mark_down(std::move(why));
+  // Exponential back-off, not the same for all who try.
+  const auto step = std::chrono::milliseconds(20 + 3 * ((me_.rank() + rank_) % 4));
+  const duration pause =
+      std::min<duration>(step * (1u << std::min(tries, 6u)), std::chrono::seconds(1));
+  try {
+    asio::post(me_.front(), [self = intrusive_ptr<link>(this), pause] {
+      if (!self->retry_) self->retry_ = self->me_.time().make_timer(self->me_.front());
+      self->retry_->arm(self->me_.time().now() + pause,
+                        [l = self.get()] { l->begin_connecting(); });
+    });
+  } catch (const std::bad_alloc&) {
+    retry_pending_.store(true);
+  }
+}
+
+inline void link::install(connection_ptr connection, asio::io_context& at, early first) {
+  asio::io_context* home = &at;
+  try {
+    if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
+      home = &me_.context();
+    }
+  } catch (...) {
+    connection->close();
+    {
+      const std::lock_guard lock(mutex_);
+      pairing_.dropped();
+    }
+    return begin_connecting();
+  }
+  {
+    std::unique_lock lock(mutex_);
+    if (!pairing_.install()) {
+      connection->close();
+      return;
+    }
+    reason_ = {};
+    was_up_ = true;
+    io_ = home;
+    connection_ = connection;
+    on_worker_thread_ = me_.on_context(*home);
+    received_.fetch_add(1, std::memory_order_relaxed);
+    write_locked(lock);
+  }
+  each_service([&](service& s) { s.up(*this); });
+  try {
+    auto begin = [self = intrusive_ptr<link>(this), c = std::move(connection),
+                  f = std::move(first)]() mutable {
+      try {
+        self->begin_reading(std::move(c), std::move(f));
+      } catch (...) {
+        self->mark_down(engine::caught(self->me_, call_progress::maybe_executed));
+      }
+    };
+    asio::post(*home, std::move(begin));
+  } catch (...) {
+    mark_down(engine::caught(me_, call_progress::maybe_executed));
+  }
+}
+
+inline void link::begin_reading(connection_ptr connection, early first) {
+  arrived_.clear();
+  for (arrived_frame& a : first.frames) arrived_.push_back(std::move(a));
+  partial_ = first.another_begun;
+  watch_stalls();
+  asio::co_spawn(io(), read_loop(std::move(connection)),
+                 [self = intrusive_ptr<link>(this)](std::exception_ptr) {});
+}
+
+// ── loss ──
+
+inline void link::mark_down(error reason) noexcept {
+  frame_queue abandoned;
+  asio::io_context* home = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pairing_.lose()) return;
+    open_gates();
+    dead_.store(true, std::memory_order_relaxed);
+    reason_ = with_if_possible(reason, [&](error_detail& d) {
+      d.ran = call_progress::not_sent;
+      d.peer = name();
+      d.incarnation = me_.members().members[rank_].incarnation.low;
+    });
+    if (connection_) connection_->close();
+    unsent_from_ = outbox_.first_unbegun();
+    abandoned = outbox_.abandon();
+    home = io_;
+  }
+  // Behind what is being read, then behind what was handed over: the loss comes last.
+  loss_post_(*home, [self = intrusive_ptr<link>(this)] {
+    self->loss_post_(self->me_.context(), [self] {
+      self->loss_post_(self->me_.context(), [self] { self->finish_loss(); });
+    });
+  });
+}
+
+/// Of a link that is down: what was sent may have run.
+inline void link::fail_pending(const error& why) noexcept {
+  const error maybe =
+      with_if_possible(why, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
+  pending_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
+}
+
+inline void link::finish_loss() noexcept {
+  if (std::exchange(lost_, true)) return;
+  const error why = me_.said_of(rank_, reason());
+  fail_pending(why);
+  cancel_all_served();
+  line_.wake_all();
+  try {
+    close_waiting();
+    if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
+    me_.lost(*this, why);
+  } catch (...) {
+    end_run(engine::caught(me_, call_progress::maybe_executed));
+  }
+}
+
+/// The run cannot go on. If memory lacks even for that, again in a later turn, until it is there.
+inline void link::end_run(error why) noexcept {
+  try {
+    insist([&] { me_.shutdown(why); });
+  } catch (const std::bad_alloc&) {
+    loss_post_(me_.context(), [self = intrusive_ptr<link>(this), e = std::move(why)]() mutable {
+      self->end_run(std::move(e));
+    });
+  }
+}
+
+inline void link::fail_calls(const error& reason) {
+  calls_over_ = unsent(reason);
+  const error maybe = reason.with([](error_detail& d) { d.ran = call_progress::maybe_executed; });
+  pending_.fail_all([&](std::uint64_t number) {
+    if (take_back(number)) return *calls_over_;
+    ++given_up_;
+    return maybe;
+  });
+  line_.wake_all();
+}
+
+inline void link::close() noexcept {
+  frame_queue abandoned;
+  {
+    const std::lock_guard lock(mutex_);
+    const error over = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
+    if (!pairing_.lose()) {
+      if (me_.ended_well()) reason_ = over;  // whoever has gone, calls are too late for that
+      return;
+    }
+    open_gates();
+    dead_.store(true, std::memory_order_relaxed);
+    reason_ = over;
+    if (connection_) connection_->close();
+    unsent_from_ = outbox_.first_unbegun();
+    abandoned = outbox_.abandon();
+  }
+  fail_pending(reason());
+  try {
+    close_waiting();
+  } catch (const std::bad_alloc&) {  // they go with the link
+  }
+  line_.wake_all();
+}
+
+// ── life ──
+
+inline void link::beat(bool reading) noexcept {
+  if (retry_pending_.exchange(false)) begin_connecting();
+  {
+    std::unique_lock lock(mutex_);
+    if (pairing_.now() != state::up || !connection_->needs_life()) return;
+    if (!life_.quiet(written_.load(std::memory_order_relaxed))) return;
+    // What waits to be written is as good a sign, if the peer takes it.
+    if (!outbox_.empty()) return write_locked(lock);
+  }
+  send_small(frame_kind::ping, reading ? 0 : 1);
+}
+
+inline void link::judge(const asio::io_context& here, duration interval) noexcept {
+  const options& o = me_.settings();
+  using verdict = signs_of_life::verdict;
+  verdict peer = verdict::alive;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pairing_.now() != state::up || io_ != &here || !connection_->needs_life()) return;
+    peer = life_.judge({received_.load(std::memory_order_relaxed),
+                        written_.load(std::memory_order_relaxed), writing_,
+                        peer_busy_.load(std::memory_order_relaxed)},
+                       interval, {o.lost_after, o.stall_limit});
+  }
+  if (peer == verdict::alive) return;
+  mark_down(sure_error(errc::peer_died,
+                       peer == verdict::silent
+                           ? "nothing came from it for too long"
+                           : "it took nothing of what was written to it for too long",
+                       call_progress::maybe_executed, origin::transport));
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: BSL-1.0
+// Room link: everything about one peer. The connection and its handshake (handshake.hpp,
+// pairing.hpp), flow control (window.hpp), life (signs_of_life.hpp), calls that wait for replies
+// (pending_calls.hpp), and this file: the link itself, which knows no users' types. Includes up to
+// rref/, and rooms serving, cork and shutdown; of the worker it sees serving/link_host.hpp.
+//
+// One call of a coroutine function over TCP, there and back, each line a function and its file.
+// Files are of impl/, here or of room serving, where no folder stands; "│" is a change of thread.
+//
+//   caller's worker thread                                callee's I/O thread
+//     peer::call, make_call         rpc/impl/peer.hpp       framed::read_into   transport/
+//     call_and_wait, on co_await    rpc/impl/peer.hpp       frame_assembler     transport/
+//     send_now, send_body           link_call.hpp           frame_arrived       link_read.hpp
+//     arguments_body::write, codecs rpc/impl/peer.hpp       handle_arrived      a batch, corked
+//     send_request: a pending call  link_call.hpp           handle
+//     queue: services attach        link_send.hpp           handle_request      link_serve.hpp
+//     message::finish               wire/impl/message.hpp   dispatch
+//     push: outbox, window          link_send.hpp           request_queue::push request_queue.hpp
+//     flush, write_locked           link_send.hpp         │ callee's worker thread
+//     erased_connection::try_write  transport/              request_queue::drain
+//     framed::try_write ─ sendmsg ─────────────────────────►start_coroutine, serve  link_serve.hpp
+//                                                           request_queue::serve
+//   caller's I/O thread                                     request_coroutine::loop   serving/
+//     framed::read_into … handle    as above                serving::serve      serving.hpp
+//     request_queue::push           request_queue.hpp       thunk::start: decode, f, deliver
+//   │ caller's worker thread                                             rpc/detail/invocation.hpp
+//     request_queue::drain                                  serving::finish, answer
+//     handle_here, reply_arrived    link_read.hpp           queue … framed::try_write  as a request
+//     pending_calls::complete       link/                          │
+//     call_and_wait goes on, deliver_answer  ◄─────────────────────┘
+//
+// Immediate functions run in `dispatch`, plain ones on the compute pool from there; with io_threads
+// 0 the request_queue is passed by. A call that finds no room, or is awaited on another executor,
+// goes through `send_later`; one to this worker itself takes the same way over transport/loopback.
+//
+// Bodies: impl/link_call.hpp (the caller's half of a call), link_send.hpp (outbox and writing),
+// link_state.hpp (connections, loss, life), link_read.hpp (reading), link_serve.hpp (requests) and
+// link_wait.hpp (requests whose object is being made).
+#pragma once
+
+#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/waiting_line.hpp>
+#include <weft/core/event.hpp>
+#include <weft/core/time.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/link/pairing.hpp>
+#include <weft/engine/link/pending_calls.hpp>
+#include <weft/engine/link/signs_of_life.hpp>
+#include <weft/engine/link/transport_set.hpp>
+#include <weft/engine/link/window.hpp>
+#include <weft/engine/serving/link_host.hpp>
+#include <weft/engine/serving/request_source.hpp>
+#include <weft/engine/serving/served_calls.hpp>
+#include <weft/engine/serving/served_request.hpp>
+#include <weft/engine/serving/waiting_calls.hpp>
+#include <weft/engine/shutdown/drain.hpp>
+#include <weft/memory/detail/memory_budget.hpp>
+#include <weft/transport/frame_sink.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/io_context.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace weft::engine {
+
+/// What is under way on a link, counted. When nothing is, all are 0 but two, of which the one at
+/// the caller is equal to the other at the callee: `window_used` there, `window_owed` here.
+struct link_counts {
+  std::size_t calls = 0;                ///< whose replies somebody awaits here
+  std::int64_t answers_due = 0;         ///< of all calls that were sent
+  std::size_t served = 0;               ///< requests of the peer whose functions have not ended
+  std::size_t gated = 0;                ///< ... that wait until replies are written
+  std::size_t for_objects = 0;          ///< ... for objects that are being made
+  std::uint64_t window_used = 0;        ///< bytes
+  std::uint64_t window_held = 0;        ///< bytes of the peer's requests that have not begun
+  std::uint64_t window_owed = 0;        ///< bytes, free again, of which the peer was not told
+  std::uint64_t replies_unwritten = 0;  ///< bytes
+  std::uint64_t budget_used = 0;        ///< bytes of received tensors and arguments
+};
+
+class link final : public request_source, public frame_sink {
+ public:
+  link(link_host& me, std::uint32_t rank, asio::io_context& io);
+  ~link() override;
+
+  [[nodiscard]] state now() const override;
+  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] error reason() const override;
+
+  // ── calls ──
+  sending send_now(outgoing_call& c, const request_body& body, error& why) noexcept override;
+  asio::awaitable<call_result> send_later(outgoing_call& c, const request_body& body) override;
+  void post(outgoing_call& c, const request_body& body) override;
+  void require_room() override;
+  asio::awaitable<void> wait_for_room(std::optional<duration> limit) override;
+  [[nodiscard]] reply_line& replies() noexcept override { return pending_; }
+  [[nodiscard]] error describe(const error& e, const outgoing_call& c) const noexcept override;
+  [[nodiscard]] error caught(const outgoing_call& c, call_progress ran) const noexcept override;
+  [[nodiscard]] pending_calls& pending() noexcept { return pending_; }
+  /// Destroys the coroutines that wait for replies, without running them: they hold the link.
+  void drop_calls() noexcept { pending_.drop_all(); }
+
+  // ── sending, any thread ──
+
+  expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept override;
+  bool append(frame&& f) override;
+  void flush() noexcept override;
+  /// As flush, for a caller that goes on computing: the first frame of a turn is written now, what
+  /// follows, and what joins calls under way, when the turn ends or goes on for long: 50 to 150 µs,
+  /// behind many short turns up to 1.7 ms, and a time slice of its core if no other is free.
+  void flush_early() noexcept;
+  /// As flush, but also within a batch.
+  void write_now() noexcept;
+  /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
+  /// is written, or that time has passed.
+  void flush_with_turn() noexcept;
+  void flush_late() noexcept override;
+  [[nodiscard]] std::size_t waiting() const override;
+  /// Room for one more request, in the outbox and in the peer's window. False: there is none now.
+  [[nodiscard]] bool roomy() noexcept;
+  /// Somebody waits in line.
+  [[nodiscard]] bool crowded() const noexcept { return !line_.empty(); }
+  /// Waits in line until there is room; with the same turn again, where it stood before. Errors,
+  /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
+  asio::awaitable<expected<void>> room(time_point deadline, waiting_line::turn& turn);
+  asio::awaitable<void> room_or_error(time_point deadline);
+  void mark_down(error reason) noexcept override;
+
+  // ── connections, any thread ──
+
+  /// Connects now if it never did, and goes on trying.
+  void open();
+  /// Where it lives, or will.
+  [[nodiscard]] asio::io_context& io() const;
+  /// Whether a connection that the peer opened is taken. `yes`: `install` or `unreserve` follows.
+  using welcome = pairing::welcome;
+  [[nodiscard]] welcome reserve();
+  /// The promised connection broke before it was installed; connects anew if anything waits.
+  void unreserve();
+  struct arrived_frame {
+    frame f;
+    std::uint64_t bytes = 0;  // on the wire
+    error lacking;            // set: why there is only a part of it
+  };
+  /// What goes on with the rest of a frame for which memory lacked; or why the link cannot.
+  [[nodiscard]] static expected<arrived_frame> left_over(frame&& rest, remains what,
+                                                         std::uint64_t bytes, error why);
+  /// What came right behind the handshake.
+  struct early {
+    std::vector<arrived_frame> frames;
+    bool another_begun = false;
+  };
+  /// Takes over a connection on `at` whose handshake is done.
+  void install(connection_ptr connection, asio::io_context& at, early first);
+  /// A try to connect failed: tries again later, unless it never can.
+  void cannot_connect(error why);
+
+  // ── the end, worker's thread ──
+
+  /// Ends every waiting call, and whatever would wait for room from now on; the link stays.
+  void fail_calls(const error& reason);
+  /// Closes without reporting a loss (end of a run).
+  void close() noexcept;
+  /// Cancels every coroutine that serves a request of this link.
+  void cancel_all_served() noexcept;
+
+  /// Worker's thread.
+  [[nodiscard]] link_counts count();
+  /// Functions of the peer's requests that have not ended, in order. Worker's thread.
+  [[nodiscard]] std::multiset<std::string> serves();
+
+  /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
+  [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
+  /// It is down, and was up before, or has taken posts. Else whoever called by it was told.
+  [[nodiscard]] bool broke() const;
+  /// The posts to the peer, and those of it that ran; `down`: it was up before.
+  [[nodiscard]] peer_counts carried_posts() const;
+  /// Posts of the peer that have not ended.
+  [[nodiscard]] std::uint64_t posts_under_way() const noexcept {
+    const std::uint64_t ended = requests.ended.load();
+    return requests.arrived.load() - ended;
+  }
+
+  // ── life ──
+
+  /// Every ping interval, on the front thread: says that this worker lives, if nothing else did.
+  void beat(bool reading) noexcept;
+  /// Every ping interval, on each thread with links: whether the peer still does.
+  void judge(const asio::io_context& here, duration interval) noexcept;
+
+  // ── request_source ──
+  void handle_here(frame&& f, error lacking) override;
+  void start_coroutine(intrusive_ptr<served_request> call) noexcept override;
+  void begin_waiting(std::uint64_t number) noexcept override;
+  void goes_on(served_request& call) override;
+  void went_on(served_request& call) noexcept override;
+  void forget(served_request& call) noexcept override;
+
+  // ── requests that wait for their object ──
+  /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
+  void close_waiting();
+  /// Forgets them without an answer: they hold their requests, which hold this link.
+  void drop_waiting();
+
+  // ── frame_sink, the thread that reads ──
+  [[nodiscard]] const limits& bounds() const noexcept override;
+  [[nodiscard]] expected<blob> allocate(std::size_t size) override;
+  [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
+  [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+                                             error why) override;
+  void progress() noexcept override;
+
+ private:
+  // calling
+  [[nodiscard]] bool finds_room() noexcept;
+  void begin(outgoing_call& c) const noexcept;
+  [[nodiscard]] static frame_header header_of(const outgoing_call& c);
+  sending send_request(outgoing_call& c, message&& m, time_point now, error& why);
+  sending send_body(outgoing_call& c, const request_body& body, time_point now,
+                    error& why) noexcept;
+  asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
+  using result_or_turn = std::variant<call_result, waiting_line::turn>;
+  asio::awaitable<result_or_turn> exchange_for_others(outgoing_call c, message m,
+                                                      waiting_line::turn turn);
+
+  // sending
+  std::optional<std::uint64_t> push(frame&& f);
+  void write_locked(std::unique_lock<std::mutex>& lock) noexcept;
+  void wrote(std::uint64_t before) noexcept;
+  asio::awaitable<void> write_rest(connection_ptr connection);
+  bool look_for_room() noexcept;
+  void wake_line() noexcept;
+  void send_small(frame_kind kind, std::uint64_t call) noexcept;
+  void give_credit() noexcept;
+  [[nodiscard]] bool take_back(std::uint64_t number) noexcept;
+  [[nodiscard]] call_progress give_up(std::uint64_t call, std::uint64_t number) noexcept;
+  template <class Tell>
+  void each_service(Tell&& tell) noexcept;
+
+  // connections
+  void begin_connecting() noexcept;
+  void begin_reading(connection_ptr connection, early first);
+  void fail_pending(const error& why) noexcept;
+  void finish_loss() noexcept;
+  void end_run(error why) noexcept;
+
+  // reading
+  [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
+  asio::awaitable<void> read_loop(connection_ptr connection);
+  expected<void> handle_arrived();
+  expected<void> look_over(const std::vector<arrived_frame>& batch);
+  [[nodiscard]] static bool gives_credit(frame_kind k) noexcept {
+    return is_answer(k) || k == frame_kind::window;
+  }
+  expected<void> take_credit(const std::vector<arrived_frame>& batch);
+  void room_for_arrived();
+  expected<void> handle(arrived_frame&& came);
+  [[nodiscard]] expected<void> admit(const frame& f);
+  expected<void> tell_readers(incoming_message& m);
+  void reply_arrived(incoming_message&& m);
+  void watch_stalls();
+
+  // serving
+  expected<void> handle_request(arrived_frame&& came);
+  void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
+  void dispatch(const intrusive_ptr<served_request>& call);
+  void submit_plain(intrusive_ptr<served_request> call) noexcept;
+  void serve(const intrusive_ptr<served_request>& call) noexcept;
+  void serve_here(const intrusive_ptr<served_request>& call) noexcept;
+  void fail(const intrusive_ptr<served_request>& call) noexcept;
+  enum class order : std::uint8_t { none, of_arrival, released };
+  [[nodiscard]] bool begin(const intrusive_ptr<served_request>& call, order how) noexcept;
+  [[nodiscard]] bool begins_at_once(const served_request& call) const noexcept;
+  void leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept;
+  void no_longer_served(std::uint64_t call) noexcept;
+  void open_gates() noexcept {
+    const std::lock_guard lock(serving_mutex_);
+    ungated_ = true;
+  }
+  void release_soon() noexcept;
+  void release_gated() noexcept;
+  // calls that wait for their object
+  class waiting_call;
+  struct waiting_alarm final : deadline_entry {
+    explicit waiting_alarm(link& l) : link_(l) {}
+    void expired() override;
+    link& link_;
+  };
+  void wait_for_object(intrusive_ptr<served_request> call);  // the thread that reads
+  // Any thread:
+  void object_there(std::uint64_t number, function_style style) noexcept;
+  void fail_with_object(const intrusive_ptr<served_request>& call,
+                        const call_target& target) noexcept;
+  void give_up_waiting(const intrusive_ptr<waiting_call>& w, const error& why) noexcept;
+  [[nodiscard]] intrusive_ptr<waiting_call> take_waiting(std::uint64_t number) noexcept;
+  void watch_waiting(const std::unique_lock<std::mutex>&) noexcept;
+  void cancel_served(std::uint64_t call);
+  bool gives_up_waiting(std::uint64_t call);
+  [[nodiscard]] static error caller_gave_up();
+
+  mutable std::mutex mutex_;  // guards the next group
+  pairing pairing_;
+  asio::io_context* io_;
+  outbox outbox_;
+  bool writing_ = false;  // write_rest is under way
+  std::atomic<const void*> dirty_{
+      nullptr};  // in that list of links to flush; written under the lock
+  connection_ptr connection_;
+  error reason_;  // why it is down, or why the last try to connect failed
+  unsigned tries_ = 0;
+  std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
+  bool was_up_ = false;
+  send_window window_;
+  signs_of_life life_;
+
+  // Guards the next four. Taken under `mutex_` too, never the other way round: who reads requests
+  // does not wait for who writes.
+  std::mutex serving_mutex_;
+  receive_window granted_;
+  served_calls<served_request> served_;
+  std::deque<intrusive_ptr<served_request>> gated_;  // wait until replies are written
+  bool ungated_ = false;                             // the link is down: no request waits any more
+
+  /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
+  static constexpr std::size_t most_waiting_calls = 65536;
+  std::atomic<std::size_t> going_on_{0};  // requests that wait to; as many
+  std::mutex waiting_mutex_;              // guards the next four; nothing is called under it
+  waiting_calls<intrusive_ptr<waiting_call>, time_point> waiting_{most_waiting_calls};
+  std::optional<time_point> waiting_watched_;  // the alarm rings then
+  bool watch_posted_ = false;
+  sure_post watch_post_;
+  waiting_alarm waiting_alarm_{*this};  // worker's thread
+
+  std::atomic<bool> dead_{false};           // nothing more is read
+  std::atomic<bool> roomy_{true};           // for a request; written under the lock
+  std::atomic<bool> retry_pending_{false};  // the next try to connect could not be posted
+  std::atomic<bool> releasing_{false};      // release_post_ is on its way
+  std::atomic<bool> waking_{false};         // line_post_ is
+  sure_post loss_post_;
+  sure_post release_post_;
+  sure_post line_post_;
+  std::atomic<std::uint64_t> received_{0};
+  std::atomic<std::uint64_t> written_{0};
+  std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word
+  // Calls that were sent and not answered, also those that nobody waits for any more; less the
+  // answers that were read and wait for the worker's thread.
+  std::atomic<std::int64_t> answers_due_{0};
+  std::atomic<std::size_t> controls_{0};  // control frames that were read and wait for it
+
+  const intrusive_ptr<memory_budget> budget_;  // of received tensors and arguments of coroutines
+  // The thread that reads:
+  bool on_worker_thread_ = true;
+  std::vector<arrived_frame> arrived_;
+  time_point arrived_at_{};               // the batch under way
+  std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
+  bool partial_ = false;                  // a frame has begun
+  std::uint64_t progress_ = 0;
+  std::unique_ptr<timer> stall_;
+  // The front thread:
+  std::unique_ptr<timer> retry_;
+
+  // The worker's thread:
+  pending_calls pending_;
+  waiting_line line_;
+  std::optional<error> calls_over_;  // why no call waits for room any more
+  std::uint64_t turn_ = 0;           // in which flush_early last wrote
+  bool lost_ = false;
+  std::uint64_t given_up_ = 0;  // calls that nobody waits for any more, whose answers may come
+};
+
+/// A request whose object is still being made. It is in two places: in `waiting_`, which decides
+/// how its wait ends, and with the object, which tells it that it is there.
+class link::waiting_call final : public object_waiter {
+ public:
+  waiting_call(intrusive_ptr<link> l, intrusive_ptr<served_request> c)
+      : link_(std::move(l)), call_(std::move(c)) {}
+  void object_there() noexcept override { link_->object_there(number_, call_->function->style); }
+
+  [[nodiscard]] call_target& target() const noexcept { return *call_->target; }
+  [[nodiscard]] const intrusive_ptr<served_request>& call() const noexcept { return call_; }
+
+ private:
+  friend class link;
+  const intrusive_ptr<link> link_;
+  const intrusive_ptr<served_request> call_;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSL-1.0
+// The shell around the wave: records messages, carries passes between workers, keeps contexts.
+//
+//   section of a request, reply or failure
+//     {context 8, message 8 (0: no tensor with grad), count 4, workers 4 each}
+//     workers: in replies and failures, those that joined the context below the call
+//   frame of kind autograd   {length 4, what 1, ...}, `length` counting from `what`
+//     what 0-6   a control message (messages.hpp), gradients as tensors of the frame
+//     what 7     {context 8}: its creator releases it
+//     what 8     {context 8, count 4, workers 4 each}: tells the creator who else joined, where no
+//                reply could
+//
+//   creator                     participant                  participant below
+//     request {context} ──────────► joins ── request ───────────► joins
+//     ◄── reply {who joined} ───────┘ ◄── reply ──────────────────┘
+//     release ────────────────────► forgets
+//     release ────────────────────────────────────────────────────► forgets
+//
+// A context is created where `with_context` runs and joined by whoever serves a call inside it;
+// one-way calls (`post`) are neither recorded nor in the context. Message numbers count per context
+// and sender, so a message is named by context, sender and number; receive nodes keep all three,
+// and the section brings them. A call in a context that the callee knows to be over is answered
+// with autograd_context_gone. Lock order: the service's, then one context's, then a link's. No user
+// code and no destructor of the user's nodes runs under them.
+#pragma once
+
+#include <weft/autograd/frame.hpp>
+#include <weft/autograd/nodes.hpp>
+#include <weft/autograd/pass.hpp>
+#include <weft/autograd/released_contexts.hpp>
+#include <weft/autograd/service.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/services/context_state.hpp>
+#include <weft/engine/worker/worker.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::engine {
+
+/// The one implementation of `weft::autograd_service`.
+class autograd_service final : public weft::autograd_service {
+ public:
+  explicit autograd_service(engine::worker& me) : me_(me) {}
+
+  [[nodiscard]] context_ptr open() override;
+  void release(const context_ptr& state) override;
+  [[nodiscard]] asio::awaitable<void> backward(context_ptr context, std::vector<at::Tensor> roots,
+                                               std::vector<at::Tensor> gradients,
+                                               autograd::graph_retention retention,
+                                               std::optional<duration> limit) override;
+  [[nodiscard]] asio::awaitable<autograd::gradient_map> gradients(context_ptr context) override;
+  [[nodiscard]] error ended(const context_ptr& context) const override;
+  [[nodiscard]] std::optional<autograd::gradient_map>
+  gradients_now(const context_ptr& context) const override;
+  [[nodiscard]] std::size_t contexts() const override;
+  [[nodiscard]] std::size_t passes() const override;
+  [[nodiscard]] std::uint64_t frames() const noexcept override { return frames_; }
+
+  // ── service ──
+  [[nodiscard]] bool owns(frame_kind kind) const noexcept override {
+    return kind == frame_kind::autograd;
+  }
+  void attach(weft::link& to, const frame_header& header, message& m) override;
+  void dropped(weft::link& to, message_extensions& record) override;
+  expected<void> arrive(weft::link& from, incoming_message& m) override;
+  expected<void> frame(weft::link& from, incoming_message& m) override;
+  void down(weft::link& peer, const error& reason) override;
+  void fail_waits(const error& why) override;
+  [[nodiscard]] std::optional<std::string> in_words(const std::exception& e) const override {
+    return words_of(e);
+  }
+
+ private:
+  /// A worker and a pass's initiator are told that its part of the pass is refused, and why.
+  struct refusal {
+    std::uint32_t to = 0;
+    autograd::pass_id pass;
+    std::string text;
+    bool initiator_too = true;  ///< false: the pass goes on here; whoever believes it, tells it
+  };
+  /// What memory lacked for: outputs of that pass from `next` on. Null: nothing.
+  struct unfinished {
+    std::shared_ptr<autograd::local_pass> pass;
+    autograd::outputs out;
+    std::size_t next = 0;
+  };
+  /// What a step leaves to be done without the lock.
+  struct effects {
+    unfinished rest;
+    /// Its pass is to be given up instead of that, for this reason.
+    std::optional<std::string> give_up;
+    std::vector<std::uint32_t> flush;
+    std::vector<std::shared_ptr<autograd::local_pass>> run;
+    std::vector<std::shared_ptr<autograd::local_pass>> destroy;
+    std::vector<intrusive_ptr<event>> wake;
+    std::optional<autograd::violation> violation;
+    std::vector<refusal> refusals;
+  };
+
+  // contexts
+  struct joining {
+    intrusive_ptr<context_state> context;
+    error refused;  ///< set: the call is, and its link stays
+  };
+  [[nodiscard]] intrusive_ptr<context_state> find(autograd::context_id id) const;
+  [[nodiscard]] expected<joining> join(autograd::context_id id, std::uint32_t from);
+  void forget(const intrusive_ptr<context_state>& state, const std::string& why);
+  void send_release(std::uint32_t to, autograd::context_id id);
+  void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
+  void add_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
+  [[nodiscard]] expected<void> read_section(weft::link& from, incoming_message& m);
+  [[nodiscard]] std::string absence(autograd::context_id id) const;
+  [[nodiscard]] const std::string& name_of(std::uint32_t rank) const {
+    return me_.members().members[rank].name;
+  }
+
+  // frames
+  [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
+                            const std::vector<at::Tensor>& tensors);
+  void refuse(const refusal& what);
+  [[nodiscard]] bool takes_refusals(std::uint32_t to);
+  [[nodiscard]] expected<void> release_arrived(weft::link& from, std::span<const std::byte> body);
+  [[nodiscard]] expected<void> joined_arrived(weft::link& from, std::span<const std::byte> body);
+  [[nodiscard]] expected<void> control_arrived(weft::link& from, const autograd::control& what,
+                                               std::vector<at::Tensor> tensors,
+                                               const error& lacking);
+  [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
+                                                 const autograd::control_body& body);
+  void hear(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
+            const autograd::control_body& body, std::vector<at::Tensor> tensors, effects& todo);
+  [[nodiscard]] static error no_sums() noexcept {
+    return sure_error(errc::autograd_pass_aborted,
+                      "the gradients of a pass could not be added up: std::bad_alloc",
+                      call_progress::executed);
+  }
+  /// Of a pass that may have succeeded: what it came to here is neither added nor forgotten.
+  [[nodiscard]] static error outcome_unknown(const weft::link& initiator) {
+    return {errc::autograd_pass_aborted,
+            "worker '" + initiator.name() +
+                "' was lost before it said whether a backward pass that it began has succeeded",
+            call_progress::maybe_executed};
+  }
+  [[nodiscard]] bool computes(const intrusive_ptr<context_state>& c,
+                              const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
+                              const autograd::control_body& body);
+  [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
+  admit(context_state& c, std::uint32_t from, const autograd::control& what, effects& todo);
+
+  // passes
+  static constexpr const char* short_of_memory = "std::bad_alloc";  // fits a string as it is
+  [[nodiscard]] static std::string caught_words() noexcept;
+  template <class Make>
+  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, effects& todo,
+            Make&& make) noexcept;
+  void carry_on(context_state& c, effects& todo) noexcept;
+  void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+                 std::size_t which, effects& todo);
+  void forsake(context_state& c, const unfinished& rest) noexcept;
+  void bury(context_state& c, autograd::local_pass& pass) noexcept;
+  void finish(const intrusive_ptr<context_state>& c, effects todo) noexcept;
+  void evaluate(const intrusive_ptr<context_state>& c,
+                const std::shared_ptr<autograd::local_pass>& pass) noexcept;
+  [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
+  [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
+                                     call_progress if_lost) const;
+
+  engine::worker& me_;
+  mutable std::mutex mutex_;  // guards the next group
+  autograd::context_serial last_context_ = 0;
+  std::map<autograd::context_id, intrusive_ptr<context_state>> contexts_;
+  std::map<std::uint32_t, std::size_t> brought_;  // how many of them, by peer
+  std::map<std::uint32_t, std::size_t> refused_;  // at least as many as wait to be written
+  autograd::released_contexts released_;          // those of other creators
+  error run_ended_;                               // set in contexts that are made after it
+  std::atomic<std::uint64_t> frames_{0};
+};
+
+}  // namespace weft::engine
+
+#include <weft/engine/services/impl/autograd_backward.hpp>
+#include <weft/engine/services/impl/autograd_receive.hpp>
+#include <weft/engine/services/impl/autograd_service.hpp>

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../autograd_service.hpp: contexts, and what is recorded in forward.
+#pragma once
+
+#include <weft/autograd/grad_mode.hpp>
+#include <weft/autograd/service.hpp>
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/services/autograd_section.hpp>
+#include <weft/engine/services/autograd_service.hpp>
+#include <weft/engine/serving/served_request.hpp>
+#include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
+
+#include <asio/post.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace weft {
+
+namespace engine {
+
+// ── contexts ──
+
+inline autograd_service::context_ptr autograd_service::open() {
+  const std::lock_guard lock(mutex_);
+  const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
+  auto state = make_intrusive<context_state>(id, me_.rank(), me_.rank());
+  state->run_ended = run_ended_;
+  contexts_.emplace(id, state);
+  return state;
+}
+
+inline intrusive_ptr<context_state> autograd_service::find(autograd::context_id id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = contexts_.find(id);
+  return at == contexts_.end() ? nullptr : at->second;
+}
+
+/// The context, made if it is new; or why a call in it cannot be served.
+inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
+    -> expected<joining> {
+  const auto creator = autograd::creator_of(id);
+  const auto refuse = [](errc code, std::string text) {
+    return joining{
+        nullptr, error(code, std::move(text), call_progress::not_executed, origin::remote_runtime)};
+  };
+  const std::lock_guard lock(mutex_);
+  if (const auto at = contexts_.find(id); at != contexts_.end()) return joining{at->second, {}};
+  const bool possible = creator < me_.world_size() && autograd::serial_of(id) != 0 &&
+                        (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
+  if (!possible) {
+    return autograd::detail::broken_protocol("an autograd context that cannot be");
+  }
+  // Lost after this: `down` finds the context, for it takes the same lock later.
+  if (creator != me_.rank() && me_.link_to(creator).now() == weft::link::state::down) {
+    return refuse(errc::autograd_context_gone,
+                  "the autograd context of the call ended with its creator '" + name_of(creator) +
+                      "'");
+  }
+  if (creator == me_.rank() || released_.contains(id)) {
+    return refuse(errc::autograd_context_gone, "the autograd context of the call was released");
+  }
+  std::size_t& brought = brought_[from];
+  if (brought >= most_contexts) {
+    return refuse(errc::resource_exhausted, std::to_string(most_contexts) +
+                                                " autograd contexts of its caller's calls are open "
+                                                "at the callee");
+  }
+  auto state = make_intrusive<context_state>(id, creator, from);
+  state->run_ended = run_ended_;
+  contexts_.emplace(id, state);
+  ++brought;
+  return joining{std::move(state), {}};
+}
+
+/// Why there is no such context here, as the rest of a sentence.
+inline std::string autograd_service::absence(autograd::context_id id) const {
+  const auto creator = autograd::creator_of(id);
+  const std::lock_guard lock(mutex_);
+  if (creator >= me_.world_size()) return "never existed";
+  const bool mine = creator == me_.rank();
+  if (mine ? autograd::serial_of(id) <= last_context_ : released_.contains(id)) {
+    return "was released";
+  }
+  if (!mine && me_.link_to(creator).now() == weft::link::state::down) {
+    return "ended with its creator '" + name_of(creator) + "'";
+  }
+  return "was never heard of there";
+}
+
+inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
+                                     const std::string& why) {
+  {
+    const std::lock_guard all(mutex_);
+    const bool known = contexts_.erase(state->id) != 0;
+    if (state->creator != me_.rank()) {
+      if (known) --brought_[state->brought_by];
+      released_.add(state->id);
+    }
+  }
+  effects todo;
+  autograd::send_table sends;
+  autograd::gradient_map gradients;
+  std::vector<std::uint32_t> unreported;
+  std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
+  {
+    const std::lock_guard lock(state->mutex);
+    if (state->released) return;
+    // Up to here memory may lack, and this is done again.
+    state->gone = context_gone(why);
+    passes = state->passes;
+    if (state->unreported) unreported.assign(state->joined.begin(), state->joined.end());
+    if (state->pass_over) todo.wake.push_back(state->pass_over);
+    state->pass_over = nullptr;
+    state->unreported = false;
+    state->released = true;
+  }
+  finish(state, std::move(todo));
+  for (const auto& [id, pass] : passes) {
+    effects more;
+    {
+      const std::lock_guard lock(state->mutex);
+      step(*state, pass, more,
+           [&] { return pass->give_up(autograd::abort_reason::refused, "the context " + why); });
+    }
+    finish(state, std::move(more));
+  }
+  {
+    const std::lock_guard lock(state->mutex);
+    // A pass that still runs reads the table only while it is planned, so not any more.
+    std::swap(sends, state->sends);
+    std::swap(gradients, state->gradients);
+  }
+  if (state->creator == me_.rank()) return;
+  try {
+    if (!unreported.empty()) insist([&] { send_joined(state->id, unreported); });
+    if (sends.size() == 0) return;
+    // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
+    asio::post(me_.compute_pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
+  } catch (const std::bad_alloc&) {  // then here, after all
+  }
+}
+
+inline void autograd_service::release(const context_ptr& context) {
+  const intrusive_ptr<context_state> keep = state_of(context);
+  context_state& state = *keep;
+  forget(keep, "was released");
+  std::set<autograd::worker_rank> joined;
+  {
+    const std::lock_guard lock(state.mutex);
+    joined = state.joined;
+  }
+  for (const auto rank : joined) send_release(rank, state.id);
+}
+
+inline void autograd_service::send_release(std::uint32_t to, autograd::context_id id) {
+  if (to == me_.rank()) return;
+  std::byte what[9];
+  store(what, release_frame);
+  store(what + 1, id);
+  if (queue(to, what, {})) return;
+  // Later, so that what the caller sends next goes in the same write.
+  asio::post(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(to))] { l->flush(); });
+}
+
+/// To the creator, which did not hear of them by a reply.
+inline void autograd_service::send_joined(autograd::context_id id,
+                                          const std::vector<std::uint32_t>& joined) {
+  bytes what;
+  what.number(joined_frame);
+  what.number(id);
+  autograd::detail::append_ranks(what, joined);
+  const auto creator = autograd::creator_of(id);
+  if (!queue(creator, what.view(), {})) me_.link_to(creator).flush();
+}
+
+/// Somebody says who joined a context that may be released here already. For want of memory it can
+/// be tried again.
+inline void autograd_service::add_joined(autograd::context_id id,
+                                         const std::vector<std::uint32_t>& joined) {
+  if (joined.empty()) return;
+  if (const auto context = find(id)) {
+    const std::lock_guard lock(context->mutex);
+    if (!context->released) {
+      for (const auto rank : joined) {
+        if (rank == me_.rank()) continue;
+        if (context->joined.insert(rank).second) context->unreported = true;
+      }
+      return;
+    }
+  }
+  if (autograd::creator_of(id) == me_.rank()) {
+    for (const auto rank : joined) send_release(rank, id);
+  } else {
+    send_joined(id, joined);
+  }
+}
+
+inline std::size_t autograd_service::contexts() const {
+  const std::lock_guard lock(mutex_);
+  return contexts_.size();
+}
+
+inline std::size_t autograd_service::passes() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [id, state] : contexts_) {
+    const std::lock_guard inner(state->mutex);
+    count += state->passes.size();
+  }
+  return count;
+}
+
+// ── forward ──
+
+inline void autograd_service::attach(weft::link& to, const frame_header& header, message& m) {
+  const auto context = state_of(current());
+  if (!context || (header.flags & flag_no_reply) != 0) return;
+  const auto* table = m.record().find<weft::tensor_table>();
+  const bool request = header.kind == frame_kind::request;
+  autograd::message_id message = 0;
+  std::vector<std::uint32_t> joined;
+  {
+    std::shared_ptr<autograd::send_node> node;
+    const std::lock_guard lock(context->mutex);
+    if (context->released) {
+      if (!request) return;  // the caller hears what it is told, and that it has no history
+      throw rpc_error(context->gone.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
+    }
+    if (table && header.kind != frame_kind::failure) {
+      try {
+        node = autograd::record_send(table->tensors(),
+                                     {to.rank(), context->last_message + 1, context->id});
+      } catch (const c10::Error& e) {
+        throw rpc_error(errc::not_encodable, e.what_without_backtrace());
+      }
+    }
+    // Its gradients come in one frame, of one buffer each.
+    if (const auto most = me_.settings().bounds.tensors; node && node->num_inputs() > most) {
+      throw rpc_error(errc::not_encodable, std::to_string(node->num_inputs()) +
+                                               " tensors that require grad in one message of an "
+                                               "autograd context, the most are " +
+                                               std::to_string(most));
+    }
+    recorded_send* record = nullptr;
+    const bool elsewhere = to.rank() != me_.rank();
+    const bool reports = !request && elsewhere && context->unreported;
+    if (node || reports) {
+      record = &m.record().get<recorded_send>();
+      record->context = context;
+    }
+    if (node) {
+      message = ++context->last_message;
+      context->sends.add(std::move(node));
+      record->message = message;
+    }
+    if (!request) {
+      joined.assign(context->joined.begin(), context->joined.end());
+      if (reports) {
+        context->unreported = false;
+        record->told_joined = true;
+      }
+    } else if (elsewhere && context->joined.insert(to.rank()).second) {
+      context->unreported = true;
+    }
+  }
+  bytes section;
+  section.number(context->id);
+  section.number(message);
+  autograd::detail::append_ranks(section, joined);
+  m.section(section_kind::autograd, section.view());
+}
+
+/// What was not sent leads nowhere, and told nobody.
+inline void autograd_service::dropped(weft::link&, message_extensions& record) {
+  const auto* sent = record.find<recorded_send>();
+  if (!sent || !sent->context) return;
+  std::shared_ptr<autograd::send_node> node;  // destroyed without the lock
+  const std::lock_guard lock(sent->context->mutex);
+  if (sent->message != 0) node = sent->context->sends.remove(sent->message);
+  if (sent->told_joined && !sent->context->released) sent->context->unreported = true;
+}
+
+inline expected<void> autograd_service::arrive(weft::link& from, incoming_message& m) {
+  return insist([&] { return read_section(from, m); });
+}
+
+/// Once more has no further effect.
+inline expected<void> autograd_service::read_section(weft::link& from, incoming_message& m) {
+  // What the tensors that required grad at their sender are here.
+  const auto receive_as = [&m](autograd::peer_message where) {
+    if (!m.section(section_kind::tensors)) return;
+    m.record().get<weft::tensor_table>().on_received = [where](std::span<at::Tensor> tensors,
+                                                               const std::vector<bool>& computed) {
+      if (recording_is_off()) return;
+      try {
+        autograd::receive(tensors, computed, where);
+      } catch (const std::bad_alloc&) {
+        throw;
+      } catch (const std::exception& e) {
+        throw rpc_error(errc::bad_arguments, words_of(e), call_progress::not_executed);
+      }
+    };
+  };
+  const auto section = m.section(section_kind::autograd);
+  if (!section) {
+    receive_as({.peer = from.rank()});
+    return {};
+  }
+  using autograd::detail::broken_protocol;
+  weft::detail::byte_source in(*section);
+  const auto id = in.get<autograd::context_id>();
+  const auto message = in.get<autograd::message_id>();
+  const auto joined = autograd::detail::read_ranks(in, me_.world_size());
+  if (!joined) return broken_protocol("an autograd section that is cut off or names no workers");
+  const bool request = m.header().kind == frame_kind::request;
+  if (request) {
+    if (!joined->empty())
+      return broken_protocol("an autograd section of a request that names workers");
+    auto found = join(id, from.rank());
+    if (!found) return tl::unexpected(std::move(found).error());
+    auto& setup = m.record().get<scope_setup>();
+    setup.autograd = std::move(found->context);
+    setup.refused = std::move(found->refused);
+  } else {
+    if (autograd::creator_of(id) >= me_.world_size()) {
+      return broken_protocol("an autograd context that cannot be");
+    }
+    add_joined(id, *joined);
+  }
+  receive_as({from.rank(), message, id});  // also if it is released here by now
+  return {};
+}
+
+}  // namespace engine
+}  // namespace weft

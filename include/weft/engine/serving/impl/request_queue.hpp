@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../request_queue.hpp.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/resume_users.hpp>
+#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/serving/link_host.hpp>
+#include <weft/engine/serving/request_source.hpp>
+#include <weft/rpc/detail/caught.hpp>
+
+#include <utility>
+
+namespace weft::engine {
+
+inline request_queue::~request_queue() { keep_idle(0); }
+
+inline void request_queue::keep_idle(std::size_t most) noexcept {
+  most_idle_ = most;
+  while (idle_.size() > most) {
+    const intrusive_ptr<coroutine> surplus = std::move(idle_.back());
+    idle_.pop_back();
+    surplus->drop();
+  }
+}
+
+inline void request_queue::drop() noexcept {
+  keep_idle(0);
+  std::vector<entry> unserved;  // dies without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    unserved.swap(inbox_);
+  }
+  draining_.clear();
+  drained_ = 0;
+}
+
+inline void request_queue::push(intrusive_ptr<request_source> from, frame f, error lacking) {
+  push({.from = std::move(from), .f = std::move(f), .lacking = std::move(lacking)});
+}
+inline void request_queue::push(intrusive_ptr<served_request> call) {
+  push({.call = std::move(call)});
+}
+inline void request_queue::push_in_turn(intrusive_ptr<request_source> of, std::uint64_t number) {
+  push({.from = std::move(of), .waited = number, .in_turn = true});
+}
+inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
+  push({.call = std::move(call), .in_turn = true});
+}
+inline void request_queue::push(entry&& what) {
+  const bool wake = insist([&] {
+    const std::lock_guard lock(mutex_);
+    if (inbox_.size() == inbox_.capacity()) inbox_.reserve(2 * inbox_.size() + 16);
+    const bool in_turn = what.in_turn;
+    inbox_.push_back(std::move(what));
+    if (in_turn) in_turn_.fetch_add(1, std::memory_order_relaxed);
+    return inbox_.size() == 1;
+  });
+  if (wake) wake_(me_.context(), [this] { drain(); });
+}
+
+inline void request_queue::drain() {
+  try {
+    me_.loop_is_run_by().bind_unless_over(me_.name());
+  } catch (...) {  // out of a second thread's run(); the work is the first one's
+    wake_(me_.context(), [this] { drain(); });
+    throw;
+  }
+  cork cork(me_, &me_.late());
+  std::size_t since_flush = 0;
+  // User code may run the loop again from within: then that goes on behind the entry that is being
+  // handled here, in order.
+  for (bool last = false;;) {
+    if (drained_ == draining_.size()) {
+      draining_.clear();
+      drained_ = 0;
+      if (std::exchange(last, true)) break;
+      const std::lock_guard lock(mutex_);
+      draining_.swap(inbox_);
+      continue;
+    }
+    entry e = std::move(draining_[drained_++]);
+    if (since_flush > 0) cork.before_handler();
+    if (e.in_turn) in_turn_.fetch_sub(1, std::memory_order_relaxed);
+    if (e.waited != 0) {
+      e.from->begin_waiting(e.waited);
+    } else if (e.call) {
+      request_source& from = e.call->from();
+      from.start_coroutine(std::move(e.call));
+    } else {
+      try {
+        e.from->handle_here(std::move(e.f), std::move(e.lacking));
+      } catch (...) {
+        e.from->mark_down(caught(me_, call_progress::maybe_executed));
+      }
+    }
+    if (++since_flush == 32) {
+      cork.flush();
+      since_flush = 0;
+    }
+  }
+}
+
+inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
+  const intrusive_ptr<coroutine> by = idle_or_new();
+  // Nobody waits for its outcome here when only the reply is wanted. (One that goes on: `went_on`.)
+  if (!call->is_post() && !call->goes_on) call->done();
+  resume_users(me_.context(), [&] { by->give(call); });
+}
+
+inline auto request_queue::idle_or_new() -> intrusive_ptr<coroutine> {
+  while (!idle_.empty()) {
+    intrusive_ptr<coroutine> idle = std::move(idle_.back());
+    idle_.pop_back();
+    if (idle->reusable()) return idle;
+    idle->drop();
+  }
+  auto served = [this](const intrusive_ptr<coroutine>& by, served_request& ended) {
+    ended.from().forget(ended);
+    if (idle_.size() < most_idle_) {
+      idle_.push_back(by);
+    } else {
+      by->retire();
+    }
+  };
+  auto fresh = make_intrusive<coroutine>(me_.context(), std::move(served));
+  fresh->begin();
+  return fresh;
+}
+
+}  // namespace weft::engine

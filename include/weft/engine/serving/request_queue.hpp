@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSL-1.0
+// The way of frames to the worker's thread, and of requests to the coroutines that serve them.
+//
+//   a thread that reads ─ push ─► inbox ─ drain, on the worker's thread ─┬─► link::handle_here
+//                                                                        └─► link::start_coroutine
+//   link ── serve ─► a coroutine that waits for a request, or a new one ─► the function, its reply
+//
+// One inbox keeps the order in which a link's frames came, whatever they are.
+#pragma once
+
+#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/engine/fwd.hpp>
+#include <weft/engine/serving/request_coroutine.hpp>
+#include <weft/engine/serving/served_request.hpp>
+#include <weft/engine/serving/serving.hpp>
+#include <weft/wire/frame.hpp>
+
+#include <asio/io_context.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace weft::engine {
+
+class request_queue {
+ public:
+  explicit request_queue(link_host& me) : me_(me) {}
+  request_queue(const request_queue&) = delete;
+  request_queue& operator=(const request_queue&) = delete;
+  ~request_queue();
+
+  /// A frame that `from` has read. Any thread; wakes the worker's once a batch.
+  void push(intrusive_ptr<request_source> from, frame f, error lacking);
+  /// A request of a coroutine function, or one that goes on. Any thread.
+  void push(intrusive_ptr<served_request> call);
+  /// One that has waited for its object, by its number at its link; or one behind such. Any thread.
+  void push_in_turn(intrusive_ptr<request_source> of, std::uint64_t number);
+  void push_in_turn(intrusive_ptr<served_request> call);
+  /// One that was pushed in turn has not begun: others for the same object must not overtake it.
+  [[nodiscard]] bool somebody_has_waited() const noexcept {
+    return in_turn_.load(std::memory_order_relaxed) != 0;
+  }
+
+  [[nodiscard]] bool empty() {
+    const std::lock_guard lock(mutex_);
+    return inbox_.empty();
+  }
+
+  /// Gives a request that has begun to a coroutine, which runs its function at once. Worker's
+  /// thread. Throws std::bad_alloc.
+  void serve(const intrusive_ptr<served_request>& call);
+
+  /// How many coroutines may wait for requests; with 0 each request gets a fresh one. Worker's
+  /// thread. For measurements: nothing else depends on it.
+  void keep_idle(std::size_t most) noexcept;
+
+  /// Forgets all that is in it, unserved. Worker's thread, or when that runs no more.
+  void drop() noexcept;
+
+ private:
+  using coroutine = request_coroutine<serving>;
+
+  struct entry {
+    intrusive_ptr<request_source> from{};  // of a frame
+    frame f{};
+    error lacking{};
+    intrusive_ptr<served_request> call{};
+    std::uint64_t waited = 0;  // its number at `from`
+    bool in_turn = false;
+  };
+  void push(entry&& what);
+  void drain();
+  [[nodiscard]] intrusive_ptr<coroutine> idle_or_new();
+
+  link_host& me_;
+  std::mutex mutex_;  // guards the inbox
+  std::vector<entry> inbox_;
+  sure_post wake_;
+  std::atomic<std::size_t> in_turn_{0};  // entries pushed so
+  // The worker's thread:
+  std::vector<entry> draining_;
+  std::size_t drained_ = 0;  // of draining_
+  std::size_t most_idle_ = 256;
+  std::vector<intrusive_ptr<coroutine>> idle_;  // wait for requests
+};
+
+}  // namespace weft::engine

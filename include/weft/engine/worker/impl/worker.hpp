@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../worker.hpp.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/engine/link/impl/link_call.hpp>
+#include <weft/engine/serving/impl/forwarding.hpp>
+#include <weft/engine/serving/impl/link_host.hpp>
+#include <weft/engine/serving/impl/request_queue.hpp>
+#include <weft/engine/serving/impl/serving.hpp>
+#include <weft/engine/worker/impl/worker_connect.hpp>
+#include <weft/engine/worker/worker.hpp>
+#include <weft/rpc/detail/process_workers.hpp>
+
+#include <asio/detached.hpp>
+#include <asio/post.hpp>
+
+#include <algorithm>
+
+namespace weft::engine {
+
+inline worker::worker(worker_parts env, membership all, options settings)
+    : link_host(std::move(env), std::move(all), std::move(settings)),
+      homes_(asio::use_service<weft::detail::homes>(env_.context)),
+      run_(members_.rank, members_.size()),
+      pulse_(options_.lost_after > duration(0)
+                 ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
+                 : std::chrono::seconds(2)) {
+  for (std::uint32_t r = 0; r < members_.size(); ++r) {
+    // A worker talks to itself without leaving its thread.
+    asio::io_context& io =
+        env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
+    links_.push_back(make_intrusive<link>(*this, r, io));
+  }
+  homes_.enter(*this);
+  try {
+    process_workers::add(*this);
+  } catch (...) {
+    homes_.leave(*this);
+    throw;
+  }
+}
+
+inline worker::~worker() {
+  process_workers::remove(*this);
+  homes_.leave(*this);
+  detach();
+  for (const intrusive_ptr<link>& l : links_) {
+    l->drop_calls();
+    l->drop_waiting();
+  }
+  requests().drop();
+}
+
+inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
+  asio::post(env_.compute, [this, job = std::move(job)] {
+    const running_functions::item here(running(), "weft::on_pool", name(), time_.now());
+    job->run();
+  });
+}
+
+inline bool worker::left_alone() {
+  return requests().empty() && !late().in_turn() && !main_again_ && !handler_again_ &&
+         std::all_of(links_.begin(), links_.end(),
+                     [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
+}
+
+inline worker_stats worker::stats() const noexcept {
+  worker_stats out;
+  out.calls = counts.calls;
+  out.served = counts.served;
+  out.posts_failed = counts.posts_failed;
+  out.creations_failed = counts.creations_failed;
+  out.late_replies = counts.late_replies;
+  out.frames_sent = counts.frames_sent;
+  out.frames_received = counts.frames_received;
+  out.bytes_sent = counts.bytes_sent;
+  out.bytes_received = counts.bytes_received;
+  return out;
+}
+
+}  // namespace weft::engine

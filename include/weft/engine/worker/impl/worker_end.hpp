@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../worker.hpp: what is done and waited for in the states of a run's end.
+#pragma once
+
+#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/next_turn.hpp>
+#include <weft/core/event.hpp>
+#include <weft/engine/shutdown/ending.hpp>
+#include <weft/engine/worker/impl/worker.hpp>
+#include <weft/engine/worker/worker.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <optional>
+
+namespace weft::engine {
+
+/// What is to be done in that state of the end; `result` is what the run ends with.
+inline asio::awaitable<void> worker::carry_out(const ending& end, const error& result,
+                                               future<void>& running) {
+  using state = ending::state;
+  const auto& failure = run_.failure();
+  const auto culprit = failure ? std::optional(failure->first) : std::nullopt;
+  const auto run_ended = [&] {
+    return error(errc::peer_died, "the run ended: worker '" +
+                                      members_.members[failure->first].name +
+                                      "': " + failure->second);
+  };
+  switch (end.now()) {
+  case state::telling:
+    // Nobody waits to tell it what it will not hear.
+    if (culprit != rank() && rank() != 0) links_[*culprit]->mark_down(result);
+    pass_on_word();
+    break;
+  case state::failing_calls: {
+    // The others are well: calls to them end, but no service may think that they are gone.
+    const error others = run_ended();
+    for (const intrusive_ptr<link>& l : links_) {
+      l->fail_calls(l->rank() == culprit ? result : others);
+    }
+    break;
+  }
+  case state::failing_waits: {
+    // What a service has heard of the culprit meanwhile says more than this.
+    const error no_more = run_ended().with([&](error_detail& d) {
+      if (culprit != rank()) d.peer = members_.members[*culprit].name;
+    });
+    for (const auto& s : services_) {
+      if (s) insist([&] { s->fail_waits(no_more); });
+    }
+    co_await hand_words_on(end.by(env_.time.now()));
+    break;
+  }
+  case state::stopping_main:
+    running.request_stop();
+    break;
+  case state::stopping_services: {
+    const time_point deadline = end.by(env_.time.now());
+    for (const auto& s : services_) {
+      if (s) co_await s->stop(deadline);
+    }
+    break;
+  }
+  case state::closing:
+    close_all();
+    break;
+  case state::awaiting_dismissal:
+  case state::sending_rest:
+  case state::leaving_last:
+  case state::over:
+    break;
+  }
+}
+
+inline bool worker::holds(ending::condition c, const future<void>& main_) const {
+  using condition = ending::condition;
+  switch (c) {
+  case condition::none:
+    break;
+  case condition::all_sent:
+    return all_sent();
+  case condition::sent_to_rank_0:
+    return sent(*links_[0]);
+  case condition::link_to_rank_0_down:
+    return links_[0]->now() == link::state::down;
+  case condition::losses_told:
+    return std::all_of(links_.begin(), links_.end(),
+                       [](const intrusive_ptr<link>& l) { return l->settled(); });
+  case condition::main_ended:
+    return main_.ready();
+  case condition::others_left:
+    return std::all_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
+      return l->rank() == rank() || l->now() != link::state::up;
+    });
+  }
+  return true;
+}
+
+/// To those whom rank 0's own word may not have reached yet, before they see a link closed. Without
+/// memory it is rank 0's word that they hear, if later.
+inline void worker::pass_on_word() noexcept {
+  for (const intrusive_ptr<link>& l : links_) {
+    if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
+    try {
+      insist([&] {
+        const auto words = run_.parting_words();
+        if (words && words->rank != l->rank()) send_control(l->rank(), *words);
+      });
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+inline bool worker::sent(const link& l) { return l.now() == link::state::down || l.waiting() == 0; }
+inline bool worker::all_sent() const {
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const intrusive_ptr<link>& l) { return sent(*l); });
+}
+
+/// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
+/// that waits through others hears why they failed before it is cancelled. A few turns are made
+/// though the time is over.
+inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
+  constexpr int most = 64;
+  constexpr int always = 8;
+  for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
+    co_await detail::next_turn(env_.context);
+  }
+}
+
+inline void worker::close_all() noexcept {
+  env_.transports.close();
+  for (const intrusive_ptr<link>& l : links_) l->close();
+}
+
+/// A millisecond; for the end of a run only.
+inline asio::awaitable<void> worker::pass(timer& moment) {
+  const intrusive_ptr<event> tick = make_intrusive<event>();
+  moment.arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
+  co_await event::wait(tick);
+}
+
+}  // namespace weft::engine
