@@ -2,9 +2,12 @@
 // Runs a fuzz target without a fuzzer: the inputs that are kept, and as many that are made of them
 // by a generator whose numbers are always the same.
 //
-//   replay FOLDER COUNT LAST     COUNT inputs in all; each is written to the file LAST before it
-//                                runs, so that the one that breaks something is there
+//   replay FOLDER COUNT LAST     COUNT inputs in all, where everything runs, else a fifth, and all
+//                                that are kept; each is written to the file LAST before it runs, so
+//                                that the one that breaks something is there
 //   replay FILE                  that one
+#include "../core/run_all.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -127,7 +130,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   const std::vector<input> kept = all_in(argv[1]);
-  const std::size_t count = std::stoul(argv[2]);
+  const std::size_t all = std::stoul(argv[2]);
+  const std::size_t count = weft::testing::rounds(all / 5, all);
   if (kept.empty()) {
     std::cout << "there are no inputs in " << argv[1] << '\n';
     return 2;

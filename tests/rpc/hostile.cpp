@@ -559,7 +559,7 @@ TEST_CASE("hostile: a hello truncated at every byte, and with every bit flipped"
   }
   s.ping();
   int refused = 0;
-  for (std::size_t bit = 0; bit < hello.size() * 8; ++bit) {
+  for (std::size_t bit = 0; bit < hello.size() * 8; bit += rounds(7, 1)) {
     raw_peer p = s.connect();
     p.send(flipped(hello, bit));
     p.finish_sending();
@@ -567,7 +567,7 @@ TEST_CASE("hostile: a hello truncated at every byte, and with every bit flipped"
     CHECK(all.size() <= 1);
     if (!all.empty() && all[0].header.kind == frame_kind::refuse) ++refused;
   }
-  CHECK(refused > 100);  // most bits of the text make it wrong
+  CHECK(refused > (run_all() ? 100 : 14));  // most bits of the text make it wrong
   s.ping();
 }
 
