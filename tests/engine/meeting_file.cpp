@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "environment.hpp"
 #include <weft/engine/rendezvous/meeting_file.hpp>
 
 #include <doctest/doctest.h>
@@ -188,36 +189,10 @@ TEST_CASE("meeting file: a folder that others can write or read is refused") {
   CHECK(come(p, "run", 0, 1, "a").get().failure == errc::rendezvous_failed);
 }
 
-/// Sets variables, and puts back what was there.
-class environment {
- public:
-  explicit environment(const std::map<std::string, std::string>& set) {
-    for (const char* name :
-         {"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
-      const char* const value = std::getenv(name);
-      before_[name] = value ? std::optional<std::string>(value) : std::nullopt;
-      ::unsetenv(name);
-    }
-    for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  environment(const environment&) = delete;
-  environment& operator=(const environment&) = delete;
-  ~environment() {
-    for (const auto& [name, value] : before_) {
-      if (value) {
-        ::setenv(name.c_str(), value->c_str(), 1);
-      } else {
-        ::unsetenv(name.c_str());
-      }
-    }
-  }
-
- private:
-  std::map<std::string, std::optional<std::string>> before_;
-};
 std::string key_under(const std::map<std::string, std::string>& set, std::uint32_t size = 2,
                       const char* launcher = "srun") {
-  const environment guard(set);
+  const weft::testing::environment guard(
+      {"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, set);
   return weft::engine::run_key({0, size, size, launcher});
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "environment.hpp"
 #include <weft/engine/launch/placement.hpp>
 #include <weft/rpc/options.hpp>
 
@@ -14,55 +15,29 @@
 
 namespace placements {
 
-/// Sets the launchers' variables, and puts back what was there.
-class environment {
- public:
-  explicit environment(const std::map<std::string, std::string>& set) {
-    for (const char* name : {"RANK",
-                             "WORLD_SIZE",
-                             "LOCAL_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             "PMI_RANK",
-                             "PMI_SIZE",
-                             "MPI_LOCALNRANKS",
-                             "SLURM_PROCID",
-                             "SLURM_NTASKS",
-                             "SLURM_NTASKS_PER_NODE",
-                             "SLURM_STEP_ID",
-                             "SLURM_STEP_NUM_TASKS",
-                             "SLURM_STEP_NUM_NODES",
-                             "SLURM_NNODES",
-                             "SLURM_JOB_NUM_NODES",
-                             "SLURM_HET_SIZE",
-                             "MASTER_ADDR",
-                             "MASTER_PORT",
-                             "WEFT_LAUNCHED"}) {
-      const char* const value = std::getenv(name);
-      before_[name] = value ? std::optional<std::string>(value) : std::nullopt;
-      ::unsetenv(name);
-    }
-    for (const auto& [name, value] : set) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  environment(const environment&) = delete;
-  environment& operator=(const environment&) = delete;
-  ~environment() {
-    for (const auto& [name, value] : before_) {
-      if (value) {
-        ::setenv(name.c_str(), value->c_str(), 1);
-      } else {
-        ::unsetenv(name.c_str());
-      }
-    }
-  }
-
- private:
-  std::map<std::string, std::optional<std::string>> before_;
-};
-
 std::optional<weft::placement> under(const std::map<std::string, std::string>& set) {
-  const environment guard(set);
+  const weft::testing::environment guard({"RANK",
+                                          "WORLD_SIZE",
+                                          "LOCAL_WORLD_SIZE",
+                                          "OMPI_COMM_WORLD_RANK",
+                                          "OMPI_COMM_WORLD_SIZE",
+                                          "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                          "PMI_RANK",
+                                          "PMI_SIZE",
+                                          "MPI_LOCALNRANKS",
+                                          "SLURM_PROCID",
+                                          "SLURM_NTASKS",
+                                          "SLURM_NTASKS_PER_NODE",
+                                          "SLURM_STEP_ID",
+                                          "SLURM_STEP_NUM_TASKS",
+                                          "SLURM_STEP_NUM_NODES",
+                                          "SLURM_NNODES",
+                                          "SLURM_JOB_NUM_NODES",
+                                          "SLURM_HET_SIZE",
+                                          "MASTER_ADDR",
+                                          "MASTER_PORT",
+                                          "WEFT_LAUNCHED"},
+                                         set);
   return weft::placement_from_environment();
 }
 
