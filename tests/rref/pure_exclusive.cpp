@@ -158,6 +158,8 @@ TEST_CASE("exclusive: a function of a base is one for each class") {
   });
 }
 
+asio::awaitable<void> come_behind() { co_return; }
+
 TEST_CASE("exclusive: who has waited beyond its deadline does nothing") {
   run_pure(2, over::inproc, 0u, [](pure_cluster&, worker& me) -> asio::awaitable<void> {
     door().close();
@@ -172,6 +174,7 @@ TEST_CASE("exclusive: who has waited beyond its deadline does nothing") {
     {
       const weft::future<int> given_up = d.start<&animal::feed>(4);
     }
+    co_await me.peer(1).call<&come_behind>();  // the callee has heard that it is cancelled
     door().open();
     co_await std::move(one);
     co_await std::move(two);

@@ -122,6 +122,7 @@ int main(int argc, char** argv) {
   deed = argv[1];
   self = std::filesystem::canonical("/proc/self/exe").string();
   weft::options o;
+  o.waiting = {};  // nothing is said, however slow the machine is
   o.workers = 2;
   o.rendezvous_deadline = 20s;
   o.on_loss = weft::loss_policy::go_on();
