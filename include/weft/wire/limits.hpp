@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a peer may ask of us. Checked before anything is allocated.
+// What a peer may ask of us. Checked before anything is allocated. What else bounds it:
+//   requests that have not begun     engine/link/window.hpp, link_serve.hpp (handle_request)
+//   tensors and arguments held       memory/detail/memory_budget.hpp, link_read.hpp (allocate)
+//   answers that it does not read    engine/link/window.hpp (may_begin)
+//   calls that wait for objects      engine/link/link.hpp (most_waiting_calls)
+//   control, reference, cancel       engine/link/impl/link_read.hpp (admit, look_over)
+//   gradients that it refuses        engine/services/impl/autograd_backward.hpp (takes_refusals)
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@
 //
 // Bodies: impl/link_call.hpp (the caller's half of a call), link_send.hpp (outbox and writing),
 // link_state.hpp (connections, loss, life), link_read.hpp (reading), link_serve.hpp (requests) and
-// link_wait.hpp (requests whose object is being made).
+// link_unmade.hpp (requests whose object is being made).
 #pragma once
 
 #include <weft/core/detail/sure_post.hpp>

@@ -55,5 +55,5 @@ inline const bool tensors_are_known = [] {
 
 }  // namespace weft::detail
 
-#include <weft/wire/detail/tensor_receive.hpp>
-#include <weft/wire/detail/tensor_send.hpp>
+#include <weft/wire/detail/tensor_pack.hpp>
+#include <weft/wire/detail/tensor_unpack.hpp>

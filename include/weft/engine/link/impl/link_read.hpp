@@ -5,7 +5,7 @@
 #include <weft/core/detail/insist.hpp>
 #include <weft/engine/link/impl/link_serve.hpp>
 #include <weft/engine/link/impl/link_state.hpp>
-#include <weft/engine/link/impl/link_wait.hpp>
+#include <weft/engine/link/impl/link_unmade.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
 
 #include <algorithm>
