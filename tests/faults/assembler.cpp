@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Memory lacks at any point of a frame's arrival: the frame is whole, or it goes by and says what
-// services need of it, and the next one is whole.
+// Memory lacks for a part of a frame: it goes by, says what services need of it, and the next one is
+// whole.
 #include "shortage.hpp"
 #include <weft/transport/frame_assembler.hpp>
 #include <weft/wire/message.hpp>
@@ -18,7 +18,7 @@ using weft::remains;
 using weft::section_kind;
 using weft::conformance::make_blob;
 using weft::testing::feed;
-using weft::testing::shortage;
+using weft::testing::thread_memory;
 using weft::testing::wire;
 
 struct quiet_sink final : weft::frame_sink {
@@ -53,69 +53,58 @@ std::vector<std::byte> pattern(std::size_t size) {
   return out;
 }
 
-TEST_CASE("shortage: of a frame that goes by, its sections are kept wherever memory lacks") {
-  const auto section = pattern(3000);
-  const auto payload = pattern(300'000);
+TEST_CASE("large: of a frame that goes by for want of memory, its sections are kept") {
+  const auto section = pattern(200'000);
+  const auto payload = pattern(600'000);
   weft::message m;
   m.payload().raw(payload.data(), payload.size());
   m.section(section_kind::tensors, pattern(40));
   m.section(section_kind::rref, section);
-  for (const std::size_t size : {0u, 3000u, 10u}) static_cast<void>(m.add_blob(make_blob(size)));
+  for (const std::size_t size : {0u, 4'000'000u, 10u})
+    static_cast<void>(m.add_blob(make_blob(size)));
   weft::frame_header h;
   h.call = 55;
   const auto poor = wire(std::move(m).finish(h));
   const auto small = wire(weft::conformance::make_frame(9, 30, {}));
-  int with_head = 0, with_sections = 0, with_header = 0;
-  // Short ones are waited out where sections would be lost; these two last longer than one wait, and
-  // longer than two.
-  for (const long further : {0L, 1L, 170L, 400L}) {
+  struct lack {
+    std::size_t bytes;
+    remains leaves;
+  };
+  for (const lack& l : {lack{3'000'000, remains::head}, lack{450'000, remains::sections},
+                        lack{100'000, remains::header}}) {
     for (const std::size_t step : {900u, 5000u, 70'000u, 1'000'000u}) {
+      INFO("from ", l.bytes, " bytes, step ", step);
       const auto at_once = [step] { return step; };
-      bool struck = true;
-      for (long n = 1; struck && n < 200; ++n) {
-        INFO("allocation ", n, ", further ", further, ", step ", step);
-        weft::frame_assembler a;
-        quiet_sink s;
-        CHECK_FALSE(feed(a, s, small, at_once));
-        {
-          const shortage now(n, further);
-          static_cast<void>(feed(a, s, poor, at_once));
-          struck = shortage::struck();
-        }
-        CHECK_FALSE(feed(a, s, small, at_once));
-        REQUIRE(s.frames.size() + s.skipped.size() == 3);
-        CHECK(weft::conformance::is_intact(s.frames.front(), 9));
-        CHECK(weft::conformance::is_intact(s.frames.back(), 9));
-        if (s.skipped.empty()) continue;
-        CHECK(struck);
-        auto& [rest, what, bytes] = s.skipped.front();
-        CHECK(bytes == poor.size());
-        CHECK(rest.header.call == 55);
-        if (what == remains::header) {
-          ++with_header;
-          CHECK(further > 0);  // the memory for a few sections lacks only if it lacks for long
-          continue;
-        }
-        ++(what == remains::head ? with_head : with_sections);
-        weft::incoming_message in(std::move(rest));
-        REQUIRE(in.check());
-        const auto kept = in.section(section_kind::rref);
-        REQUIRE(kept.has_value());
-        CHECK(std::ranges::equal(*kept, section));
-        CHECK_FALSE(in.section(section_kind::tensors).has_value());
-        const auto left = in.whole().payload();
-        if (what == remains::head) {
-          CHECK(std::ranges::equal(left.first(payload.size()), payload));
-        } else {
-          CHECK(left.empty());
-        }
+      weft::frame_assembler a;
+      quiet_sink s;
+      CHECK_FALSE(feed(a, s, small, at_once));
+      thread_memory::here().lack(l.bytes);
+      CHECK_FALSE(feed(a, s, poor, at_once));
+      CHECK(thread_memory::here().suffice() > 0);
+      CHECK_FALSE(feed(a, s, small, at_once));
+      REQUIRE(s.frames.size() == 2);
+      REQUIRE(s.skipped.size() == 1);
+      CHECK(weft::conformance::is_intact(s.frames.front(), 9));
+      CHECK(weft::conformance::is_intact(s.frames.back(), 9));
+      auto& [rest, what, bytes] = s.skipped.front();
+      CHECK(bytes == poor.size());
+      CHECK(rest.header.call == 55);
+      CHECK(what == l.leaves);
+      if (what == remains::header) continue;
+      weft::incoming_message in(std::move(rest));
+      REQUIRE(in.check());
+      const auto kept = in.section(section_kind::rref);
+      REQUIRE(kept.has_value());
+      CHECK(std::ranges::equal(*kept, section));
+      CHECK_FALSE(in.section(section_kind::tensors).has_value());
+      const auto left = in.whole().payload();
+      if (what == remains::head) {
+        CHECK(std::ranges::equal(left.first(payload.size()), payload));
+      } else {
+        CHECK(left.empty());
       }
-      CHECK_FALSE(struck);  // every point was met
     }
   }
-  CHECK(with_head > 0);
-  CHECK(with_sections > 0);
-  CHECK(with_header > 0);
 }
 
 }  // namespace

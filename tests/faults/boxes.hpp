@@ -2,8 +2,6 @@
 // An object for references, and what is left of them when a test is done.
 #pragma once
 
-#include "points.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <rref/pure.hpp>
@@ -12,8 +10,6 @@
 #include <vector>
 
 namespace weft::testing {
-
-constexpr std::size_t large = 3000;  // more than a kept block
 
 struct box;
 struct shelf {

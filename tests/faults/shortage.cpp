@@ -14,7 +14,9 @@ namespace {
 thread_local weft::testing::thread_memory* mine = nullptr;
 std::atomic<weft::testing::thread_memory*> all{nullptr};
 
-bool fails() noexcept { return mine && mine->fails(); }
+void* memory(std::size_t size) noexcept {
+  return mine && mine->fails(size) ? nullptr : __real_malloc(size == 0 ? 1 : size);
+}
 }  // namespace
 
 namespace weft::testing {
@@ -27,58 +29,20 @@ thread_memory& thread_memory::here() {
   mine = fresh;
   return *fresh;
 }
-void thread_memory::lack(long nth, long further) noexcept {
-  hit_ = false;
-  then_ = further;
-  left_ = nth;
-}
-bool thread_memory::suffice() noexcept {
-  left_ = 0;
-  return hit_;
-}
-bool thread_memory::fails() noexcept {
-  const long left = left_;
-  if (left == 0) return false;
-  if (left > 1) {
-    // Unless it was told otherwise meanwhile.
-    long expected = left;
-    left_.compare_exchange_strong(expected, left - 1);
-    return false;
-  }
-  hit_ = true;
-  if (then_ == 0) {
-    long expected = left;
-    left_.compare_exchange_strong(expected, 0);
-  } else {
-    --then_;
-  }
-  const auto spared = spared_.load();
-  return !(spared && spared());
-}
-
-shortage::shortage(long nth, long further) { arm(nth, further); }
-shortage::~shortage() { disarm(); }
-bool shortage::struck() { return thread_memory::here().lacked(); }
-void shortage::arm(long nth, long further) { thread_memory::here().lack(nth, further); }
-void shortage::disarm() { thread_memory::here().suffice(); }
 
 }  // namespace weft::testing
 
 extern "C" {
-void* __wrap_malloc(std::size_t size) { return fails() ? nullptr : __real_malloc(size); }
+void* __wrap_malloc(std::size_t size) { return memory(size); }
 }
 
 void* operator new(std::size_t size) {
-  if (void* p = fails() ? nullptr : __real_malloc(size == 0 ? 1 : size)) return p;
+  if (void* p = memory(size)) return p;
   throw std::bad_alloc();
 }
 void* operator new[](std::size_t size) { return operator new(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
-}
-void* operator new[](std::size_t size, const std::nothrow_t& t) noexcept {
-  return operator new(size, t);
-}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return memory(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return memory(size); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Allocations that fail on one thread, from a chosen one on.
+// Large allocations that fail on one thread.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 
 namespace weft::testing {
-
-/// As further allocations that fail: all, as long as it lacks.
-inline constexpr long all_of_them = 1L << 40;
 
 /// One thread's memory. Any thread may make it lack. Covers operator new, and malloc as weft itself
 /// calls it.
@@ -19,38 +17,27 @@ class thread_memory {
   thread_memory(const thread_memory&) = delete;
   thread_memory& operator=(const thread_memory&) = delete;
 
-  /// The n-th allocation from now on fails, and `further` ones right behind it. Counts from 1.
-  void lack(long nth, long further = 0) noexcept;
-  /// All succeed again. Whether one failed since `lack`.
-  bool suffice() noexcept;
-  /// Whether one failed since `lack`.
-  [[nodiscard]] bool lacked() const noexcept { return hit_.load(); }
-  /// Of any thread: an allocation that is about to fail succeeds after all where `spared` says so,
-  /// on its thread. It counts as one that failed. Set before any lacks.
-  static void spare(bool (*spared)()) noexcept { spared_ = spared; }
+  /// From now on every allocation of at least so many bytes fails.
+  void lack(std::size_t bytes) noexcept {
+    failed_ = 0;
+    from_ = bytes;
+  }
+  /// All succeed again. How many have failed since `lack`.
+  int suffice() noexcept {
+    from_ = static_cast<std::size_t>(-1);
+    return failed_;
+  }
   /// Whether the allocation that its thread is about to make fails.
-  [[nodiscard]] bool fails() noexcept;
+  [[nodiscard]] bool fails(std::size_t bytes) noexcept {
+    if (bytes < from_) return false;
+    ++failed_;
+    return true;
+  }
 
  private:
-  std::atomic<long> left_{0};  // until one fails; 0: none will
-  std::atomic<long> then_{0};  // that fail behind it
-  std::atomic<bool> hit_{false};
-  static inline std::atomic<bool (*)()> spared_{nullptr};
+  std::atomic<std::size_t> from_{static_cast<std::size_t>(-1)};
+  std::atomic<int> failed_{0};
   thread_memory* next_ = nullptr;  // of all
-};
-
-/// `thread_memory::here()` lacks while it lives.
-class shortage {
- public:
-  shortage(long nth, long further);
-  shortage(const shortage&) = delete;
-  shortage& operator=(const shortage&) = delete;
-  ~shortage();
-  /// Whether one failed.
-  [[nodiscard]] static bool struck();
-  /// Lasts beyond this object's place: until `disarm`.
-  static void arm(long nth, long further);
-  static void disarm();
 };
 
 }  // namespace weft::testing

@@ -34,7 +34,6 @@ my @exceptions = (  # file, rule, reason
   ["${engine}(joined|rendezvous|run|usable_cores)", "thread", $of_processes],
   ["${engine}run", "clock", $of_processes],
   ["${engine}(join|joined)", "timer", $of_processes],
-  ["tests/sim/memory", "order", "whose code asks for memory, by its address"],
   ["tests/sim/tool/", "clock", "says how many worlds there were in a second"],
   ["tests/sim/worlds", "timer", "that a world names who waits for one"],
   ["tests/sim/worlds", "thread", "that one outside is not held for ever"],

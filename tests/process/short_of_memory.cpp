@@ -23,10 +23,13 @@ using weft::testing::child;
 #endif
 
 #ifndef WEFT_TEST_NO_LIMIT_OF_ADDRESSES
+std::string refused(weft::call_progress ran) {
+  return "refused: " + std::to_string(static_cast<int>(weft::errc::resource_exhausted)) + " " +
+         std::to_string(static_cast<int>(ran)) + " ";
+}
+
 TEST_CASE("process memory: a message for which the process gets no memory fails alone") {
-  const std::string refusal =
-      "refused: " + std::to_string(static_cast<int>(weft::errc::resource_exhausted)) + " " +
-      std::to_string(static_cast<int>(weft::call_progress::not_executed)) + " ";
+  const std::string refusal = refused(weft::call_progress::not_executed);
   for (const char* over : {"tcp", "unix"}) {
     for (const char* io_threads : {"0", "1", "2"}) {
       if (!weft::testing::run_all() && *io_threads != '1') continue;
@@ -34,10 +37,14 @@ TEST_CASE("process memory: a message for which the process gets no memory fails 
       const int status = run.wait();
       INFO(over, ", ", io_threads, " I/O threads: ", run.output());
       CHECK(status == 0);
-      CHECK(run.count(refusal) == 3);
-      CHECK(run.count("'worker1'") == 3);
+      CHECK(run.count(refusal + "call of 'short_of_memory::size_of") == 3);
       CHECK(run.count("small: 1000\n") == 3);
       CHECK(run.said("large: 100000000\n"));
+      // Encoding it, reading it, and what the function did, in that order.
+      CHECK(run.said("at the caller\n[worker0] " + refused(weft::call_progress::not_sent)));
+      CHECK(run.said("at the callee\n[worker0] " + refused(weft::call_progress::not_executed)));
+      CHECK(run.said("as a result\n[worker0] " + refused(weft::call_progress::executed)));
+      CHECK(run.said("string: 400000000\n"));
     }
   }
 }

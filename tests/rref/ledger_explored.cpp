@@ -86,8 +86,8 @@ void encode(encoder& e, const std::vector<detail::settled>& all) {
 void encode(encoder& e, const ledger& l) {
   with_members(l, [&](const auto& sessions, const auto& owned, const auto& used,
                       const auto& transfers, std::uint64_t given, const auto& answers) {
-    e << (sessions.behind ? 1 : 0) << sessions.counters.created << sessions.counters.released
-      << sessions.counters.refused << sessions.counters.holders << sessions.counters.promised;
+    e << sessions.counters.created << sessions.counters.released << sessions.counters.refused
+      << sessions.counters.holders << sessions.counters.promised;
     with_members(sessions, [&](const auto& peers) {
       e.list(peers, [&](const auto& peer) {
         e << peer.first;

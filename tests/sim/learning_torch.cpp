@@ -264,15 +264,13 @@ asio::awaitable<expected<T>> outcome_of(asio::awaitable<T> work) {
     co_return unexpected(error(errc::cancelled, e.what(), call_progress::maybe_executed));
   }
 }
-/// As above, of what is weft's alone: it throws rpc_error, or finds no memory, and nothing else.
+/// As above, of what is weft's alone: it throws rpc_error, and nothing else.
 asio::awaitable<expected<void>> outcome_of_step(asio::awaitable<void> step) {
   try {
     co_await std::move(step);
     co_return expected<void>();
   } catch (const rpc_error& e) {
     co_return unexpected(e.error());
-  } catch (const std::bad_alloc& e) {
-    co_return unexpected(error(errc::resource_exhausted, e.what(), call_progress::maybe_executed));
   } catch (const std::exception& e) {
     seen().calls.complain(std::string("a step throws what is no rpc_error: ") + e.what());
     throw;

@@ -44,7 +44,6 @@ trap 'rm -rf "$work"' EXIT
 cat >"$work/all.cpp" <<'E2'
 #include <sim/calls.cpp>
 #include <sim/habits.cpp>
-#include <sim/memory.cpp>
 #include <sim/play.cpp>
 #include <sim/programs.cpp>
 #include <sim/references.cpp>
@@ -53,7 +52,6 @@ cat >"$work/all.cpp" <<'E2'
 E2
 cat >"$work/all_torch.cpp" <<'E2'
 #include <sim/learning_torch.cpp>
-#include <sim/memory.cpp>
 #include <sim/play.cpp>
 #include <sim/tool/weft_sim_torch.cpp>
 E2
@@ -82,7 +80,7 @@ build() {
     ;;
   gradients) sources=("$work/all_torch.cpp") ;;
   sim/*.cpp)
-    printf '#include <%s>\n' main.cpp watchdog.cpp sim/calls.cpp sim/memory.cpp "$2" >"$1/all.cpp"
+    printf '#include <%s>\n' main.cpp watchdog.cpp sim/calls.cpp "$2" >"$1/all.cpp"
     sources=("$1/all.cpp")
     more=("${no_recycling[@]}")
     ;;

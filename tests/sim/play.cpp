@@ -46,7 +46,7 @@ sim::settings world_of(const to_play& p) {
   s.crashes = one_of(2) == 0;
   s.longest_cut = one_of(2) == 0 ? 100ms : 3s;
   s.longest_pause = one_of(2) == 0 ? 100ms : 10s;
-  s.lacks_memory_per_1024 = one_of(3) == 0 ? 1 + one_of(16) : 0;
+  s.lacks_memory_per_1024 = one_of(3) == 0 ? 16u << one_of(5) : 0;
   if (one_of(5) == 0) {  // what is asked of a loss is asked where nothing else goes wrong
     s.resets = s.cuts = s.pauses = false;
     s.crashes = true;

@@ -13,7 +13,6 @@ namespace weft::testing {
 
 std::uint64_t object_witness::expect(worker& me, std::uint32_t owner, const char* maker,
                                      bool sure) {
-  const sim::memory::spared watching;
   seen_object& o = objects.emplace_back();
   o.owner = owner;
   o.maker = maker;
@@ -25,7 +24,6 @@ std::uint64_t object_witness::expect(worker& me, std::uint32_t owner, const char
 }
 
 void object_witness::made(std::uint64_t number) {
-  const sim::memory::spared watching;
   sim::world& w = calls.world;
   seen_object& o = objects.at(number);
   o.free_since = w.now();
@@ -35,7 +33,6 @@ void object_witness::made(std::uint64_t number) {
 }
 
 void object_witness::died(std::uint64_t number) {
-  const sim::memory::spared watching;
   sim::world& w = calls.world;
   seen_object& o = objects.at(number);
   const std::string name = "object " + std::to_string(number) + " (" + o.maker + ") of worker " +
@@ -73,7 +70,6 @@ void object_witness::died(std::uint64_t number) {
 }
 
 void object_witness::has(std::uint64_t number, std::uint32_t where, int more) {
-  const sim::memory::spared watching;
   seen_object& o = objects.at(number);
   o.holders.at(where) += more;
   if (more < 0 && o.holders[where] == 0) o.free_since = calls.world.now();

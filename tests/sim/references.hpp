@@ -119,14 +119,17 @@ struct held {
     object_witness::current->named(n, it.id());
   }
 
-  static constexpr std::string_view weft_structure = "weft::testing::held 1";
+  static constexpr std::string_view weft_structure = "weft::testing::held 2";
   friend void weft_encode(writer& w, const held& h) {
     weft::encode(w, h.number);
     weft::encode(w, h.it);
+    weft::encode(w, object_witness::current->calls.ballast());
   }
   friend held weft_decode(reader& r, std::type_identity<held>) {
     const auto n = weft::decode<std::uint64_t>(r);
-    return {n, weft::decode<rref<T>>(r)};
+    rref<T> to = weft::decode<rref<T>>(r);
+    static_cast<void>(weft::decode<std::vector<std::uint64_t>>(r));
+    return {n, std::move(to)};
   }
 };
 

@@ -469,11 +469,13 @@ struct tally {
 };
 tally all;
 
-std::uint64_t counted(std::uint64_t id) {
+/// What their memory may lack for.
+using ballast = std::vector<std::uint64_t>;
+std::uint64_t counted(std::uint64_t id, const ballast&) {
   ++all.calls.at(id).ran;
   return id;
 }
-asio::awaitable<std::uint64_t> counted_slowly(worker& me, std::uint64_t id) {
+asio::awaitable<std::uint64_t> counted_slowly(worker& me, std::uint64_t id, ballast) {
   ++all.calls.at(id).ran;
   co_await weft::testing::sleep_for(me, weft::testing::draw_duration() / 4);
   co_return id;
@@ -488,20 +490,15 @@ namespace sim_retry {
 
 template <auto F>
 asio::awaitable<void> count_one(worker& me, bool may_run_twice) {
-  std::uint64_t id = 0;
-  {
-    const weft::sim::memory::spared watching;
-    id = all.calls.size();
-    all.calls.emplace_back().may_run_twice = may_run_twice;
-  }
+  const std::uint64_t id = all.calls.size();
+  all.calls.emplace_back().may_run_twice = may_run_twice;
   const duration limit = 2 * weft::testing::draw_duration();
   const retry how{.first = 10ms, .each = weft::testing::draw_duration() / 4};
   weft::sim::world& world = *now.world;
   const weft::time_point begun = me.time().now();
   const duration paused_before = world.paused(me.rank());
-  const auto r =
-      co_await me.peer(weft::testing::draw(3)).call<F>(id, how, within(limit), as_expected);
-  const weft::sim::memory::spared watching;
+  const auto r = co_await me.peer(weft::testing::draw(3))
+                     .call<F>(id, ballast(200), how, within(limit), as_expected);
   tally::one& mine = all.calls[id];
   mine.has_ended = true;
   if (!r) mine.failure = r.error();
@@ -525,7 +522,7 @@ weft::sim::settings brutal(std::uint64_t seed) {
   s.cuts = s.pauses = true;
   s.resets = s.crashes = seed % 4 == 1;
   s.longest_cut = s.longest_pause = 200ms;
-  s.lacks_memory_per_1024 = seed % 4 == 2 ? 8 : 0;
+  s.lacks_memory_per_1024 = seed % 4 == 2 ? 128 : 0;
   return s;
 }
 

@@ -24,8 +24,7 @@ namespace {
 /// Whether what failed may have failed: a fault, or a wait that was cancelled with its main.
 void must_not_fail(worker& me, const char* what, const std::exception& e) {
   witness& w = *witness::current;
-  const sim::memory::spared watching;
-  if (w.world.faulty() || w.may_miss_each_other || w.lacked(me.rank())) return;
+  if (w.world.faulty() || w.may_miss_each_other) return;
   w.complain(std::string(what) + " failed on worker " + std::to_string(me.rank()) +
              ", though nothing was wrong: " + e.what());
 }

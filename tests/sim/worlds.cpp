@@ -295,7 +295,43 @@ TEST_CASE("worlds: who is silent is named though others owed something until lat
   }
 }
 
-std::size_t length(std::string text) { return text.size(); }
+std::size_t length(const std::vector<char>& text) { return text.size(); }
+int ran;
+std::vector<char> back(const std::vector<char>& all) {
+  ++ran;
+  return all;
+}
+
+TEST_CASE("worlds: what lacks memory fails one call, which says so; what is small never lacks it") {
+  int lacked = 0;
+  for (std::uint64_t seed = 0; seed < rounds(6, 60); ++seed) {
+    CAPTURE(seed);
+    weft::sim::settings how{.workers = 2};
+    how.worker.io_threads = seed % 2;
+    how.whole_frames = seed % 3 == 0;
+    how.lacks_memory_per_1024 = 512;
+    weft::sim::world w(seed, how);
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 0) co_return;
+      for (int i = 0; i < 20; ++i) {
+        const int before = ran;
+        const auto got = co_await me.peer(1).call<&back>(std::vector<char>(5000, 'x'),
+                                                         weft::within(10s), weft::as_expected);
+        CHECK(co_await me.peer(1).call<&length>(std::vector<char>(100)) == 100);
+        if (got) {
+          CHECK(*got == std::vector<char>(5000, 'x'));
+          continue;
+        }
+        ++lacked;
+        CHECK(got.error() == weft::errc::resource_exhausted);
+        CHECK(got.error().safe_to_repeat() == (ran == before));
+      }
+    });
+    CHECK(w.run(1min));
+    for (std::uint32_t r = 0; r < 2; ++r) CHECK_FALSE(w.ended(r));
+  }
+  CHECK(lacked > rounds(6, 60));
+}
 
 TEST_CASE("worlds: what a program does to a worker happens wholly, also while memory lacks") {
   int crashed = 0;
@@ -309,29 +345,31 @@ TEST_CASE("worlds: what a program does to a worker happens wholly, also while me
     how.wires.jitter = 1ms;
     how.whole_frames = seed % 2 == 0;
     how.slow_handlers_per_1024 = 100;
-    how.lacks_memory_per_1024 = 40;
+    how.lacks_memory_per_1024 = 300;
     weft::sim::world w(seed, how);
     w.start([&](weft::worker& me) -> asio::awaitable<void> {
       for (int i = 0; i < 20; ++i) {
         for (std::uint32_t to = 0; to < 3; ++to) {
           try {
-            me.peer(to).post<&length>(std::string(3000, 'x'));
+            me.peer(to).post<&length>(std::vector<char>(3000));
           } catch (const weft::rpc_error&) {
           }
         }
         if (i == 10 && me.rank() == 0) {
           w.pause(2, 20ms);
-          const bool there = w.at(1).alive();  // else its run has ended, for want of memory
           w.crash(1, seed % 4 < 2);
-          if (there) CHECK(w.wires().is_silent(1) == (seed % 4 < 2));
+          CHECK(w.wires().is_silent(1) == (seed % 4 < 2));
           ++crashed;
+        }
+        if (i == 19 && me.rank() == 0) {
+          CHECK(w.worker_at(0).link_to(2).now() != weft::link::state::down);
         }
         co_await weft::testing::sleep_for(me, 2ms);
       }
     });
     CHECK(w.run(2min));
   }
-  CHECK(crashed > rounds(1, 20));
+  CHECK(crashed == static_cast<int>(rounds(15, 150)));
 }
 
 TEST_CASE("worlds: a crashed worker is a loss for the others, by name") {

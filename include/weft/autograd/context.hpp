@@ -11,6 +11,7 @@
 
 #include <weft/autograd/service.hpp>
 #include <weft/core/call_scope.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/awaitable.hpp>
@@ -77,8 +78,10 @@ class context {
   /// not_sent if nobody has heard of the pass), timed_out, cancelled, autograd_context_gone.
   [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
                                                backward_options how = {}) const {
-    return me_->use<autograd_service>().backward(state_, std::move(roots), std::move(how.gradients),
-                                                 how.retention, how.limit);
+    return weft::detail::or_die([&] {
+      return me_->use<autograd_service>().backward(
+          state_, std::move(roots), std::move(how.gradients), how.retention, how.limit);
+    });
   }
   [[nodiscard]] asio::awaitable<void> backward(at::Tensor root, backward_options how = {}) const {
     return backward(std::vector<at::Tensor>{std::move(root)}, std::move(how));
@@ -92,7 +95,7 @@ class context {
   /// (a pass succeeded and could not be added up here, for lack of memory, or may have: the worker
   /// that began it was lost before it said so).
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
-    return me_->use<autograd_service>().gradients(state_);
+    return weft::detail::or_die([&] { return me_->use<autograd_service>().gradients(state_); });
   }
 
   [[nodiscard]] const intrusive_ptr<open_context>& state() const noexcept { return state_; }

@@ -33,19 +33,8 @@ class ended_passes {
 
   bool contains(const pass_id& pass) const;
 
-  /// Memory for the end of one pass.
-  class place {
-   public:
-    place() = default;
-
-   private:
-    friend class ended_passes;
-    std::map<std::uint32_t, std::uint32_t>::node_type node_;
-  };
-  /// So that `add` of this pass, which begins here, does not throw.
-  [[nodiscard]] place prepare(const pass_id& pass);
   /// Call when a wave is over and forgotten, or is not to begin.
-  void add(const pass_id& pass, place prepared = {});
+  void add(const pass_id& pass);
 
   /// Intervals kept for one initiator.
   std::size_t intervals(worker_rank initiator) const;

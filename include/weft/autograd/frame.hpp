@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 #include <weft/wire/frame.hpp>
 #include <weft/wire/limits.hpp>
 #include <weft/wire/message.hpp>
@@ -12,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,19 +50,26 @@ namespace weft::autograd {
 struct unsealed {
   std::span<const std::byte> what;
   std::vector<at::Tensor> tensors;
+  error lacking;  ///< set: the tensors are missing, because there was no memory for them
 };
-/// Of a message that was checked; without the tensors if it is `lacking()` them. Throws if its
-/// bytes are no such frame.
+/// Of a message that was checked. Throws rpc_error if its bytes are no such frame.
 [[nodiscard]] inline unsealed unseal(incoming_message& m) {
   unsealed out;
+  out.lacking = m.lacking();
   reader r = m.payload();
   out.what = r.raw(r.count(1));
   if (m.section(section_kind::tensors)) {
     auto& table = m.record().get<tensor_table>();
     table.on_received = [](std::span<at::Tensor>, const auto&) {};  // gradients are no leaves
     table.only_read = true;
-    table.open(r);
-    out.tensors = table.take();
+    try {
+      table.open(r);
+      out.tensors = table.take();
+    } catch (const rpc_error&) {
+      throw;
+    } catch (const std::exception& e) {  // libtorch has no memory for them
+      out.lacking = error(errc::resource_exhausted, weft::detail::words_of(e));
+    }
   }
   r.finish();
   return out;

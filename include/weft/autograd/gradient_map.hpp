@@ -56,16 +56,11 @@ class gradient_map {
 
  private:
   entry& at(const at::Tensor& variable) {
-    const auto [found, fresh] = index_.try_emplace(variable.unsafeGetTensorImpl(), entries_.size());
-    if (fresh) {
-      try {
-        entries_.push_back({variable, {}});
-      } catch (...) {
-        index_.erase(found);
-        throw;
-      }
-    }
-    return entries_[found->second];
+    const auto found = index_.find(variable.unsafeGetTensorImpl());
+    if (found != index_.end()) return entries_[found->second];
+    entries_.push_back({variable, {}});
+    index_.emplace(variable.unsafeGetTensorImpl(), entries_.size() - 1);
+    return entries_.back();
   }
 
   std::vector<entry> entries_;

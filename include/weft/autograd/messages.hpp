@@ -115,11 +115,6 @@ struct end_message {
 using control_body = std::variant<need_message, ack_message, go_message, grad_message, done_message,
                                   abort_message, end_message>;
 
-/// Nothing of that pass follows it, from whoever sends it.
-[[nodiscard]] inline bool is_last(const control_body& body) noexcept {
-  return std::holds_alternative<end_message>(body) || std::holds_alternative<abort_message>(body);
-}
-
 struct control {
   pass_id pass;
   control_body body;
@@ -129,7 +124,6 @@ struct control {
 /// Longer texts are cut by `encode` and refused by `decode`.
 inline constexpr std::size_t max_abort_text = 4096;
 
-/// Throws std::bad_alloc.
 std::vector<std::byte> encode(const control& message);
 
 /// Nothing if the bytes are not exactly one well-formed message. Allocates at most as many bytes

@@ -11,7 +11,6 @@
 // `transmit`, `commit`, `finished`, `aborted`, `violation`. After each of them, try `claim`.
 #pragma once
 
-#include <weft/autograd/ended_passes.hpp>
 #include <weft/autograd/executor.hpp>
 #include <weft/autograd/impl/gradient_map.hpp>
 #include <weft/autograd/local_graph.hpp>
@@ -82,16 +81,12 @@ class local_pass {
   /// awaits them from that worker; `why` says so.
   outputs fell_short(worker_rank from, const grad_message& what, std::string why);
   outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
-  outputs give_up(abort_reason reason, std::string text) {  // throws before anything changed
-    outputs out = absorb(wave_.step(failed{reason, std::move(text)}, graph_));
-    half_done_ = false;
-    return out;
+  outputs give_up(abort_reason reason, std::string text) {
+    return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `evaluate` and
   /// one `completed`, in this order.
   bool claim();
-  unsigned carried = 0;  ///< steps whose outputs are being carried out; under the context's lock
-  ended_passes::place memory_of_end;  ///< on others than the initiator
   outputs completed();
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
@@ -110,16 +105,6 @@ class local_pass {
  private:
   /// Acts on what concerns this worker alone; returns the rest.
   outputs absorb(outputs from_wave);
-  /// What `step` returns. One that throws for want of memory may have done half of its work: until
-  /// the pass is given up, nothing that others see is built on that.
-  template <class Step>
-  outputs whole(Step&& step) {
-    if (half_done_) return {};
-    half_done_ = true;
-    outputs out = step();
-    half_done_ = false;
-    return out;
-  }
 
   struct seeding {
     node_index node = 0;
@@ -134,8 +119,6 @@ class local_pass {
   std::map<message_id, std::vector<at::Tensor>> parked_;  // came before launch
   std::vector<seeding> seeds_;                            // may enter at the next `evaluate`
 
-  bool half_done_ = false;  // see whole
-
   enum class activity { resting, claimed } activity_ = activity::resting;
   std::vector<root> claimed_roots_;
   std::vector<seeding> claimed_seeds_;
@@ -146,7 +129,7 @@ inline outputs local_pass::begin(std::vector<root> roots) {
   autograd::begin in;
   for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
   roots_ = std::move(roots);
-  return whole([&] { return absorb(wave_.step(in, graph_)); });
+  return absorb(wave_.step(in, graph_));
 }
 
 inline outputs local_pass::arrive(worker_rank from, const control_body& body,
@@ -155,9 +138,7 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   const auto* grad = std::get_if<grad_message>(&body);
   if (grad == nullptr) {
     if (!tensors.empty()) return {violation{from, "tensors with a control message"}};
-    const auto step = [&] { return absorb(wave_.step(arrived{from, body}, graph_)); };
-    // The last of a pass changes nothing if memory lacks, and can be heard again.
-    return is_last(body) ? step() : whole(step);
+    return absorb(wave_.step(arrived{from, body}, graph_));
   }
   const auto point = graph_.send(grad->message);
   if (!point || graph_.node(point->node).num_inputs() != grad->slots) {
@@ -165,15 +146,13 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   }
   auto gradients = unpack(*grad, std::move(tensors));
   if (!gradients) return {violation{from, "other gradients than announced"}};
-  return whole([&] {
-    outputs out = wave_.step(arrived{from, body}, graph_);
-    const bool refused = !out.empty() && std::holds_alternative<violation>(out.front());
-    // A second copy of a message finds its place taken, or yields no start.
-    if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
-    out = absorb(std::move(out));
-    if (wave_.phase() != wave_phase::idle && wave_.phase() != wave_phase::discover) parked_.clear();
-    return out;
-  });
+  outputs out = wave_.step(arrived{from, body}, graph_);
+  const bool refused = !out.empty() && std::holds_alternative<violation>(out.front());
+  // A second copy of a message finds its place taken, or yields no start.
+  if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
+  out = absorb(std::move(out));
+  if (wave_.phase() != wave_phase::idle && wave_.phase() != wave_phase::discover) parked_.clear();
+  return out;
 }
 
 inline outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
@@ -182,13 +161,12 @@ inline outputs local_pass::fell_short(worker_rank from, const grad_message& what
   if (!point || graph_.node(point->node).num_inputs() != what.slots) {
     return {violation{from, "gradients of another message than was sent"}};
   }
-  outputs out = whole([&] { return wave_.step(arrived{from, what}, graph_); });
+  outputs out = wave_.step(arrived{from, what}, graph_);
   if (!out.empty() && std::holds_alternative<violation>(out.front())) return out;
   return give_up(abort_reason::failed, std::move(why));
 }
 
 inline outputs local_pass::absorb(outputs from_wave) {
-  // In place: what says that the pass is over is not lost for want of memory.
   const auto mine = [&](const output& out) {
     if (std::holds_alternative<launch>(out)) {
       graph_.freeze();
@@ -211,7 +189,7 @@ inline outputs local_pass::absorb(outputs from_wave) {
 
 inline bool local_pass::claim() {
   const bool runs = wave_.phase() == wave_phase::discover || wave_.phase() == wave_phase::run;
-  if (!executor_ || activity_ == activity::claimed || half_done_ || !runs) return false;
+  if (!executor_ || activity_ == activity::claimed || !runs) return false;
   if (roots_.empty() && seeds_.empty() && !executor_->has_work()) return false;
   activity_ = activity::claimed;
   claimed_roots_ = std::exchange(roots_, {});
@@ -237,10 +215,8 @@ inline outputs local_pass::completed() {
     return give_up(abort_reason::failed,
                    executor_->failure().node + ": " + executor_->failure().text);
   }
-  return whole([&] {
-    if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
-    return last_ == executor_status::drained ? absorb(wave_.step(drained{}, graph_)) : outputs();
-  });
+  if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
+  return last_ == executor_status::drained ? absorb(wave_.step(drained{}, graph_)) : outputs();
 }
 
 }  // namespace weft::autograd

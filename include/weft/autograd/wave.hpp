@@ -163,8 +163,7 @@ class wave {
        graph_retention retention = graph_retention::release)
       : pass_(pass), self_(self), world_(world), retention_(retention) {}
 
-  /// After `launch`, `g` is only read. If memory lacks (std::bad_alloc) the pass is not over by
-  /// this step, and can do nothing but be given up, by `failed`; that may be tried again.
+  /// After `launch`, `g` is only read.
   template <graph G>
   outputs step(const input& in, G& g);
 

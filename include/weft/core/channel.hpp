@@ -38,11 +38,11 @@ class channel {
   using value_type = T;
 
   /// Room for so many values that nobody has received yet, taken at once. Throws rpc_error
-  /// invalid_argument if it is 0, and std::bad_alloc.
+  /// invalid_argument if it is 0.
   explicit channel(std::size_t capacity);
 
   /// Waits for room. Throws rpc_error closed if it is closed, also while it waits: the value is
-  /// lost then, as it is when the wait is cancelled or there is no memory (std::bad_alloc).
+  /// lost then, as it is when the wait is cancelled.
   [[nodiscard]] asio::awaitable<void> send(T value) const {
     return send_in_turn(*this, std::move(value));
   }

@@ -83,8 +83,8 @@ class error {
   explicit error(errc code) noexcept : code_(make_error_code(code)) {}
   error(std::error_code code, intrusive_ptr<const error_detail> detail) noexcept
       : code_(code), detail_(std::move(detail)) {}
-  error(errc code, std::string text, call_progress ran = call_progress::not_sent,
-        origin from = origin::local);
+  error(errc code, std::string_view text, call_progress ran = call_progress::not_sent,
+        origin from = origin::local) noexcept;
 
   [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
   [[nodiscard]] const error_detail& detail() const noexcept;
@@ -116,8 +116,8 @@ class rpc_error : public std::system_error {
       : std::system_error(e.code()),
         error_(std::move(e)),
         text_(std::make_shared<const std::string>(error_.message())) {}
-  rpc_error(errc code, std::string text, call_progress ran = call_progress::not_sent)
-      : rpc_error(weft::error(code, std::move(text), ran)) {}
+  rpc_error(errc code, std::string_view text, call_progress ran = call_progress::not_sent)
+      : rpc_error(weft::error(code, text, ran)) {}
   [[nodiscard]] const weft::error& error() const noexcept { return error_; }
   [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
 

@@ -83,7 +83,7 @@ class [[nodiscard]] future {
                   "co_await f.copy() for a copy");
   }
 
-  /// Cancels the work; how it ends is still this future's result. Throws std::bad_alloc.
+  /// Cancels the work; how it ends is still this future's result.
   void request_stop() const { stop(state_); }
   /// Lets the work run without an owner; its errors are dropped with its result.
   void detach() && { state_ = nullptr; }
@@ -99,7 +99,7 @@ class [[nodiscard]] future {
   template <class Handler>
   static void finish(Handler handler, intrusive_ptr<detail::future_state<T>> state,
                      std::exception_ptr failure);
-  static std::exception_ptr why_not(asio::error_code ec);
+  static std::exception_ptr given_up();
   void cancel() noexcept;
   static void stop(intrusive_ptr<detail::future_state<T>> state);
   friend struct detail::future_access;
@@ -108,8 +108,7 @@ class [[nodiscard]] future {
 };
 
 /// Starts `work` on `executor` at once (inline if already there) and returns its future. Any
-/// thread. Behind work that ends before it waits Asio posts: if there is no memory for that, what
-/// runs the io_context throws std::bad_alloc, though the future has its result.
+/// thread.
 template <class T>
 [[nodiscard]] future<T> start_on(asio::any_io_executor executor, asio::awaitable<T> work);
 

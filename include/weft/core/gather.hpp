@@ -78,7 +78,7 @@ class completions {
 
   /// The next one, as soon as it is there; nothing after the last. Errors as values, as those of
   /// `gather(..., as_expected)`; an empty future's is invalid_argument. Cancelling leaves the
-  /// futures alone. Throws std::bad_alloc, and can be asked again then.
+  /// futures alone.
   [[nodiscard]] asio::awaitable<std::optional<completion<T>>> next();
   /// How many it has not given yet.
   [[nodiscard]] std::size_t remaining() const noexcept { return futures_.size() - given_; }

@@ -36,7 +36,7 @@ void say(std::string_view who, std::string_view text);
 /// Gives every sentence of this process to `sink` instead of standard error, where they read
 /// "weft: who: text"; empty: to standard error again. Any thread; `sink` is called on any thread,
 /// on several at once, from then on, and also where weft must not wait, so it does not block; what
-/// it throws is dropped. Throws std::bad_alloc.
+/// it throws is dropped.
 ///
 ///   weft::log_to([](const weft::log_entry& e) { my_logger.warn("{}: {}", e.who, e.text); });
 inline void log_to(std::function<void(const log_entry&)> sink) {
@@ -46,7 +46,7 @@ inline void log_to(std::function<void(const log_entry&)> sink) {
   detail::the_log().sink.swap(next);
 }
 
-/// Says it. Throws std::bad_alloc.
+/// Says it.
 inline void detail::say(std::string_view who, std::string_view text) {
   std::shared_ptr<const log_sink> sink;
   {

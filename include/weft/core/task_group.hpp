@@ -38,8 +38,8 @@ class task_group {
   ~task_group();
 
   /// Starts a child in the caller's scope, on the group's executor. After a child has failed, or
-  /// `cancel`, the child is dropped instead. Nothing is kept of a child that has ended. Throws
-  /// std::bad_alloc; what the child throws, `join` does.
+  /// `cancel`, the child is dropped instead. Nothing is kept of a child that has ended.
+  /// What the child throws, `join` does.
   void spawn(asio::awaitable<void> child);
 
   /// As above; nobody gets the child's result.

@@ -2,6 +2,7 @@
 // Time: a clock that a simulator can own, and many deadlines over one timer.
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/pairing_heap.hpp>
 
 #include <chrono>
@@ -43,8 +44,7 @@ template <class Rep, class Period>
 }
 
 /// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. All members run on
-/// the thread of the timer's io_context, or while nobody runs it. Only `arm` throws, and only
-/// std::bad_alloc.
+/// the thread of the timer's io_context, or while nobody runs it.
 ///
 ///   auto t = me.time().make_timer(io);
 ///   t->arm(me.time().now() + 1s, [] { ... });
@@ -59,7 +59,7 @@ class timer {
   virtual void cancel() = 0;
 };
 
-/// Where a worker's time comes from. Thread safe. `make_timer` throws std::bad_alloc.
+/// Where a worker's time comes from. Thread safe.
 ///
 ///   const weft::time_point until = weft::later(me.time().now(), 2s);
 class clock {
@@ -103,18 +103,13 @@ class timer_list {
   timer_list(const timer_list&) = delete;
   timer_list& operator=(const timer_list&) = delete;
 
-  /// Requires !item.listed(). Throws what `timer::arm` throws, and then it is not listed.
+  /// Requires !item.listed().
   void add(deadline_entry& item, time_point when) {
     item.when_ = when;
     item.turn_ = ++last_turn_;
     waiting_.push(item);
     if (ringing_ || (armed_ && when >= armed_for_)) return;
-    try {
-      arm(when);
-    } catch (...) {
-      waiting_.remove(item);
-      throw;
-    }
+    arm(when);
   }
   /// Does nothing if it is not listed. `expired` does not run any more.
   void remove(deadline_entry& item) noexcept {
@@ -151,8 +146,7 @@ class timer_list {
 
   void arm(time_point when) {
     if (closed_) return;
-    armed_ = false;  // should it throw
-    timer_->arm(when, [this] { ring_out(); });
+    timer_->arm(when, detail::dies([this] { ring_out(); }));
     armed_ = true;
     armed_for_ = when;
   }

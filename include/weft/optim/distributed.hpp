@@ -107,8 +107,7 @@ class distributed {
   std::vector<part> parts_;  // by the owner's rank
 };
 
-/// References to parameters of this worker, such as a module's `parameters()`. Any thread. Throws
-/// std::bad_alloc.
+/// References to parameters of this worker, such as a module's `parameters()`. Any thread.
 [[nodiscard]] std::vector<rref<at::Tensor>> share(worker& me,
                                                   const std::vector<at::Tensor>& tensors);
 

@@ -83,7 +83,7 @@ struct call_target : message_extension {
 /// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
 /// `fail` too after a `keep` that threw.
 struct result_keeper : message_extension {
-  /// `type` is the value's. May throw std::bad_alloc; then nothing is kept.
+  /// `type` is the value's.
   virtual void keep(std::shared_ptr<void> value, type_id type) = 0;
   virtual void fail(const error& why) noexcept = 0;
 };

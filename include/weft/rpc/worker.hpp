@@ -68,7 +68,7 @@ class worker {
   /// All workers of that role, by rank.
   [[nodiscard]] std::vector<weft::peer> peers(std::string_view role);
 
-  /// Hands an object to weft's reference counting; this worker owns it. Throws std::bad_alloc.
+  /// Hands an object to weft's reference counting; this worker owns it.
   template <class T>
   [[nodiscard]] rref<T> share(T value);
   /// One that exists already, and that others here may go on using. Throws rpc_error

@@ -42,17 +42,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <new>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace weft::rref_protocol {
 
-/// One per worker. Not thread-safe, not movable. A step that throws std::bad_alloc may be repeated;
-/// one that nobody can be refused (a drop, an outcome, a loss) never throws, and what it lacks the
-/// memory to tell is told by `catch_up`.
+/// One per worker. Not thread-safe, not movable. After a step that threw std::bad_alloc it is no
+/// longer of use.
 class ledger {
  public:
   /// Ranks are below `world_size`; ids that name others are refused.
@@ -129,12 +126,9 @@ class ledger {
   /// reference, it is broken, or `to` is lost.
   [[nodiscard]] std::optional<transfer> transfer_out(const rref_id& id, rank to) {
     if (!sessions_.valid(to) || sessions_.lost(to)) return std::nullopt;
+    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) return std::nullopt;
     const std::uint64_t number = ++transfers_given_;
-    const auto sent = transfers_.emplace(number, sent_transfer{id, to}).first;
-    if (!(id.owner == sessions_.self() ? owner_.pin(id) : user_.pin(id))) {
-      transfers_.erase(sent);
-      return std::nullopt;
-    }
+    transfers_.emplace(number, sent_transfer{id, to});
     return transfer{id, number};
   }
 
@@ -154,7 +148,6 @@ class ledger {
     }
     import_result result;
     if (what.id.owner == sessions_.self()) {
-      detail::make_room(answers_, 1);
       result = owner_.acquire(from, what.id);
       answers_.push_back({from, what});
     } else {
@@ -190,21 +183,9 @@ class ledger {
     return result;
   }
 
-  /// What earlier steps lacked memory for; after every step of a shell whose memory may lack.
-  void catch_up(outputs& out) noexcept {
-    if (std::exchange(sessions_.behind, false)) {
-      owner_.sweep(out);
-      user_.sweep(answers_, out);
-    }
-    answer(out);
-  }
-  /// Something is left for `catch_up`.
-  [[nodiscard]] bool behind() const noexcept { return sessions_.behind || !answers_.empty(); }
-
   /// Somebody whose CREATE was named before it came: this worker should see to it that it meets
   /// them. They may have lost it before they had met it, and then nobody else would tell it so.
   [[nodiscard]] std::optional<rank> take_awaited() noexcept { return sessions_.take_awaited(); }
-  [[nodiscard]] bool awaits() const noexcept { return sessions_.awaits; }
 
   /// The session with `gone` ended, for ever. Repeating it does nothing.
   void peer_lost(rank gone, outputs& out) {
@@ -273,26 +254,21 @@ class ledger {
       user_.unpin(id, answers_, out);
   }
 
-  /// Tells the senders of settled hand-overs, this worker itself included. Those that there is no
-  /// memory for are told in the next step.
-  void answer(outputs& out) noexcept {
-    std::size_t done = 0;
-    try {
-      for (; done != answers_.size(); ++done) {  // unpinning may add more
-        const detail::settled next = answers_[done];
-        if (next.sender == sessions_.self()) {
-          transfer_dropped(next.what.number, out);
-          continue;
-        }
-        message m;
-        m.kind = message_kind::xack;
-        m.id = next.what.id;
-        m.transfer = next.what.number;
-        sessions_.send(next.sender, m, out);
+  /// Tells the senders of settled hand-overs, this worker itself included.
+  void answer(outputs& out) {
+    for (std::size_t i = 0; i != answers_.size(); ++i) {  // unpinning may add more
+      const detail::settled next = answers_[i];
+      if (next.sender == sessions_.self()) {
+        transfer_dropped(next.what.number, out);
+        continue;
       }
-    } catch (const std::bad_alloc&) {
+      message m;
+      m.kind = message_kind::xack;
+      m.id = next.what.id;
+      m.transfer = next.what.number;
+      sessions_.send(next.sender, m, out);
     }
-    answers_.erase(answers_.begin(), answers_.begin() + static_cast<std::ptrdiff_t>(done));
+    answers_.clear();
   }
 
   detail::session_table sessions_;

@@ -33,10 +33,8 @@ class entry_table {
   [[nodiscard]] const_iterator end() const noexcept { return entries_.end(); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
-  /// A new one, or the one that is there; `second` says which. Nothing happened if it throws.
-  std::pair<iterator, bool> insert(const rref_id& id, Entry fresh = {}) {
-    return entries_.try_emplace(id, std::move(fresh));
-  }
+  /// A new one, or the one that is there; `second` says which.
+  std::pair<iterator, bool> insert(const rref_id& id) { return entries_.try_emplace(id); }
   void erase(iterator it) noexcept { entries_.erase(it); }
 
   /// One more, of what is here already. False, and no effect, if none is.

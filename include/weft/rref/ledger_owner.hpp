@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <map>
-#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,10 +26,8 @@ class owner_table {
 
   rref_id create_local() {
     const rank self = sessions_.self();
-    session& mine = sessions_.at(self);
-    const rref_id id{self, self, mine.serial + 1};
+    const rref_id id{self, self, ++sessions_.at(self).serial};
     entry& made = entries_.insert(id).first->second;
-    ++mine.serial;
     made.value = value_state::pending;
     made.local = 1;
     ++sessions_.counters.created;
@@ -46,17 +43,8 @@ class owner_table {
     if (what.sequence == 0 || id.serial > peer.created_through() + limits_.creation_window)
       return refuse();
     if (peer.ended || peer.created.contains(id.serial)) return stale();
-    // A CREATE comes once: all that may throw is done before it counts.
-    const auto [it, fresh] = entries_.insert(id);
-    entry& made = it->second;
-    try {
-      static_cast<void>(made.rows[from]);
-      make_room(out.messages, made.rows.size());
-      peer.created.insert(id.serial);
-    } catch (...) {
-      if (fresh) entries_.erase(it);
-      throw;
-    }
+    peer.created.insert(id.serial);
+    entry& made = entries_.insert(id).first->second;
     unreserve(made);
     made.value = value_state::pending;
     ++sessions_.counters.created;
@@ -71,8 +59,7 @@ class owner_table {
     return received::accepted;
   }
 
-  /// Succeeds also if there is no memory; so do the next ones.
-  bool resolve(const rref_id& id, value_state how, outputs& out) noexcept {
+  bool resolve(const rref_id& id, value_state how, outputs& out) {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.value != value_state::pending) return false;
     it->second.value = how;
@@ -81,7 +68,7 @@ class owner_table {
   }
 
   /// The request of a value that this worker makes for itself was never sent.
-  void creation_dropped(const rref_id& id, outputs& out) noexcept {
+  void creation_dropped(const rref_id& id, outputs& out) {
     const auto it = entries_.find(id);
     if (it == entries_.end() || it->second.value != value_state::pending) return;
     it->second.unsent = true;
@@ -100,13 +87,13 @@ class owner_table {
   }
 
   bool add_local(const rref_id& id) noexcept { return entries_.add_local(id); }
-  bool drop_local(const rref_id& id, outputs& out) noexcept {
+  bool drop_local(const rref_id& id, outputs& out) {
     return settle_if_there(entries_.drop_local(id), out);
   }
   bool pin(const rref_id& id) {
     return entries_.pin(id, [](const entry&) { return true; });
   }
-  void unpin(const rref_id& id, outputs& out) noexcept { settle_if_there(entries_.unpin(id), out); }
+  void unpin(const rref_id& id, outputs& out) { settle_if_there(entries_.unpin(id), out); }
 
   /// add: registers `from`, or remembers to answer once the CREATE is here.
   received add(rank from, const message& m, outputs& out) {
@@ -136,11 +123,6 @@ class owner_table {
   received del(rank from, const message& m, outputs& out) {
     const rref_id id = m.id;
     const auto it = entries_.find(id);
-    // What may throw comes first: a message that could not be heeded is heeded again.
-    if (it != entries_.end()) static_cast<void>(it->second.rows[from]);
-    const bool told = it != entries_.end() && it->second.value == value_state::promised;
-    make_room(out.messages, 1 + (told ? it->second.rows.size() : 0));
-    make_room(out.events, 1);
     message answered;
     answered.kind = message_kind::deled;
     answered.id = id;
@@ -161,7 +143,7 @@ class owner_table {
   }
 
   /// `gone` is already marked as ended.
-  void lost(rank gone, outputs& out) noexcept {
+  void lost(rank gone, outputs& out) {
     entries_.each([&](entries::iterator here) {
       entry& e = here->second;
       const auto known = e.rows.find(gone);
@@ -171,10 +153,6 @@ class owner_table {
       }
       settle(here, out);
     });
-  }
-  /// What there was no memory for.
-  void sweep(outputs& out) noexcept {
-    entries_.each([&](entries::iterator it) { settle(it, out); });
   }
 
   [[nodiscard]] std::optional<value_state> value(const rref_id& id) const {
@@ -285,10 +263,7 @@ class owner_table {
 
   /// The CREATE of a promised entry never comes: those that wait for it are told that it is gone,
   /// local references and holders that got it from us keep an entry that says why.
-  /// Nothing happened if it throws.
   void fail(const rref_id& id, entry& e, cause why, outputs& out) {
-    make_room(out.messages, e.rows.size());
-    make_room(out.events, 1);
     unreserve(e);
     e.value = value_state::failed;
     ++sessions_.counters.created;
@@ -302,20 +277,13 @@ class owner_table {
     out.events.push_back({event_kind::failed, id, e.value, why});
   }
 
-  /// Draws the conclusions from what the entry says, now or, if memory lacks, in the next `sweep`.
-  void settle(entries::iterator it, outputs& out) noexcept {
-    try {
-      conclude(it, out);
-    } catch (const std::bad_alloc&) {
-      sessions_.behind = true;
-    }
-  }
-  bool settle_if_there(entries::iterator it, outputs& out) noexcept {
+  bool settle_if_there(entries::iterator it, outputs& out) {
     if (it == entries_.end()) return false;
     settle(it, out);
     return true;
   }
-  void conclude(entries::iterator it, outputs& out) {
+  /// Draws the conclusions from what the entry says.
+  void settle(entries::iterator it, outputs& out) {
     const rref_id& id = it->first;
     entry& e = it->second;
     if (e.unsent && e.value == value_state::pending) {

@@ -14,13 +14,6 @@
 
 namespace weft::rref_protocol::detail {
 
-/// Room for `more` elements, so that appending them does not throw.
-template <class Vector>
-void make_room(Vector& in, std::size_t more) {
-  const std::size_t needed = in.size() + more;
-  if (needed > in.capacity()) in.reserve(needed > 2 * in.size() ? needed : 2 * in.size());
-}
-
 struct session {
   std::uint32_t epoch = first_epoch;
   bool ended = false;
@@ -61,7 +54,7 @@ class session_table {
     return it != peers_.end() && it->second.ended;
   }
 
-  /// Queues `what`, unless its addressee is gone. Nothing happened if it throws.
+  /// Queues `what`, unless its addressee is gone.
   void send(rank to, message what, outputs& out) {
     session& peer = at(to);
     if (peer.ended) return;
@@ -71,9 +64,6 @@ class session_table {
   }
 
   ledger_counters counters;
-  /// Something that nobody can be refused (a release, a loss) lacked the memory to be told: what
-  /// the entries say of it is made up for by their tables' `sweep`.
-  bool behind = false;
   bool awaits = false;  // a session may be `awaited`
 
   /// One of them, which is no longer.

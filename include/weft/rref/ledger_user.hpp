@@ -14,9 +14,7 @@
 #include <weft/rref/ledger_types.hpp>
 
 #include <cstdint>
-#include <new>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace weft::rref_protocol::detail {
@@ -42,9 +40,8 @@ class user_table {
   /// After `may_create`.
   creation create(rank owner) {
     session& peer = sessions_.at(owner);
-    const rref_id id{owner, sessions_.self(), peer.serial + 1};
+    const rref_id id{owner, sessions_.self(), ++peer.serial};
     entry& made = entries_.insert(id).first->second;
-    ++peer.serial;  // now that nothing throws: the owner misses none
     made.local = 1;
     made.unsent = true;
     made.sequence = ++peer.sequence;
@@ -76,12 +73,8 @@ class user_table {
       return {cause::lost};
     }
     auto it = entries_.find(id);
-    // What may throw comes first, but for a new entry.
-    make_room(answers, 1);
-    make_room(out.messages, 1);
     session& owner = sessions_.at(id.owner);
     session& giver = sessions_.at(from);
-    if (it != entries_.end() && from != id.owner) make_room(it->second.waiting, 1);
     if (it != entries_.end() && it->second.state == import_state::broken) {
       answers.push_back({from, what});
       return {it->second.why};
@@ -100,10 +93,8 @@ class user_table {
           answers.push_back({from, what});
           return {cause::too_many_imports};
         }
-        entry fresh;
-        if (from != id.owner) fresh.waiting.reserve(1);
-        fresh.given_by = from;
-        it = entries_.insert(id, std::move(fresh)).first;
+        it = entries_.insert(id).first;
+        it->second.given_by = from;
         ++giver.imports;
       }
       entry& e = it->second;
@@ -135,7 +126,6 @@ class user_table {
     e.unsent = false;  // the owner has seen it
     if (m.why == cause::none) {
       if (e.state != import_state::registering) return stale();
-      make_room(answers, e.waiting.size());
       e.state = import_state::ok;
       answer_all(e, answers);
     } else {
@@ -156,27 +146,21 @@ class user_table {
   }
 
   bool add_local(const rref_id& id) noexcept { return entries_.add_local(id); }
-  /// Succeeds also if there is no memory.
-  bool drop_local(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
+  bool drop_local(const rref_id& id, std::vector<settled>& answers, outputs& out) {
     return settle_if_there(entries_.drop_local(id), answers, out);
   }
   bool pin(const rref_id& id) {
     return entries_.pin(id, [](const entry& e) { return e.state != import_state::broken; });
   }
-  /// Succeeds also if there is no memory.
-  void unpin(const rref_id& id, std::vector<settled>& answers, outputs& out) noexcept {
+  void unpin(const rref_id& id, std::vector<settled>& answers, outputs& out) {
     settle_if_there(entries_.unpin(id), answers, out);
   }
 
   /// `gone` is already marked as ended.
-  void lost(rank gone, std::vector<settled>& answers, outputs& out) noexcept {
+  void lost(rank gone, std::vector<settled>& answers, outputs& out) {
     entries_.each([&](entries::iterator it) {
       if (it->first.owner == gone) settle(it, answers, out);
     });
-  }
-  /// What there was no memory for.
-  void sweep(std::vector<settled>& answers, outputs& out) noexcept {
-    entries_.each([&](entries::iterator it) { settle(it, answers, out); });
   }
 
   [[nodiscard]] std::optional<import_view> view(const rref_id& id) const {
@@ -228,7 +212,6 @@ class user_table {
     sessions_.send(id.owner, m, out);
   }
 
-  /// There is room for it.
   static void wait(entry& e, session& giver, const settled& until_registered) {
     e.waiting.push_back(until_registered);
     ++giver.unsettled;
@@ -239,11 +222,8 @@ class user_table {
     e.waiting.clear();
   }
 
-  /// Nothing happened if it throws.
   void mark_broken(const rref_id& id, entry& e, cause why, std::vector<settled>& answers,
                    outputs& out) {
-    make_room(answers, e.waiting.size());
-    make_room(out.events, 1);
     e.state = import_state::broken;
     e.why = why;
     ++sessions_.counters.broken;
@@ -251,29 +231,21 @@ class user_table {
     out.events.push_back({event_kind::broken, id, value_state::promised, why});
   }
 
-  /// Draws the conclusions from what the entry says, now or, if memory lacks, in the next `sweep`.
-  void settle(entries::iterator it, std::vector<settled>& answers, outputs& out) noexcept {
-    try {
-      conclude(it, answers, out);
-    } catch (const std::bad_alloc&) {
-      sessions_.behind = true;
-    }
-  }
-  bool settle_if_there(entries::iterator it, std::vector<settled>& answers, outputs& out) noexcept {
+  bool settle_if_there(entries::iterator it, std::vector<settled>& answers, outputs& out) {
     if (it == entries_.end()) return false;
     settle(it, answers, out);
     return true;
   }
-  /// Rule 1: del only when nothing here refers to it, every hand-over that this worker sent was
-  /// answered, and the owner has confirmed the registration.
-  void conclude(entries::iterator it, std::vector<settled>& answers, outputs& out) {
+  /// Draws the conclusions from what the entry says. Rule 1: del only when nothing here refers to
+  /// it, every hand-over that this worker sent was answered, and the owner has confirmed the
+  /// registration.
+  void settle(entries::iterator it, std::vector<settled>& answers, outputs& out) {
     const rref_id& id = it->first;
     entry& e = it->second;
     if (sessions_.lost(id.owner) && e.state != import_state::broken) {
       if (e.state == import_state::releasing) return erase(it);
       mark_broken(id, e, cause::owner_died, answers, out);
     } else if (e.withdrawn && e.state == import_state::registering) {
-      make_room(out.messages, 1);
       mark_broken(id, e, cause::creation_failed, answers, out);
       say(message_kind::del, id, ++sessions_.at(id.owner).sequence, 0, out);
       e.unsent = false;  // the owner hears of it by this

@@ -31,8 +31,8 @@ namespace weft {
 ///
 /// Throws rpc_error: duplicate_name if another object has the name; invalid_argument if it is empty
 /// or longer than 1024 bytes, or if `r` is empty or another worker's; what a use of `r` would throw
-/// if it is known to be broken; shutting_down, or why the run failed, when that is over. Or
-/// std::bad_alloc. Then nothing has happened.
+/// if it is known to be broken; shutting_down, or why the run failed, when that is over. Then
+/// nothing has happened.
 template <class T>
 void worker::publish(std::string name, const rref<T>& r) {
   static_assert(detail::check_published<T>());

@@ -10,6 +10,7 @@
 #include <weft/rref/ledger_types.hpp>
 #include <weft/rref/ledger_wire.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 #include <weft/wire/message_extensions.hpp>
 #include <weft/wire/reader.hpp>
 
@@ -55,11 +56,10 @@ inline void append_transfer(bytes& to, const transfer& what) {
   to.append(out, sizeof out);
 }
 
-/// Pure. protocol_error: no correct peer sends that. Throws std::bad_alloc, and may be tried again.
+/// Pure. protocol_error: no correct peer sends that.
 [[nodiscard]] inline expected<section> read_section(std::span<const std::byte> in, bool request) {
   const auto bad = [](const std::string& what) {
-    return tl::unexpected(error(errc::protocol_error, "an rref section " + what,
-                                call_progress::maybe_executed, origin::transport));
+    return weft::detail::broken_protocol("an rref section " + what);
   };
   section out;
   try {

@@ -55,8 +55,7 @@ struct rref_handover : message_extension {
   std::uint8_t forwards = 0;                      ///< ... behind so many references to it
   std::optional<rref_protocol::creation> create;  ///< the result stays there as this
   std::vector<std::uint64_t> pinned;              ///< transfers, until sent or dropped
-  std::size_t taken = 0;   ///< ... of a message that arrived: how many of them were taken over
-  worker* here = nullptr;  ///< set in a message that arrived
+  worker* here = nullptr;                         ///< set in a message that arrived
 };
 
 /// What an rref<T> asks of its worker. Made by `engine::rref_service`.

@@ -2,8 +2,6 @@
 // The one source of all that a simulated world decides: drawn from a seed, or read from a record.
 #pragma once
 
-#include <weft/sim/memory.hpp>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -43,9 +41,8 @@ class choices {
   /// Reads; `made` becomes what was really chosen.
   explicit choices(record given) : random_(0), reads_(true), given_(std::move(given)) {}
 
-  /// One of 0 ... among - 1. Requires among > 0. Throws std::bad_alloc.
+  /// One of 0 ... among - 1. Requires among > 0.
   [[nodiscard]] std::uint32_t pick(std::uint32_t among) {
-    const memory::spared watching;
     std::uint32_t one = 0;
     if (!reads_) {
       one = static_cast<std::uint32_t>((random_() >> 32) * among >> 32);

@@ -9,7 +9,6 @@
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/sim/choices.hpp>
-#include <weft/sim/memory.hpp>
 #include <weft/sim/timeline.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 
@@ -156,8 +155,7 @@ class channel : public ref_counted, private moment {
     net_.time().add(refusal_, net_.time().now() + net_.wires().delay);
   }
   /// The connection breaks: what was on its way is lost.
-  void break_off() noexcept {
-    const memory::spared watching;
+  void break_off() {
     ended_ = end_arrived_ = true;
     in_flight_.clear();
     forget_in_flight();
@@ -167,7 +165,7 @@ class channel : public ref_counted, private moment {
     wake(reader_waits_, reader_);
   }
   /// The same, but one end hears of it later, and until then of nothing.
-  void break_off_later(host_id who, duration later) noexcept {
+  void break_off_later(host_id who, duration later) {
     fall_silent();
     broken_ = true;
     const time_point then = net_.time().now() + later;
@@ -181,7 +179,7 @@ class channel : public ref_counted, private moment {
     }
   }
   /// Its machine is gone: nothing arrives any more, and no end of it is told.
-  void fall_silent() noexcept {
+  void fall_silent() {
     lost_ = true;
     in_flight_.clear();
     forget_in_flight();
@@ -193,7 +191,7 @@ class channel : public ref_counted, private moment {
 
  protected:
   [[nodiscard]] virtual bool has_room() const noexcept = 0;
-  virtual void forget_in_flight() noexcept = 0;
+  virtual void forget_in_flight() = 0;
   /// `units` more are on their way.
   void sent(std::uint64_t units) {
     if (lost_) return;
@@ -285,7 +283,6 @@ inline void network::heal(host_id from, host_id to) {
 }
 
 inline void network::lose(host_id h, bool in_silence) {
-  const memory::spared watching;
   if (in_silence) silent_[h] = true;
   for (channel* c : std::vector<channel*>(channels_)) {
     if (c->from_ != h && c->to_ != h) continue;
@@ -302,7 +299,6 @@ inline void network::lose(host_id h, bool in_silence) {
 }
 
 inline bool network::reset(host_id a, host_id b, duration later) {
-  const memory::spared watching;
   bool any = false;
   for (channel* c : std::vector<channel*>(channels_)) {
     if ((c->from_ != a || c->to_ != b) && (c->from_ != b || c->to_ != a)) continue;

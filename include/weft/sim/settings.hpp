@@ -22,7 +22,8 @@ struct settings {
   std::int32_t clock_ppm = 0;                            ///< clocks are up to so much fast or slow
   duration handler_time = std::chrono::microseconds(1);  ///< what running a handler takes
   std::uint32_t slow_handlers_per_1024 = 0;              ///< take a hundred times as long
-  /// In so many an allocation fails, or several in a row, if the program lets it (sim/memory.hpp).
+  /// In so many a request for memory fails, or several in a row, of those that fail one call each:
+  /// for a message or a value of more than 1 KiB, and for a tensor that arrives.
   std::uint32_t lacks_memory_per_1024 = 0;
   duration mean_between_faults{};  ///< 0: no faults
   duration faults_end = std::chrono::seconds(10);

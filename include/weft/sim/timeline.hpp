@@ -3,10 +3,10 @@
 #pragma once
 
 #include <weft/core/detail/pairing_heap.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/time.hpp>
 
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -134,7 +134,7 @@ class virtual_clock final : public clock {
    private:
     void comes() override {
       if (by_.now() < when_) return by_.of_.add(*this, by_.in_world(when_));
-      asio::post(context_, [this, present = present_, mine = *present_] {
+      weft::detail::post_or_die(context_, [this, present = present_, mine = *present_] {
         if (*present == mine) std::exchange(alarm_, nullptr)();
       });
     }

@@ -9,9 +9,9 @@
 
 #include <weft/engine/services/services.hpp>
 #include <weft/sim/host.hpp>
-#include <weft/sim/memory.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/sim/settings.hpp>
+#include <weft/wire/detail/ask_for_memory.hpp>
 
 #include <array>
 #include <chrono>
@@ -80,7 +80,7 @@ class world {
   /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
   /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
-  [[nodiscard]] bool faulty() const noexcept { return faulty_ || memory::failed(); }
+  [[nodiscard]] bool faulty() const noexcept { return faulty_ || lacking_.struck; }
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
   /// How its run ended; success also while it goes on.
   [[nodiscard]] error ended(std::uint32_t rank) const { return at(rank).ended().value_or(error()); }
@@ -107,6 +107,21 @@ class world {
     time_point paused_until{};
     duration paused{};
   };
+  /// Which requests for memory of the handler that runs fail.
+  struct shortage final : weft::detail::memory_decider {
+    [[nodiscard]] bool refuses() noexcept override {
+      if (before == 0 || --before > 0) return false;
+      struck = true;
+      if (more > 0) {
+        --more;
+        before = 1;
+      }
+      return true;
+    }
+    std::uint32_t before = 0;  // until one fails; 0: none will
+    std::uint32_t more = 0;    // right behind it
+    bool struck = false;
+  };
   /// A fault comes, or a cut way heals.
   struct event final : moment {
     event(timeline& of, std::function<void()> what) : moment(of), then(std::move(what)) {}
@@ -127,7 +142,7 @@ class world {
   [[nodiscard]] duration draw_part(duration of, std::int64_t divisor);
   void next_fault();
   void fault();
-  [[nodiscard]] bool lacks_memory();
+  void draw_shortage();
   bool run_handlers();
   void kill(std::uint32_t rank);
   void bury();
@@ -152,6 +167,7 @@ class world {
   const char* thread_ = nullptr;        // that of `start`, by an address in it
   static inline thread_local char here_ = 0;
   bool faulty_ = false, was_cut_ = false;
+  shortage lacking_;
   std::string story_;
 };
 

@@ -34,7 +34,7 @@ class any_connection {
 
 using connection_ptr = std::shared_ptr<any_connection>;
 
-/// `c` without its type, of a transport of that name. Throws std::bad_alloc.
+/// `c` without its type, of a transport of that name.
 template <connection C>
 [[nodiscard]] connection_ptr make_any_connection(C c, std::string_view transport);
 

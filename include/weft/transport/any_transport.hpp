@@ -36,7 +36,7 @@ using any_transport_ptr = std::unique_ptr<any_transport>;
 /// Most preferred first.
 using transport_list = std::vector<any_transport_ptr>;
 
-/// `t` without its type. Throws std::bad_alloc.
+/// `t` without its type.
 template <transport T>
 [[nodiscard]] any_transport_ptr make_any_transport(T t);
 
@@ -51,7 +51,7 @@ template <class T>
 concept runnable = detail::is_compiled_in<T> || transport<T>;
 
 /// One for each of these addresses of this host, at which it is reached; none: from this host only.
-/// A transport that is reached in another way comes once. Throws std::bad_alloc.
+/// A transport that is reached in another way comes once.
 template <runnable T>
 [[nodiscard]] transport_list make_transports_at(const std::vector<std::string>& addresses);
 

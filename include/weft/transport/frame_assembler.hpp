@@ -7,14 +7,15 @@
 // Large pieces are received where they stay; only what shares a read with a frame's beginning is
 // copied once. Memory grows with the bytes that arrived, not with the lengths that were announced,
 // except tensors, whose lengths are checked against the sink's bounds first. A frame for which
-// there is no memory goes by: its length is known, so the stream goes on behind it. Its sections,
-// which are small, are kept if they can be: services count on them.
+// there is no memory goes by: its length is known, so the stream goes on behind it. Its sections
+// are kept if they can be: services count on them.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/error.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/ask_for_memory.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/detail/drop_tensors.hpp>
 
@@ -65,7 +66,7 @@ class frame_assembler {
   [[nodiscard]] std::size_t head_size() const noexcept {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;
   }
-  /// Throws std::bad_alloc; not lightly for a frame that cannot go by.
+  /// Throws std::bad_alloc.
   void grow_head();
   /// Runs `use(to, bytes)` over the memory of the frame under way, for at most `count` bytes.
   template <class Use>
@@ -82,6 +83,10 @@ class frame_assembler {
   [[nodiscard]] static auto refuse(errc code, std::string text) {
     return unexpected(
         error(code, std::move(text), call_progress::maybe_executed, origin::transport));
+  }
+  [[nodiscard]] static error no_memory() noexcept {
+    return error(errc::resource_exhausted, "no memory for the message",
+                 call_progress::not_executed);
   }
 
   frame frame_;                  // under way
@@ -104,8 +109,13 @@ class frame_assembler {
 
 inline void frame_assembler::grow_head() {
   const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
-  const auto grow = [&] { frame_.head.resize(wanted); };
-  must_arrive(frame_.header) ? detail::insist(grow) : grow();
+  if (wanted <= detail::block_cache::block_size) {  // no peer has chosen that
+    return detail::or_die([&] { frame_.head.resize(wanted); });
+  }
+  // A world takes it from calls, which fail alone.
+  const frame_kind kind = frame_.header.kind;
+  if (kind == frame_kind::request || is_answer(kind)) detail::ask_for_memory(wanted);
+  frame_.head.resize(wanted);
 }
 
 inline void frame_assembler::skip_full_blobs() noexcept {
@@ -142,14 +152,10 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     if (used == out.size()) return used;
   }
   if (buffer_.size() == 0) {
-    detail::insist([&] { buffer_.resize(first_buffer_size); });
+    buffer_.resize(first_buffer_size);
   } else if (grow_ && bounds.payload > bounds.handshake) {
     grow_ = false;
-    try {
-      buffer_.resize(buffer_size);
-    } catch (const std::bad_alloc&) {
-      // The small one does, with more reads.
-    }
+    buffer_.resize(buffer_size);
   }
   add(buffer_.data() + filled_, buffer_.size() - filled_);
   return used;
@@ -281,8 +287,8 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
       if (!memory) return unexpected(std::move(memory).error());
       frame_.blobs.push_back(*std::move(memory));
     }
-  } catch (const std::bad_alloc&) {
-    return unexpected(detail::bare_error(errc::resource_exhausted, call_progress::not_executed));
+  } catch (const std::bad_alloc&) {  // the peer says how many there are, and how long
+    return unexpected(no_memory());
   }
   return {};
 }
@@ -293,7 +299,7 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
 inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
   const bytes came = std::exchange(frame_.head, bytes());
-  why_ = detail::bare_error(errc::resource_exhausted, call_progress::not_executed);
+  why_ = no_memory();
   left_ = remains::sections;
   table_have_ = length_ = tensors_size_ = 0;
   stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;
@@ -315,11 +321,9 @@ inline void frame_assembler::take_table(std::span<const std::byte> part) noexcep
   table_have_ += part.size();
   if (left_ == remains::header || part.empty()) return;
   try {
-    detail::insist([&] {
-      if (frame_.head.size() == 0) frame_.head.resize(header_size);
-      frame_.head.append(part.data(), part.size());
-    });
-  } catch (const std::bad_alloc&) {
+    if (frame_.head.size() == 0) frame_.head.resize(header_size);
+    frame_.head.append(part.data(), part.size());
+  } catch (const std::bad_alloc&) {  // the peer says how long they are
     frame_.head = bytes();
     left_ = remains::header;
   }
@@ -333,12 +337,7 @@ inline expected<void> frame_assembler::end_table(const limits& bounds) {
   size_ = head_size() + lost_;
   stage_ = stage::lost_blobs;
   if (left_ == remains::header) return {};
-  try {
-    if (frame_.head.size() == 0) frame_.head.resize(header_size);
-  } catch (const std::bad_alloc&) {
-    left_ = remains::header;
-    return {};
-  }
+  if (frame_.head.size() == 0) frame_.head.resize(header_size);
   frame_header& h = frame_.header;
   h.table_bytes -= std::uint32_t{8} * h.tensors;
   h.tensors = 0;

@@ -8,23 +8,19 @@
 //             into their final memory.
 #pragma once
 
-#include <weft/core/call_scope.hpp>
-#include <weft/core/detail/insist.hpp>
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/stream_io.hpp>
 #include <weft/transport/frame_assembler.hpp>
 
 #include <asio/error.hpp>
-#include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -71,21 +67,15 @@ class framed {
     Stream stream;
     std::atomic<status> now{status::open};
     std::atomic<bool> closing{false};
-    detail::sure_post close_post;
     frame_assembler assembler;
     std::array<asio::mutable_buffer, 32> room;
     // Only for streams that cannot write at once: `busy` passes both to the I/O thread and back.
     std::atomic<bool> busy{false};
     std::atomic<std::size_t> unsent{0};
     std::vector<frame> handed_over;
-    std::vector<asio::const_buffer> buffers;  // of what is handed over; what lacks memory goes on
-    std::size_t written = 0;                  // of them
+    std::vector<asio::const_buffer> buffers;  // of what is handed over
 
     void list_handed_over() {
-      buffers.reserve(std::accumulate(
-          handed_over.begin(), handed_over.end(), std::size_t{0},
-          [](std::size_t sum, const frame& f) { return sum + 1 + f.blobs.size(); }));
-      written = 0;
       for (const frame& f : handed_over) {
         buffers.emplace_back(f.head.data(), f.head.size());
         for (const blob& b : f.blobs) buffers.emplace_back(b.data(), b.size());
@@ -130,19 +120,9 @@ write_status framed<Stream>::hand_over(outbox& batch) noexcept {
   state& s = *state_;
   if (s.busy.load(std::memory_order_acquire)) return write_status::blocked;
   if (batch.empty()) return write_status::everything;
-  try {
-    for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
-      if (s.handed_over.size() == s.handed_over.capacity()) {  // before a frame leaves the batch
-        s.handed_over.reserve(2 * s.handed_over.capacity() + 16);
-      }
-      s.handed_over.push_back(batch.take());
-      bytes += s.handed_over.back().wire_size();
-    }
-  } catch (const std::bad_alloc&) {
-    if (s.handed_over.empty()) {
-      end(status::broken);
-      return write_status::closed;
-    }
+  for (std::uint64_t bytes = 0; !batch.empty() && bytes < hand_over_bytes;) {
+    detail::or_die([&] { s.handed_over.push_back(batch.take()); });
+    bytes += s.handed_over.back().wire_size();
   }
   s.unsent.store(s.handed_over.size(), std::memory_order_release);
   s.busy.store(true, std::memory_order_release);
@@ -159,18 +139,19 @@ asio::awaitable<void> framed<Stream>::writable() {
                                  asio::redirect_error(asio::use_awaitable, ec));
   } else {
     if (!s.busy.load(std::memory_order_acquire)) co_return;
-    if (s.buffers.empty()) s.list_handed_over();
+    s.list_handed_over();
+    std::size_t written = 0;  // of the buffers
     // Not asio::async_write, whose buffers are a type of its own: a stream that takes this list as
     // it is would keep it beyond a temporary.
-    while (s.written < s.buffers.size() && !ec) {
-      const auto left = s.buffers.begin() + static_cast<std::ptrdiff_t>(s.written);
+    while (written < s.buffers.size() && !ec) {
+      const auto left = s.buffers.begin() + static_cast<std::ptrdiff_t>(written);
       std::size_t sent = co_await s.stream.async_write_some(
           const_buffer_list(left, s.buffers.end()), asio::redirect_error(asio::use_awaitable, ec));
       if (sent == 0 && !ec) ec = asio::error::connection_aborted;  // else it would go on for ever
-      for (; s.written < s.buffers.size() && sent >= s.buffers[s.written].size(); ++s.written) {
-        sent -= s.buffers[s.written].size();
+      for (; written < s.buffers.size() && sent >= s.buffers[written].size(); ++written) {
+        sent -= s.buffers[written].size();
       }
-      if (sent > 0) s.buffers[s.written] += sent;
+      if (sent > 0) s.buffers[written] += sent;
     }
     s.buffers.clear();
     s.handed_over.clear();
@@ -200,14 +181,8 @@ asio::awaitable<void> framed<Stream>::read_into(frame_sink* sink) {
       check();  // what ended here tells more than the aborted wait
       fail(ec);
     }
-    expected<std::size_t> delivered = 0;
-    try {
-      delivered = s.assembler.arrived(count, *sink);
-      if (!delivered) throw rpc_error(std::move(delivered).error());
-    } catch (const std::bad_alloc&) {  // what came is lost: whoever reads again must hear of it
-      end(status::closed);
-      throw;
-    }
+    auto delivered = s.assembler.arrived(count, *sink);
+    if (!delivered) throw rpc_error(std::move(delivered).error());
     if (*delivered > 0) co_return;
   }
 }
@@ -227,17 +202,8 @@ void framed<Stream>::end(status how) noexcept {
     if (how == status::broken) return;
   }
   if (state_->closing.exchange(true)) return;
-  auto close = [s = state_] { detail::close_stream(s->stream); };
-  const auto executor = state_->stream.get_executor();
-  if (asio::io_context* const io = detail::io_context_of(executor)) {
-    state_->close_post(*io, std::move(close));
-    return;
-  }
-  try {
-    detail::insist([&] { asio::post(executor, close); });
-  } catch (const std::bad_alloc&) {
-    // It is closed with the connection.
-  }
+  detail::post_or_die(state_->stream.get_executor(),
+                      [s = state_] { detail::close_stream(s->stream); });
 }
 
 template <class Stream>

@@ -5,6 +5,7 @@
 //   connection:           gather/advance  or  take
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/transport/frame_queue.hpp>
 
 #include <asio/buffer.hpp>
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <new>
 #include <span>
 #include <utility>
 #include <vector>
@@ -167,7 +167,7 @@ class outbox {
   }
   /// Behind a front that does not move, calls may be begun and given up for as long as it stands:
   /// what they leave is taken out, and the numbers of the others are written down. The front, begun
-  /// or not, stays where it is; without memory everything does.
+  /// or not, stays where it is.
   void close_up() noexcept;
 
   static constexpr std::size_t most_gone = 64;
@@ -187,14 +187,9 @@ class outbox {
 
 inline void outbox::close_up() noexcept {
   std::vector<run> runs;
-  try {
-    runs.reserve(live_ + 1);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
   const auto note = [&](std::uint64_t number, std::uint64_t place) {
     if (runs.empty() || runs.back().number + (place - runs.back().place) != number) {
-      runs.push_back({number, place});
+      detail::or_die([&] { runs.push_back({number, place}); });
     }
   };
   const std::uint64_t first = number_at(0);
@@ -241,11 +236,7 @@ inline void outbox::advance(std::size_t bytes) noexcept {
       bytes -= rest;
     }
     piece_ = within_ = 0;
-    try {
-      finished_.push_back(pop());
-    } catch (const std::bad_alloc&) {
-      // Without memory for the list it dies here, under the lock: better than not at all.
-    }
+    detail::or_die([&] { finished_.push_back(pop()); });
     drop_withdrawn();
   }
 }

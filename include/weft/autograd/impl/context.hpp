@@ -3,7 +3,6 @@
 #pragma once
 
 #include <weft/autograd/context.hpp>
-#include <weft/core/detail/insist.hpp>
 
 #include <utility>
 
@@ -18,12 +17,7 @@ class release_guard {
       : me_(me), state_(std::move(state)) {}
   release_guard(const release_guard&) = delete;
   release_guard& operator=(const release_guard&) = delete;
-  ~release_guard() {
-    try {
-      weft::detail::insist([this] { me_.use<autograd_service>().release(state_); });
-    } catch (...) {  // no memory to tell the others: they let go of it when this worker leaves
-    }
-  }
+  ~release_guard() { me_.use<autograd_service>().release(state_); }
 
  private:
   worker& me_;

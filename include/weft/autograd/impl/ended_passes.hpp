@@ -32,16 +32,7 @@ inline bool ended_passes::contains(const pass_id& pass) const {
   return after != of->second.begin() && std::prev(after)->second >= pass.number;
 }
 
-inline ended_passes::place ended_passes::prepare(const pass_id& pass) {
-  static_cast<void>(ended_[pass.initiator]);
-  table one;
-  one.emplace(pass.number, pass.number);
-  place out;
-  out.node_ = one.extract(one.begin());
-  return out;
-}
-
-inline void ended_passes::add(const pass_id& pass, place prepared) {
+inline void ended_passes::add(const pass_id& pass) {
   if (contains(pass)) return;
   table& of = ended_[pass.initiator];
   const std::uint32_t n = pass.number;
@@ -63,12 +54,7 @@ inline void ended_passes::add(const pass_id& pass, place prepared) {
     of.insert(std::move(wider));
     return;
   }
-  if (prepared.node_) {
-    prepared.node_.key() = prepared.node_.mapped() = n;
-    of.insert(after, std::move(prepared.node_));
-  } else {
-    of.emplace_hint(after, n, n);
-  }
+  of.emplace_hint(after, n, n);
   if (of.size() > limit_) {
     const auto second = std::next(of.begin());
     of.begin()->second = second->second;

@@ -40,9 +40,9 @@ void wave::take(const arrived& in, G& g, outputs& out) {
 template <graph G>
 void wave::take(const drained&, G&, outputs& out) {
   if (phase_ != wave_phase::run) return;
-  if (!is_initiator()) send(pass_.initiator, done_message{}, out);  // if it throws, nothing is said
   phase_ = wave_phase::settled;
-  if (is_initiator()) maybe_finish(out);
+  if (is_initiator()) return maybe_finish(out);
+  send(pass_.initiator, done_message{}, out);
 }
 
 template <graph G>
@@ -377,12 +377,10 @@ inline void wave::enter_run_phase(outputs& out) {
 
 inline void wave::maybe_finish(outputs& out) {
   if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
-  finished all{{participants_.begin(), participants_.end()}};
-  out.reserve(out.size() + participants_.size() + 2);
-  phase_ = wave_phase::ended;  // nothing below throws
+  phase_ = wave_phase::ended;
   for (worker_rank w : participants_) send(w, end_message{}, out);
   out.emplace_back(commit{});
-  out.emplace_back(std::move(all));
+  out.emplace_back(finished{{participants_.begin(), participants_.end()}});
 }
 
 inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& out) {
@@ -397,9 +395,7 @@ inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& ou
   tell.erase(self_);
   // Who refuses a part of a pass may itself be in it, and goes on until it hears this.
   if (why.reason != abort_reason::refused) tell.erase(heard_from);
-  out.reserve(out.size() + tell.size() + 1);
   for (worker_rank w : tell) send(w, why, out);
-  // Last: what throws before, for want of memory, may be tried again.
   phase_ = wave_phase::aborted;
   out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
 }

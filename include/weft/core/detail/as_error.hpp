@@ -2,7 +2,6 @@
 // Any exception as an error: of work that weft runs for somebody who gets errors as values.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/core/error.hpp>
 
@@ -15,24 +14,22 @@
 namespace weft::detail {
 
 /// What was thrown, as an error.
-[[nodiscard]] inline error as_error(const std::exception_ptr& what) noexcept try {
+[[nodiscard]] inline error as_error(const std::exception_ptr& what) noexcept {
   constexpr auto ran = call_progress::maybe_executed;
   try {
     std::rethrow_exception(what);
   } catch (const rpc_error& e) {
     return e.error();
   } catch (const std::bad_alloc&) {
-    return sure_error(errc::resource_exhausted, "no memory (std::bad_alloc)", ran);
+    return {errc::resource_exhausted, "no memory (std::bad_alloc)", ran};
   } catch (const std::system_error& e) {
     const bool stopped = e.code() == asio::error::operation_aborted;
-    return error(stopped ? errc::cancelled : errc::remote_exception, what_of(e), ran);
+    return {stopped ? errc::cancelled : errc::remote_exception, what_of(e), ran};
   } catch (const std::exception& e) {
-    return error(errc::remote_exception, what_of(e), ran);
+    return {errc::remote_exception, what_of(e), ran};
   } catch (...) {
-    return error(errc::remote_exception, "an exception that is not a std::exception", ran);
+    return {errc::remote_exception, "an exception that is not a std::exception", ran};
   }
-} catch (...) {  // no memory for the words
-  return bare_error(errc::remote_exception, call_progress::maybe_executed);
 }
 
 }  // namespace weft::detail

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 
 #include <asio/append.hpp>
 #include <asio/associated_executor.hpp>
@@ -43,14 +43,14 @@ class erased_handler<void(Args...), Size> {
   static constexpr bool has_room_for =
       sizeof(void*) + sizeof(Handler) <= Size && alignof(Handler) <= alignof(std::max_align_t);
 
-  /// Requires that it holds none. Throws std::bad_alloc for a handler that it has no room for.
+  /// Requires that it holds none.
   /// Semantic duty: moving a handler does not throw.
   template <class Handler>
   void put(Handler handler) {
     using kept = held_as<Handler>;
     void* place = memory_;
     if constexpr (!has_room_for<Handler>) {
-      place = insist([] { return std::allocator<kept>().allocate(1); });
+      place = or_die([] { return std::allocator<kept>().allocate(1); });
     }
     held_ = new (place) kept(std::move(handler));
   }
@@ -88,7 +88,9 @@ class erased_handler<void(Args...), Size> {
         asio::dispatch(asio::append(std::move(mine), std::move(args)...));
       }
     }
-    void post(Args... args) override { asio::post(asio::append(take(), std::move(args)...)); }
+    void post(Args... args) override {
+      or_die([&] { asio::post(asio::append(take(), std::move(args)...)); });
+    }
     void drop() noexcept override {
       // Its destruction may end whatever the place is a part of.
       [[maybe_unused]] const Handler mine = take();

@@ -25,7 +25,7 @@ class pool_job : public ref_counted {
 class home {
  public:
   [[nodiscard]] virtual clock& time_here() const noexcept = 0;
-  /// Runs it on the compute pool. Throws std::bad_alloc.
+  /// Runs it on the compute pool.
   virtual void submit(intrusive_ptr<pool_job> job) = 0;
 
  protected:

@@ -3,40 +3,39 @@
 #pragma once
 
 #include <weft/core/detail/blocking_end.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/time.hpp>
 
 #include <atomic>
 #include <cstddef>
-#include <exception>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace weft::detail {
 
 /// Runs `work`, which throws nothing, on a thread of its own and waits until then. False: it goes
-/// on, and with it the thread, which may use what `work` refers to for ever. Where no thread or no
-/// memory is to be had it must do without a limit.
+/// on, and with it the thread, which may use what `work` refers to for ever. Where no thread is to
+/// be had it must do without a limit.
 [[nodiscard]] inline bool ends_by(time_point when, const std::function<void()>& work) noexcept {
-  std::shared_ptr<blocking_end> end;
-  std::thread helper;
-  try {
-    insist([&] {
-      end = std::make_shared<blocking_end>();
+  return or_die([&] {
+    const auto end = std::make_shared<blocking_end>();
+    std::thread helper;
+    try {
       helper = std::thread([end, work] {
         work();
         end->set();
       });
-    });
-  } catch (const std::exception&) {
-    work();
-    return true;
-  }
-  const bool ended = end->wait_until(when);
-  ended ? helper.join() : helper.detach();
-  return ended;
+    } catch (const std::system_error&) {
+      work();
+      return true;
+    }
+    const bool ended = end->wait_until(when);
+    ended ? helper.join() : helper.detach();
+    return ended;
+  });
 }
 
 /// Never destroys `object`: threads that cannot be ended still use it. It stays reachable, so that

@@ -13,12 +13,11 @@ namespace weft::detail {
 /// Says so, unless it was cancelled.
 inline void say_failed(const std::string& who, const char* what,
                        const std::exception_ptr& why) noexcept {
-  try {
+  or_die([&] {
     const error e = as_error(why);
     if (e == errc::cancelled) return;
     say(who, std::string(what) + " failed: " + e.message());
-  } catch (...) {  // no memory to say it
-  }
+  });
 }
 
 }  // namespace weft::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Posts that cannot fail: their memory was there before.
+// Posts whose memory is part of whoever posts: across threads Asio would allocate each.
 #pragma once
 
 #include <asio/execution/allocator.hpp>

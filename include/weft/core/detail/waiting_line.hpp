@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 namespace weft::detail {
 
@@ -62,7 +61,6 @@ class waiting_line {
     [[nodiscard]] asio::awaitable<bool> changed() {
       wake_ = make_intrusive<event>();
       const auto [ec] = co_await event::async_wait(wake_, asio::as_tuple(asio::use_awaitable));
-      if (ec == asio::error::no_memory) throw std::bad_alloc();
       // Cancelled when it had been woken already: whoever goes on would throw where it waits next.
       const auto state = co_await asio::this_coro::cancellation_state;
       co_return !ec && state.cancelled() == asio::cancellation_type::none;
@@ -75,11 +73,7 @@ class waiting_line {
       wake();
     }
     void wake() noexcept {
-      try {
-        if (wake_) wake_->set();
-      } catch (const std::bad_alloc&) {
-        // Whoever comes or leaves next, or the deadline, tries again.
-      }
+      if (wake_) wake_->set();
     }
 
     waiting_line& line_;

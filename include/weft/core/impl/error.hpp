@@ -2,6 +2,7 @@
 // Bodies of weft/core/error.hpp.
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 
 namespace weft {
@@ -100,13 +101,15 @@ inline const std::error_category& category() noexcept {
   return instance;
 }
 
-inline error::error(errc code, std::string text, call_progress ran, origin from)
+inline error::error(errc code, std::string_view text, call_progress ran, origin from) noexcept
     : code_(make_error_code(code)) {
-  auto detail = make_intrusive<error_detail>();
-  detail->text = std::move(text);
-  detail->ran = ran;
-  detail->from = from;
-  detail_ = std::move(detail);
+  detail::or_die([&] {
+    auto detail = make_intrusive<error_detail>();
+    detail->text = text;
+    detail->ran = ran;
+    detail->from = from;
+    detail_ = std::move(detail);
+  });
 }
 
 inline const error_detail& error::detail() const noexcept {
@@ -151,21 +154,23 @@ inline std::string error::message() const {
 
 template <class Edit>
 error error::with(Edit&& edit) const {
-  auto copy = make_intrusive<error_detail>();
-  const error_detail& d = detail();
-  copy->from = d.from;
-  copy->ran = d.ran;
-  copy->text = d.text;
-  copy->peer = d.peer;
-  copy->incarnation = d.incarnation;
-  copy->function = d.function;
-  copy->deadline = d.deadline;
-  copy->elapsed = d.elapsed;
-  copy->remote_type = d.remote_type;
-  copy->cause_code = d.cause_code;
-  copy->cause = d.cause;
-  std::forward<Edit>(edit)(*copy);
-  return {code_, intrusive_ptr<const error_detail>(std::move(copy))};
+  return detail::or_die([&] {
+    auto copy = make_intrusive<error_detail>();
+    const error_detail& d = detail();
+    copy->from = d.from;
+    copy->ran = d.ran;
+    copy->text = d.text;
+    copy->peer = d.peer;
+    copy->incarnation = d.incarnation;
+    copy->function = d.function;
+    copy->deadline = d.deadline;
+    copy->elapsed = d.elapsed;
+    copy->remote_type = d.remote_type;
+    copy->cause_code = d.cause_code;
+    copy->cause = d.cause;
+    std::forward<Edit>(edit)(*copy);
+    return error(code_, intrusive_ptr<const error_detail>(std::move(copy)));
+  });
 }
 
 }  // namespace weft

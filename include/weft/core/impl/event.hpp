@@ -4,7 +4,7 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/erased_handler.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/ready_line.hpp>
 #include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
@@ -28,25 +28,14 @@ struct event::waiter final : detail::ready_line::item {
   /// `io` is of the handler's executor; null: that has another kind of context.
   explicit waiter(asio::io_context* where) : io(where) {}
 
-  static void* operator new(std::size_t size, seat& place) {
-    if (place.block_) return std::exchange(place.block_, nullptr);
-    return detail::insist([&] { return ::operator new(size); });
-  }
-  static void operator delete(void* block) noexcept { ::operator delete(block); }
-  static void operator delete(void* block, seat&) noexcept { ::operator delete(block); }
-
   void complete(asio::error_code ec) {
     if (const auto guard = this->leave()) post(ec);
   }
   void post(asio::error_code ec) {
     if (io) {
       post_(*io, waking(intrusive_ptr<waiter>(this), ec));
-      return;
-    }
-    detail::await_memory();
-    try {
+    } else {
       handler.post(ec);
-    } catch (const std::bad_alloc&) {  // it is destroyed; those behind it are still told
     }
   }
   /// The event is set already.
@@ -106,61 +95,41 @@ inline void event::set() {
 }
 
 template <class CompletionToken>
-auto event::async_wait(intrusive_ptr<event> self, CompletionToken&& token, seat place) {
+auto event::async_wait(intrusive_ptr<event> self, CompletionToken&& token) {
   return asio::async_initiate<CompletionToken, void(asio::error_code)>(
-      [](auto handler, intrusive_ptr<event> e, seat s) {
-        e->add(std::move(handler), std::move(s));
-      },
-      token, std::move(self), std::move(place));
+      [](auto handler, const intrusive_ptr<event>& e) { e->add(std::move(handler)); }, token,
+      std::move(self));
 }
 
 inline asio::awaitable<void> event::wait(intrusive_ptr<event> self) {
-  return finish(async_wait(std::move(self), asio::deferred));
-}
-
-template <class Waiting>
-asio::awaitable<void> event::finish(Waiting waiting) {
-  try {
-    co_await std::move(waiting);
-    co_return;
-  } catch (const std::system_error& e) {
-    if (e.code() != asio::error::no_memory) throw;
-  }
-  throw std::bad_alloc();
+  co_await async_wait(std::move(self), asio::deferred);
 }
 
 template <class Handler>
-void event::add(Handler handler, seat place) {
-  auto slot = asio::get_associated_cancellation_slot(handler);
-  const auto executor = asio::get_associated_executor(handler);
-  static_assert(sizeof(waiter) <= seat::size);
-  const intrusive_ptr<waiter> w(new (place) waiter(detail::io_context_of(executor)));
-  w->handler.put(std::move(handler));
-  bool waits = false;
-  if (!is_set()) {
-    std::shared_ptr<detail::waiter_registry> home = detail::insist([&] {
-      return detail::waiter_registry::of(asio::query(executor, asio::execution::context));
-    });
-    const std::lock_guard lock(mutex_);
-    if (!set_) {
-      w->enter(std::move(home));
-      link(w);
-      waits = true;
+void event::add(Handler handler) {
+  detail::or_die([&] {
+    auto slot = asio::get_associated_cancellation_slot(handler);
+    const auto executor = asio::get_associated_executor(handler);
+    const auto w = make_intrusive<waiter>(detail::io_context_of(executor));
+    w->handler.put(std::move(handler));
+    bool waits = false;
+    if (!is_set()) {
+      auto home = detail::waiter_registry::of(asio::query(executor, asio::execution::context));
+      const std::lock_guard lock(mutex_);
+      if (!set_) {
+        w->enter(std::move(home));
+        link(w);
+        waits = true;
+      }
     }
-  }
-  if (!waits) {
-    w->post_at_once();
-  } else if (slot.is_connected()) {
-    try {
-      detail::insist([&] {
-        slot.assign([self = intrusive_ptr<event>(this), w](asio::cancellation_type) {
-          self->drop(*w, asio::error::operation_aborted);
-        });
+    if (!waits) {
+      w->post_at_once();
+    } else if (slot.is_connected()) {
+      slot.assign([self = intrusive_ptr<event>(this), w](asio::cancellation_type) {
+        self->drop(*w, asio::error::operation_aborted);
       });
-    } catch (const std::bad_alloc&) {
-      drop(*w, asio::error::no_memory);
     }
-  }
+  });
 }
 
 inline void event::drop(waiter& w, asio::error_code why) {

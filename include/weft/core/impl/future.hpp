@@ -2,7 +2,7 @@
 // Bodies of weft/core/future.hpp.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -23,7 +23,6 @@
 
 #include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <system_error>
 #include <type_traits>
@@ -47,8 +46,7 @@ struct future_state final : event {
   }
 
   asio::any_io_executor executor;
-  std::shared_ptr<waiter_registry> home;       // of `executor`: other threads post there guarded
-  event::seat place = event::seat::reserve();  // of who takes the result
+  std::shared_ptr<waiter_registry> home;  // of `executor`: other threads post there guarded
   std::optional<stored<T>> value;
   std::exception_ptr failure;
   asio::cancellation_signal stop;  // on `executor` only
@@ -64,8 +62,8 @@ class promise {
   promise& operator=(promise&&) = delete;
   ~promise() {
     if (!state_ || state_->ended) return;
-    state_->end(sure_exception(errc::cancelled, "the work was dropped before it ended",
-                               call_progress::maybe_executed));
+    state_->end(std::make_exception_ptr(rpc_error(
+        errc::cancelled, "the work was dropped before it ended", call_progress::maybe_executed)));
   }
   future_state<T>* operator->() const noexcept { return state_.get(); }
 
@@ -90,8 +88,8 @@ template <class T>
 asio::awaitable<void> future<T>::until_set(intrusive_ptr<event> end) {
   try {
     co_await event::wait(std::move(end));
-  } catch (const std::system_error& e) {
-    std::rethrow_exception(why_not(e.code()));
+  } catch (const std::system_error&) {
+    std::rethrow_exception(given_up());
   }
 }
 
@@ -140,7 +138,7 @@ struct future<T>::taking {
     if (slot.is_connected()) slot.clear();  // it would keep the result
     if (ec) {
       future(std::move(state)).cancel();
-      finish(std::move(handler), nullptr, why_not(ec));
+      finish(std::move(handler), nullptr, given_up());
     } else {
       auto failure = state->failure;
       finish(std::move(handler), std::move(state), failure);
@@ -156,14 +154,11 @@ void future<T>::take(Handler handler, intrusive_ptr<detail::future_state<T>> sta
     return;
   }
   intrusive_ptr<event> end = state;
-  event::seat place = std::move(state->place);
-  event::async_wait(std::move(end), taking<Handler>{std::move(handler), std::move(state)},
-                    std::move(place));
+  event::async_wait(std::move(end), taking<Handler>{std::move(handler), std::move(state)});
 }
 
 template <class T>
-std::exception_ptr future<T>::why_not(asio::error_code ec) {
-  if (ec == asio::error::no_memory) return std::make_exception_ptr(std::bad_alloc());
+std::exception_ptr future<T>::given_up() {
   return std::make_exception_ptr(
       rpc_error(errc::cancelled, "waiting for a future", call_progress::maybe_executed));
 }
@@ -183,10 +178,14 @@ void future<T>::finish(Handler handler, intrusive_ptr<detail::future_state<T>> s
 
 template <class T>
 void future<T>::cancel() noexcept {
-  try {
-    stop(std::exchange(state_, nullptr));
-  } catch (...) {  // no memory to tell the work: it goes on without an owner
-  }
+  detail::or_die([this] {
+    try {
+      stop(std::exchange(state_, nullptr));
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {  // of a cancellation handler of the user's
+    }
+  });
 }
 
 template <class T>

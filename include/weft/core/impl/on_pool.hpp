@@ -3,7 +3,6 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/home.hpp>
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
@@ -41,9 +40,9 @@ class pool_call final : public pool_job {
         end_(std::move(end)) {}
   ~pool_call() override {
     if (!end_) return;
-    end_->failure =
-        sure_exception(errc::shutting_down, "the compute pool ended before the function began",
-                       call_progress::not_executed);
+    end_->failure = std::make_exception_ptr(
+        rpc_error(errc::shutting_down, "the compute pool ended before the function began",
+                  call_progress::not_executed));
     end_->set();
   }
 

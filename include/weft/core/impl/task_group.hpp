@@ -2,7 +2,7 @@
 // Bodies of weft/core/task_group.hpp.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -17,8 +17,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <new>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -30,7 +28,6 @@ struct task_group::state : ref_counted {
   std::size_t children = 0;  // that run
   bool stopped = false;
   intrusive_ptr<event> ended;
-  std::optional<asio::awaitable<void>> wait;  // for that, as no child may be left behind
   std::exception_ptr first;
   std::vector<std::string> further;
 
@@ -57,11 +54,7 @@ struct task_group::state : ref_counted {
 class task_group::running {
  public:
   explicit running(intrusive_ptr<state> s) : state_(std::move(s)) {
-    if (state_->children == 0) {
-      auto ended = make_intrusive<event>();
-      state_->wait.emplace(event::wait(ended));
-      state_->ended = std::move(ended);
-    }
+    if (state_->children == 0) state_->ended = make_intrusive<event>();
     ++state_->children;
   }
   running(running&&) noexcept = default;
@@ -86,13 +79,7 @@ inline std::size_t task_group::size() const noexcept { return state_->children; 
 inline void task_group::spawn(asio::awaitable<void> child) {
   if (state_->stopped) return;
   const std::size_t place = reserve();
-  future<void> started;
-  try {
-    started = start_on(executor_, watch(this, place, running(state_), std::move(child)));
-  } catch (...) {
-    if (!state_->stopped) forget(place);
-    throw;
-  }
+  future<void> started = start_on(executor_, watch(this, place, running(state_), std::move(child)));
   // What it did inline: it may have ended, or stopped the group; then its future goes here.
   if (started.ready() || state_->stopped) return;
   children_[place] = std::move(started);
@@ -111,15 +98,10 @@ inline asio::awaitable<void> task_group::join() {
   const auto before = co_await asio::this_coro::cancellation_state;
   bool cancelled = before.cancelled() != asio::cancellation_type::none;
   if (cancelled) cancel();
-  bool starved = false;
   while (s->children > 0) {
     try {
-      auto ended = std::exchange(s->wait, std::nullopt);
-      if (!ended) ended.emplace(detail::insist([&] { return event::wait(s->ended); }));
-      co_await std::move(*ended);
-    } catch (const std::bad_alloc&) {
-      starved = true;
-      cancel();
+      // No child may be left behind.
+      co_await detail::or_die([&] { return event::wait(s->ended); });
     } catch (const std::system_error&) {
       cancelled = true;
       cancel();
@@ -128,7 +110,6 @@ inline asio::awaitable<void> task_group::join() {
   co_await asio::this_coro::throw_if_cancelled(throws);
   if (s->first) rethrow(*s);
   if (cancelled) throw std::system_error(asio::error::operation_aborted);
-  if (starved) throw std::bad_alloc();
 }
 
 inline void task_group::rethrow(const state& s) {
@@ -191,7 +172,6 @@ template <class Body>
 asio::awaitable<void> with_task_group(Body body, asio::any_io_executor children) {
   if (!children) children = co_await asio::this_coro::executor;
   task_group group(std::move(children));
-  asio::awaitable<void> joined = group.join();  // has its memory before there are children
   std::exception_ptr failure;
   try {
     co_await body(group);
@@ -203,7 +183,7 @@ asio::awaitable<void> with_task_group(Body body, asio::any_io_executor children)
   const bool throws = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
   try {
-    co_await std::move(joined);
+    co_await detail::or_die([&] { return group.join(); });
   } catch (...) {
     if (!failure) failure = std::current_exception();  // else the body's came first
   }

@@ -38,7 +38,7 @@ class late_flush {
   late_flush(flush_alarm* alarm, const clock& time) noexcept : alarm_(alarm), time_(time) {}
   ~late_flush();
 
-  /// The worker's thread. Throws std::bad_alloc, and then it is not added.
+  /// The worker's thread.
   void add(intrusive_ptr<weft::link> l) {
     const std::lock_guard lock(mutex_);
     if (dirty_.empty()) since_ = time_.now();

@@ -38,7 +38,6 @@
 // link_unmade.hpp (requests whose object is being made).
 #pragma once
 
-#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiting_line.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
@@ -202,7 +201,7 @@ class link final : public request_source, public frame_sink {
 
   // ── request_source ──
   void handle_here(frame&& f, error lacking) override;
-  void start_coroutine(intrusive_ptr<served_request> call) noexcept override;
+  void start_coroutine(intrusive_ptr<served_request> call) override;
   void begin_waiting(std::uint64_t number) noexcept override;
   void goes_on(served_request& call) override;
   void went_on(served_request& call) noexcept override;
@@ -210,7 +209,7 @@ class link final : public request_source, public frame_sink {
 
   // ── requests that wait for their object ──
   /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
-  void close_waiting();
+  void close_waiting() noexcept;
   /// Forgets them without an answer: they hold their requests, which hold this link.
   void drop_waiting();
 
@@ -230,6 +229,7 @@ class link final : public request_source, public frame_sink {
   sending send_request(outgoing_call& c, message&& m, time_point now, error& why);
   sending send_body(outgoing_call& c, const request_body& body, time_point now,
                     error& why) noexcept;
+  [[nodiscard]] std::optional<message> written(const request_body& body, error& why) const noexcept;
   asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
   using result_or_turn = std::variant<call_result, waiting_line::turn>;
   asio::awaitable<result_or_turn> exchange_for_others(outgoing_call c, message m,
@@ -253,8 +253,7 @@ class link final : public request_source, public frame_sink {
   void begin_connecting() noexcept;
   void begin_reading(connection_ptr connection, early first);
   void fail_pending(const error& why) noexcept;
-  void finish_loss() noexcept;
-  void end_run(error why) noexcept;
+  void finish_loss();
 
   // reading
   [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
@@ -265,7 +264,6 @@ class link final : public request_source, public frame_sink {
     return is_answer(k) || k == frame_kind::window;
   }
   expected<void> take_credit(const std::vector<arrived_frame>& batch);
-  void room_for_arrived();
   expected<void> handle(arrived_frame&& came);
   [[nodiscard]] expected<void> admit(const frame& f);
   expected<void> tell_readers(incoming_message& m);
@@ -274,10 +272,9 @@ class link final : public request_source, public frame_sink {
 
   // serving
   expected<void> handle_request(arrived_frame&& came);
-  void refuse_request(std::uint64_t call, std::uint16_t flags, const error& why) noexcept;
   void dispatch(const intrusive_ptr<served_request>& call);
   void submit_plain(intrusive_ptr<served_request> call) noexcept;
-  void serve(const intrusive_ptr<served_request>& call) noexcept;
+  void serve(const intrusive_ptr<served_request>& call);
   void serve_here(const intrusive_ptr<served_request>& call) noexcept;
   void fail(const intrusive_ptr<served_request>& call) noexcept;
   enum class order : std::uint8_t { none, of_arrival, released };
@@ -290,7 +287,7 @@ class link final : public request_source, public frame_sink {
     ungated_ = true;
   }
   void release_soon() noexcept;
-  void release_gated() noexcept;
+  void release_gated();
   // calls that wait for their object
   class waiting_call;
   struct waiting_alarm final : deadline_entry {
@@ -340,17 +337,12 @@ class link final : public request_source, public frame_sink {
   waiting_calls<intrusive_ptr<waiting_call>, time_point> waiting_{most_waiting_calls};
   std::optional<time_point> waiting_watched_;  // the alarm rings then
   bool watch_posted_ = false;
-  sure_post watch_post_;
   waiting_alarm waiting_alarm_{*this};  // worker's thread
 
-  std::atomic<bool> dead_{false};           // nothing more is read
-  std::atomic<bool> roomy_{true};           // for a request; written under the lock
-  std::atomic<bool> retry_pending_{false};  // the next try to connect could not be posted
-  std::atomic<bool> releasing_{false};      // release_post_ is on its way
-  std::atomic<bool> waking_{false};         // line_post_ is
-  sure_post loss_post_;
-  sure_post release_post_;
-  sure_post line_post_;
+  std::atomic<bool> dead_{false};       // nothing more is read
+  std::atomic<bool> roomy_{true};       // for a request; written under the lock
+  std::atomic<bool> releasing_{false};  // release_gated is on its way
+  std::atomic<bool> waking_{false};     // who wakes the line is
   std::atomic<std::uint64_t> received_{0};
   std::atomic<std::uint64_t> written_{0};
   std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word

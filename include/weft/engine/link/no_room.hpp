@@ -2,7 +2,7 @@
 // What is said to who sends a request when there is no room for it.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/link.hpp>
@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <string>
 
 namespace weft::engine {
@@ -48,12 +47,10 @@ namespace weft::engine {
 
 /// Of a call that waited for room in vain.
 [[nodiscard]] inline error waited_in_vain(const weft::link& to) noexcept {
-  constexpr const char* text = "there was no room for the call until its deadline";
-  try {
-    return {errc::timed_out, text + (": " + limit_in_words(to)), call_progress::not_sent};
-  } catch (const std::bad_alloc&) {
-    return sure_error(errc::timed_out, text, call_progress::not_sent);
-  }
+  return or_die([&] {
+    return error(errc::timed_out,
+                 "there was no room for the call until its deadline: " + limit_in_words(to));
+  });
 }
 
 }  // namespace weft::engine

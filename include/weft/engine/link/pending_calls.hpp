@@ -3,8 +3,6 @@
 // that a damaged or late id never finds another call's slot. Used on the worker's thread only.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
@@ -16,7 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,12 +37,7 @@ class pending_calls final : public reply_line {
   /// must follow before the worker's thread does anything else.
   [[nodiscard]] std::uint64_t open(time_point deadline) {
     slot& s = take();
-    try {
-      deadlines_.add(s, deadline);
-    } catch (...) {
-      free_.push_back(s.index);
-      throw;
-    }
+    deadlines_.add(s, deadline);
     return s.id();
   }
   /// The request was not sent.
@@ -78,19 +70,13 @@ class pending_calls final : public reply_line {
     return true;
   }
   [[nodiscard]] bool waits(std::uint64_t call) { return find(call) != nullptr; }
-  /// Ends every call with `why(frame number)`. Who cannot be told for want of memory is destroyed,
-  /// and keeps nobody else from being told; all of them together wait for memory once.
+  /// Ends every call with `why(frame number)`.
   template <class Why>
     requires std::is_invocable_r_v<error, Why, std::uint64_t>
   void fail_all(Why&& why) {
-    patience left;
     for (std::size_t i = 0; i < slots_.size(); ++i) {  // a handler's end may add a slot
       if (!slots_[i].waiting) continue;
-      await_memory(left);
-      try {
-        finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
-      } catch (const std::bad_alloc&) {
-      }
+      finish(slots_[i], {nullptr, why(slots_[i].frame)}, resume::later);
     }
   }
   void fail_all(const error& reason) {
@@ -166,8 +152,7 @@ class pending_calls final : public reply_line {
     slot* s = find(call);
     if (!s) return;
     const call_progress ran = gave_up_(call, s->frame);
-    await_memory();
-    finish(*s, {nullptr, sure_error(code, why, ran)}, resume::later);
+    finish(*s, {nullptr, error(code, why, ran)}, resume::later);
   }
 
   asio::io_context& here_;

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <weft/core/detail/next_turn.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/membership.hpp>
 #include <weft/transport/any_transport.hpp>
 
 #include <asio/awaitable.hpp>
-#include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/io_context.hpp>
 
 #include <cstddef>
@@ -19,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,7 +78,7 @@ class transport_set {
   /// Accepts until `close`; each connection lives on `pick()`.
   void accept(const std::function<asio::io_context&()>& pick, const accepted& then) {
     for (const any_transport_ptr& t : transports_) {
-      asio::co_spawn(*listener_, accept_loop(*t, *listener_, pick, then), asio::detached);
+      spawn_or_die(*listener_, accept_loop(*t, *listener_, pick, then));
     }
   }
 
@@ -164,14 +162,8 @@ class transport_set {
         continue;
       } catch (const rpc_error& e) {
         if (e.error() == errc::closed) co_return;  // the worker stops
-      } catch (const std::bad_alloc&) {
-        // That one is closed; the next may find memory.
       }
-      try {
-        co_await detail::next_turn(here);
-      } catch (const std::bad_alloc&) {
-        // Then without that.
-      }
+      co_await detail::next_turn(here);
     }
   }
 

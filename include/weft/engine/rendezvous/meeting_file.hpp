@@ -29,7 +29,6 @@ class countdown;
 ///   options.run_id; else WEFT_RUN_ID; else the job that mpirun (PMIX_NAMESPACE, PMI_JOBID) or srun
 ///   (SLURM_JOB_ID with SLURM_STEP_ID) names; else the parent process, for processes that were
 ///   started by hand together with the command line.
-/// Throws nothing but std::bad_alloc.
 [[nodiscard]] inline std::string run_key(const placement& where, const std::string& run_id = {});
 
 /// Where workers of this user meet. Throws rpc_error rendezvous_failed without a folder for

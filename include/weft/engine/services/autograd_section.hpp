@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// The lists of ranks in what autograd services send one another (see autograd_service.hpp), and how
-// they call what cannot be read.
+// The lists of ranks in what autograd services send one another (see autograd_service.hpp).
 #pragma once
 
 #include <weft/core/detail/little_endian.hpp>
 #include <weft/core/error.hpp>
 #include <weft/wire/bytes.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,20 +16,16 @@
 
 namespace weft::autograd::detail {
 
-[[nodiscard]] inline tl::unexpected<error> broken_protocol(std::string text) {
-  return tl::unexpected(error(errc::protocol_error, std::move(text), call_progress::maybe_executed,
-                              origin::transport));
-}
-
 /// The ranks behind the rest of `in`, all below `world` and no more; nothing if anything is wrong
 /// with the bytes, those read before included.
 [[nodiscard]] inline std::optional<std::vector<std::uint32_t>>
 read_ranks(weft::detail::byte_source& in, std::uint32_t world) {
-  auto out = in.get_all<std::uint32_t>();
+  const auto count = in.get<std::uint32_t>();
+  if (count > world) return std::nullopt;  // before it asks for memory
+  std::vector<std::uint32_t> out(count);
+  for (std::uint32_t& r : out) r = in.get<std::uint32_t>();
   const auto is_rank = [world](std::uint32_t r) { return r < world; };
-  if (!in.at_end() || out.size() > world || !std::all_of(out.begin(), out.end(), is_rank)) {
-    return std::nullopt;
-  }
+  if (!in.at_end() || !std::all_of(out.begin(), out.end(), is_rank)) return std::nullopt;
   return out;
 }
 

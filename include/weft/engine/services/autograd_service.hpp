@@ -90,17 +90,8 @@ class autograd_service final : public weft::autograd_service {
     std::string text;
     bool initiator_too = true;  ///< false: the pass goes on here; whoever believes it, tells it
   };
-  /// What memory lacked for: outputs of that pass from `next` on. Null: nothing.
-  struct unfinished {
-    std::shared_ptr<autograd::local_pass> pass;
-    autograd::outputs out;
-    std::size_t next = 0;
-  };
   /// What a step leaves to be done without the lock.
   struct effects {
-    unfinished rest;
-    /// Its pass is to be given up instead of that, for this reason.
-    std::optional<std::string> give_up;
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<autograd::local_pass>> run;
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
@@ -120,7 +111,6 @@ class autograd_service final : public weft::autograd_service {
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
   void add_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
-  [[nodiscard]] expected<void> read_section(weft::link& from, incoming_message& m);
   [[nodiscard]] std::string absence(autograd::context_id id) const;
   [[nodiscard]] const std::string& name_of(std::uint32_t rank) const {
     return me_.members().members[rank].name;
@@ -138,13 +128,10 @@ class autograd_service final : public weft::autograd_service {
                                                const error& lacking);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
-  void hear(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
-            const autograd::control_body& body, std::vector<at::Tensor> tensors, effects& todo);
-  [[nodiscard]] static error no_sums() noexcept {
-    return sure_error(errc::autograd_pass_aborted,
-                      "the gradients of a pass could not be added up: std::bad_alloc",
-                      call_progress::executed);
-  }
+  void hear(const intrusive_ptr<context_state>& c,
+            const std::shared_ptr<autograd::local_pass>& pass, const weft::link& from,
+            const autograd::control_body& body, std::vector<at::Tensor> tensors,
+            const error& lacking, effects& todo);
   /// Of a pass that may have succeeded: what it came to here is neither added nor forgotten.
   [[nodiscard]] static error outcome_unknown(const weft::link& initiator) {
     return {errc::autograd_pass_aborted,
@@ -152,26 +139,21 @@ class autograd_service final : public weft::autograd_service {
                 "' was lost before it said whether a backward pass that it began has succeeded",
             call_progress::maybe_executed};
   }
-  [[nodiscard]] bool computes(const intrusive_ptr<context_state>& c,
-                              const std::shared_ptr<autograd::local_pass>& pass, std::uint32_t from,
-                              const autograd::control_body& body);
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>
   admit(context_state& c, std::uint32_t from, const autograd::control& what, effects& todo);
 
   // passes
-  static constexpr const char* short_of_memory = "std::bad_alloc";  // fits a string as it is
-  [[nodiscard]] static std::string caught_words() noexcept;
+  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+            autograd::outputs out, effects& todo);
   template <class Make>
-  void step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass, effects& todo,
-            Make&& make) noexcept;
-  void carry_on(context_state& c, effects& todo) noexcept;
-  void carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-                 std::size_t which, effects& todo);
-  void forsake(context_state& c, const unfinished& rest) noexcept;
-  void bury(context_state& c, autograd::local_pass& pass) noexcept;
-  void finish(const intrusive_ptr<context_state>& c, effects todo) noexcept;
+  void whole_step(const intrusive_ptr<context_state>& c,
+                  const std::shared_ptr<autograd::local_pass>& pass, Make&& make);
+  [[nodiscard]] autograd::outputs carry_out(context_state& c,
+                                            const std::shared_ptr<autograd::local_pass>& pass,
+                                            autograd::output& one, effects& todo);
+  void finish(const intrusive_ptr<context_state>& c, effects todo);
   void evaluate(const intrusive_ptr<context_state>& c,
-                const std::shared_ptr<autograd::local_pass>& pass) noexcept;
+                const std::shared_ptr<autograd::local_pass>& pass);
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
   [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
                                      call_progress if_lost) const;

@@ -72,12 +72,10 @@ struct context_state final : open_context {
   gradient_map gradients;
   intrusive_ptr<event> pass_over;  ///< set when the next pass is over; made by who waits for that
 
-  /// A pass has run here and its initiator may already say that it succeeded, or its sums are still
-  /// being added. Under the lock.
+  /// A pass has run here and its initiator may already say that it succeeded. Under the lock.
   [[nodiscard]] bool settling() const {
     for (const auto& [which, pass] : passes) {
       const autograd::wave& plan = pass->plan();
-      if (plan.phase() == autograd::wave_phase::ended) return true;
       if (plan.phase() == autograd::wave_phase::settled && !plan.is_initiator()) return true;
     }
     return false;

@@ -9,7 +9,6 @@
 // the last moment.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/services/published_names.hpp>
@@ -27,7 +26,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -99,7 +97,7 @@ struct lookup_function {
 /// what was published shortly before.
 [[nodiscard]] inline error not_published(const error& late, std::string_view name, duration limit,
                                          const found_object* there) noexcept {
-  return with_if_possible(late, [&](error_detail& d) {
+  return late.with([&](error_detail& d) {
     using std::chrono::microseconds;
     if (there) d.ran = call_progress::not_executed;
     d.deadline = d.elapsed = std::chrono::duration_cast<microseconds>(limit);
@@ -153,7 +151,7 @@ look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type
   } catch (const std::system_error& e) {  // between two of its calls
     if (e.code() != asio::error::operation_aborted) throw;
     co_return tl::unexpected(
-        sure_error(errc::cancelled, "the caller gave up", call_progress::not_executed));
+        error(errc::cancelled, "the caller gave up", call_progress::not_executed));
   }
 }
 

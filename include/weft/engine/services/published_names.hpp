@@ -20,8 +20,7 @@
 
 namespace weft::engine {
 
-/// Thread safe. No reference is dropped and nobody is woken under its lock. A step that throws
-/// std::bad_alloc has done nothing.
+/// Thread safe. No reference is dropped and nobody is woken under its lock.
 class published_names {
  public:
   static constexpr std::size_t longest_name = 1024;   ///< bytes
@@ -85,7 +84,6 @@ class published_names {
   /// Somebody in line for a name, until this goes.
   class waiter {
    public:
-    /// Throws std::bad_alloc.
     waiter(published_names& in, std::string_view name) : in_(in), name_(name) {
       auto fresh = make_intrusive<event>();
       const std::lock_guard lock(in_.mutex_);

@@ -5,7 +5,6 @@
 
 #include <weft/core/detail/loop_thread.hpp>
 #include <weft/core/detail/once_each.hpp>
-#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/cork/late_flush.hpp>
 #include <weft/engine/fwd.hpp>
@@ -145,7 +144,6 @@ class link_host : public weft::worker {
   bool turn_grew_ = false;  // since its end was looked for
   bool turn_held_ = false;
   int turn_rounds_ = 0;
-  sure_post end_turn_;
 
   request_queue requests_{*this};  // goes first: its links use the rest
 };

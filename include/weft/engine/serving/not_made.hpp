@@ -2,7 +2,6 @@
 // The error of an object that was never made, as those are told who use it.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/table.hpp>
@@ -24,7 +23,7 @@ namespace weft::engine {
 /// the object adds the function that he calls on it. What was not made for want of another object
 /// has that one's words.
 [[nodiscard]] inline error not_made(const error& why, std::string_view function) noexcept {
-  return with_if_possible(why, [&](error_detail& d) {
+  return why.with([&](error_detail& d) {
     constexpr std::string_view begin = "the object was not made: ";
     d.function.clear();
     if (d.text.starts_with(begin)) return;

@@ -15,6 +15,7 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/erased_handler.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/serving/cancellable.hpp>
@@ -65,7 +66,7 @@ class request_coroutine final : public ref_counted, public cancellable {
   void begin() {
     const asio::any_io_executor executor = scoped(context_, intrusive_ptr<const call_scope>(cell_));
     asio::co_spawn(executor, loop(intrusive_ptr<request_coroutine>(this)),
-                   asio::bind_cancellation_slot(stop_.slot(), [](std::exception_ptr) {}));
+                   asio::bind_cancellation_slot(stop_.slot(), &detail::die_of));
     // Now it waits (it began at once, on this thread), and nothing has run in it yet: from here on
     // whoever else holds its scope is something that a call left over. One is this function's.
     if (waiting_) holders_when_clean_ = cell_->use_count() - 1;
@@ -110,7 +111,7 @@ class request_coroutine final : public ref_counted, public cancellable {
       if (!self->current_) co_return;
       try {
         co_await Server::serve(self->current_);
-      } catch (...) {  // it did not begin: cancelled before, or no memory for its frame
+      } catch (...) {  // it was cancelled before it began
         Server::refuse(*self->current_);
       }
       // A function may have changed what counts for the whole coroutine.

@@ -52,7 +52,7 @@ class request_queue {
   }
 
   /// Gives a request that has begun to a coroutine, which runs its function at once. Worker's
-  /// thread. Throws std::bad_alloc.
+  /// thread.
   void serve(const intrusive_ptr<served_request>& call);
 
   /// How many coroutines may wait for requests; with 0 each request gets a fresh one. Worker's
@@ -74,6 +74,7 @@ class request_queue {
     bool in_turn = false;
   };
   void push(entry&& what);
+  void wake_up() noexcept;
   void drain();
   [[nodiscard]] intrusive_ptr<coroutine> idle_or_new();
 

@@ -40,7 +40,7 @@ class request_source : public weft::link {
 
   // ── what comes back out of the inbox, worker's thread ──
   virtual void handle_here(frame&& f, error lacking) = 0;
-  virtual void start_coroutine(intrusive_ptr<served_request> call) noexcept = 0;
+  virtual void start_coroutine(intrusive_ptr<served_request> call) = 0;
   /// The object that it waited for is there. Any thread, unless it is of a coroutine function.
   virtual void begin_waiting(std::uint64_t number) noexcept = 0;
 

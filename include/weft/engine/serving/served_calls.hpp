@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <set>
 #include <vector>
 
@@ -45,13 +44,8 @@ class served_calls {
   /// Whether its caller gives it up for the first time. False also of what is not in here: a peer
   /// that makes numbers up, or repeats one, costs nothing, and one that does not is remembered only
   /// as long as its call is.
-  [[nodiscard]] bool first_cancel(std::uint64_t call) noexcept {
-    if (!find(call)) return false;
-    try {
-      return cancelled_.insert(call).second;
-    } catch (const std::bad_alloc&) {
-      return true;  // a second one does no harm
-    }
+  [[nodiscard]] bool first_cancel(std::uint64_t call) {
+    return find(call) && cancelled_.insert(call).second;
   }
   template <class Visit>
   void each(const Visit& visit) const {

@@ -39,18 +39,12 @@ class waiting_calls {
   [[nodiscard]] std::size_t size() const noexcept { return calls_.size(); }
 
   /// `id` is the caller's, by which it gives up; 0: it never does. Of two with one id, which no
-  /// correct peer sends, the first is meant. Requires neither closed() nor full(). If it throws,
-  /// it is not in here.
+  /// correct peer sends, the first is meant. Requires neither closed() nor full().
   number add(std::uint64_t id, std::optional<time_point> deadline, Call call) {
     const number mine = ++last_;
-    const auto at = calls_.emplace(mine, entry{id, deadline, std::move(call)}).first;
-    try {
-      if (id != 0) ids_.emplace(id, mine);
-      if (deadline) deadlines_.emplace(*deadline, mine);
-    } catch (...) {
-      remove(at);
-      throw;
-    }
+    calls_.emplace(mine, entry{id, deadline, std::move(call)});
+    if (id != 0) ids_.emplace(id, mine);
+    if (deadline) deadlines_.emplace(*deadline, mine);
     return mine;
   }
   [[nodiscard]] bool waits(number mine) const { return calls_.contains(mine); }

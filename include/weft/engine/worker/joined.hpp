@@ -84,7 +84,6 @@ class joined final : public owned_life, public std::enable_shared_from_this<join
   const std::shared_ptr<outcome> end_ = std::make_shared<outcome>();
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> keeps_loop_;
   std::thread ends_threads_;
-  sure_post end_post_;
   std::atomic<bool> abandoned_{false};
   std::atomic<int> inside_{0};  // `run` and `run_for`
 };

@@ -2,12 +2,10 @@
 // A worker with everything under it: threads, io_contexts, clock, network, services.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/detail/compute_pool.hpp>
 #include <weft/core/detail/in_time.hpp>
-#include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/loop_thread.hpp>
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/real_clock.hpp>
 #include <weft/core/system_random.hpp>
 #include <weft/engine/cork/timer_alarm.hpp>
@@ -19,8 +17,6 @@
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/peer.hpp>
 
-#include <asio/co_spawn.hpp>
-#include <asio/detached.hpp>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 
@@ -29,6 +25,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -102,10 +99,11 @@ class runtime {
           f = prepared_by(all.settings.thread_starts, std::move(f));
         }
         all.result = co_await all.me->run(std::move(f));
-      } catch (...) {
+      } catch (const std::bad_alloc&) {
+        out_of_memory();
+      } catch (...) {  // a second thread runs the loop
         all.failure = std::current_exception();
       }
-      // Here, and not in a handler of co_spawn's, which is dropped where memory lacks.
       all.me->loop_is_run_by().end();
       if (!all.own) all.me->stop_serving();
       all.keeps_loop.reset();
@@ -113,7 +111,7 @@ class runtime {
       if (then) then();
     };
     p.keeps_loop.emplace(p.context.get_executor());
-    asio::co_spawn(p.context, body(p, std::move(main_), std::move(ended)), asio::detached);
+    spawn_or_die(p.context, body(p, std::move(main_), std::move(ended)));
   }
 
   /// Runs the loop, which is the worker's own, on this thread until the run has ended. Throws
@@ -142,14 +140,8 @@ class runtime {
                                       now + std::chrono::milliseconds(100));
     if (ends_by(until, [&p] { p.stop_threads(); })) return;
     left_behind_ = true;
-    if (p.me) process_workers::remove(*p.me);  // it is nobody's any more
-    try {
-      detail::insist([&] { p.result = blame_what_runs(p.result.value_or(error()), stuck); });
-    } catch (const std::bad_alloc&) {
-      if (!p.result || !*p.result) {
-        p.result = bare_error(errc::worker_failed, call_progress::maybe_executed);
-      }
-    }
+    if (p.me) process_workers::remove(*p.me, p.me->name());  // it is nobody's any more
+    or_die([&] { p.result = blame_what_runs(p.result.value_or(error()), stuck); });
   }
   /// Nothing of this worker's enters a loop of the user's from then on: its threads have ended, and
   /// what waits without being an operation of the loop's, or was left by those threads, is
@@ -242,11 +234,12 @@ class runtime {
             try {
               c.run();
               ended = true;
-            } catch (...) {
-              // The first one ends the run.
+            } catch (const std::bad_alloc&) {
+              out_of_memory();
+            } catch (...) {  // of a user's transport; the first one ends the run
               if (threw.exchange(true)) continue;
-              tell_of_it(context,
-                         [this, what = std::current_exception()] { me->handler_threw(what); });
+              post_or_die(context,
+                          [this, what = std::current_exception()] { me->handler_threw(what); });
             }
           }
         });
@@ -286,7 +279,6 @@ class runtime {
     std::vector<std::thread> threads;
     std::vector<member::address> addresses;
     std::atomic<bool> threw{false};  // something on one of `threads`
-    sure_post tell_of_it;
     std::unique_ptr<compute_pool> pool;
     std::unique_ptr<engine::worker> me;
     // Of the run:

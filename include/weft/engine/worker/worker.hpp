@@ -8,7 +8,6 @@
 #pragma once
 
 #include <weft/core/detail/home.hpp>
-#include <weft/core/detail/sure_post.hpp>
 #include <weft/engine/cork/cork.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/link/link.hpp>
@@ -144,15 +143,15 @@ class worker final : public link_host, private weft::detail::home {
   [[nodiscard]] std::string lost_posts(std::uint32_t from, std::uint32_t to,
                                        const cut_link::way& way) const;
   void send_control(std::uint32_t rank, const shutdown_message& m);
-  void pass_on_word() noexcept;
+  void pass_on_word();
   void act(const shutdown_protocol::actions& todo);
   [[nodiscard]] work_report report() const;
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
              std::function<void()> then);
   void heed_policy();
   void expect_everybody();
-  void tell_of_waiting(duration after) noexcept;
-  void main_threw(std::exception_ptr what) noexcept;
+  void tell_of_waiting(duration after);
+  void main_threw(std::exception_ptr what);
   void bound_the_end();
   void give_up_waiting();
   void trim_buffers();
@@ -202,9 +201,6 @@ class worker final : public link_host, private weft::detail::home {
   std::vector<std::pair<asio::io_context*, std::unique_ptr<timer>>> judges_;
   std::atomic<std::uint64_t> looks_{0};  // of the worker's thread
   std::uint64_t looks_seen_ = 0;         // front thread
-
-  sure_post main_post_, handler_post_;
-  bool main_again_ = false, handler_again_ = false;  // these posts are on their way
 };
 
 }  // namespace weft::engine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/memory/buffer_pool.hpp>
+#include <weft/wire/detail/ask_for_memory.hpp>
 
 #include <array>
 #include <bit>
@@ -189,6 +190,7 @@ inline buffer_pool::buffer_pool(std::size_t max_cached)
 inline blob buffer_pool::allocate(std::size_t bytes) {
   if (bytes == 0) return {};
   if (bytes > std::size_t{1} << 47) throw std::bad_alloc();
+  detail::ask_for_tensor_memory();
   const auto c = detail::size_class::of(bytes);
   void* memory = state_->acquire(c);
   auto* block = ::new (memory) detail::pool_block(state_, c);

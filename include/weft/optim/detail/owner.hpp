@@ -10,7 +10,8 @@
 #pragma once
 
 #include <weft/autograd/service.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/on_pool.hpp>
@@ -20,7 +21,6 @@
 #include <weft/rref/peer.hpp>
 
 #include <asio/awaitable.hpp>
-#include <asio/post.hpp>
 #include <asio/use_awaitable.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -68,11 +68,14 @@ class write_turn final : public ref_counted {
   write_turn(const write_turn&) = delete;
   write_turn& operator=(const write_turn&) = delete;
   ~write_turn() override {
-    const std::vector<intrusive_ptr<event>> now = weft::detail::insist([this] {
-      const std::lock_guard lock(all().mutex);
-      return all().queue.leave(place_);
+    weft::detail::or_die([this] {
+      std::vector<intrusive_ptr<event>> now;
+      {
+        const std::lock_guard lock(all().mutex);
+        now = all().queue.leave(place_);
+      }
+      for (const intrusive_ptr<event>& next : now) next->set();
     });
-    for (const intrusive_ptr<event>& next : now) next->set();
   }
 
   const intrusive_ptr<event> granted = make_intrusive<event>();
@@ -258,7 +261,7 @@ class step_job final : public ref_counted {
   void step() {
     try {
       optimizer_->step(gradients_, scale_);
-    } catch (...) {
+    } catch (...) {  // what the optimizer throws
       failure = std::current_exception();
     }
     gradients_.clear();
@@ -315,9 +318,8 @@ class owner_optimizer {
 
     const auto job =
         make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), scale, std::move(turn));
-    auto done = event::wait(job->done);  // before it begins: what lacks memory then was not done
-    asio::post(me.compute_pool(), [job] { job->step(); });
-    co_await std::move(done);
+    weft::detail::post_or_die(me.compute_pool(), [job] { job->step(); });
+    co_await event::wait(job->done);
     weft::detail::rethrow_taken(job->failure);
     co_return true;
   }

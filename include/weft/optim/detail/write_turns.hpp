@@ -41,25 +41,20 @@ class write_turns {
   }
   [[nodiscard]] static bool is_granted(place p) noexcept { return p->granted; }
 
-  /// Ends a turn, or gives up one that was not granted yet. Returns those whose turn it is now. If
-  /// it throws, nothing has changed.
+  /// Ends a turn, or gives up one that was not granted yet. Returns those whose turn it is now.
   [[nodiscard]] std::vector<Waiter> leave(place done) {
-    std::vector<place> granted;
-    std::unordered_set<memory> taken;
-    for (place t = turns_.begin(); t != turns_.end(); ++t) {
-      if (t == done) continue;
-      const bool free = std::none_of(t->wanted.begin(), t->wanted.end(),
-                                     [&](memory m) { return taken.contains(m); });
-      if (!t->granted && free) granted.push_back(t);
-      taken.insert(t->wanted.begin(), t->wanted.end());
-    }
-    std::vector<Waiter> now;
-    now.reserve(granted.size());
-    for (const place t : granted) {
-      t->granted = true;
-      now.push_back(t->waiter);
-    }
     turns_.erase(done);
+    std::vector<Waiter> now;
+    std::unordered_set<memory> taken;
+    for (turn& t : turns_) {
+      const bool free = std::none_of(t.wanted.begin(), t.wanted.end(),
+                                     [&](memory m) { return taken.contains(m); });
+      if (!t.granted && free) {
+        t.granted = true;
+        now.push_back(t.waiter);
+      }
+      taken.insert(t.wanted.begin(), t.wanted.end());
+    }
     return now;
   }
 

@@ -3,7 +3,7 @@
 // a message is made.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 #include <weft/rpc/worker.hpp>
 
@@ -32,19 +32,17 @@ namespace weft::detail {
 
 [[nodiscard]] inline error in_words(const weft::worker& me, const std::exception& e,
                                     call_progress ran) noexcept {
-  try {
+  return or_die([&] {
     return error(errc::not_encodable, me.in_words(e), ran).with([&](error_detail& d) {
       d.remote_type = type_name_of(e);
     });
-  } catch (...) {  // no memory for the words
-    return bare_error(errc::not_encodable, ran);
-  }
+  });
 }
 
 /// What was met before a request was sent, whatever its thrower says of it.
 [[nodiscard]] inline error unsent(const error& e) noexcept {
   if (e.ran() == call_progress::not_sent) return e;
-  return with_if_possible(e, [](error_detail& d) { d.ran = call_progress::not_sent; });
+  return e.with([](error_detail& d) { d.ran = call_progress::not_sent; });
 }
 
 /// Call it in a handler. rpc_error: its error; bad_alloc: resource_exhausted; anything else:
@@ -56,17 +54,28 @@ namespace weft::detail {
   } catch (const rpc_error& e) {
     return e.error();
   } catch (const std::bad_alloc&) {
-    return sure_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)", ran);
+    return {errc::resource_exhausted, "no memory for the message (std::bad_alloc)", ran};
   } catch (const std::system_error& e) {
     if (e.code() == asio::error::operation_aborted) {
-      return sure_error(errc::cancelled, "the caller gave up", ran);
+      return {errc::cancelled, "the caller gave up", ran};
     }
     return in_words(me, e, ran);
   } catch (const std::exception& e) {
     return in_words(me, e, ran);
   } catch (...) {
-    return sure_error(errc::not_encodable, "something that is not a std::exception was thrown",
-                      ran);
+    return {errc::not_encodable, "something that is not a std::exception was thrown", ran};
+  }
+}
+
+/// The same where no user's code runs: std::bad_alloc ends the process.
+[[nodiscard]] inline error caught_or_die(const weft::worker& me,
+                                         call_progress ran = call_progress::not_sent) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  } catch (...) {
+    return caught(me, ran);
   }
 }
 

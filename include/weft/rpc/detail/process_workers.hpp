@@ -3,11 +3,13 @@
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/rpc/fwd.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace weft::detail {
@@ -15,13 +17,19 @@ namespace weft::detail {
 /// Each is in it while it lives. Any thread.
 class process_workers {
  public:
-  static void add(worker& one) {
+  /// `name` lives as long as it does.
+  static void add(worker& one, const std::string& name) {
     const std::lock_guard lock(mutex_);
     all_.push_back(&one);
+    process_name::newest.store(name.c_str());
+    process_name::workers.store(static_cast<unsigned>(all_.size()));
   }
-  static void remove(worker& one) noexcept {
+  static void remove(worker& one, const std::string& name) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase(all_, &one);
+    const char* mine = name.c_str();
+    process_name::newest.compare_exchange_strong(mine, nullptr);
+    process_name::workers.store(static_cast<unsigned>(all_.size()));
   }
   /// Whether `is(worker)` for any; nothing dies meanwhile.
   template <class Is>

@@ -6,7 +6,6 @@
 //                              └─ none: conclude
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -89,7 +88,7 @@ class retry_course {
   }
   /// The error of the call, whose last one this is.
   [[nodiscard]] error conclude(const error& last) const noexcept {
-    return with_if_possible(last, [this](error_detail& d) {
+    return last.with([this](error_detail& d) {
       d.ran = ran_;
       if (!d.text.empty()) d.text += "; ";
       d.text += std::to_string(made_) + (made_ == 1 ? " attempt" : " attempts");

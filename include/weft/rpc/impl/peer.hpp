@@ -206,7 +206,7 @@ asio::awaitable<Delivered> call_and_wait(outgoing_call c, typename Fn::arguments
     case link::sending::failed:
       break;
     }
-  } catch (...) {  // no memory to wait
+  } catch (...) {  // as it was cancelled
     r.failure = c.to().caught(c, call_progress::maybe_executed);
   }
   co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
@@ -220,7 +220,7 @@ asio::awaitable<Delivered> call_and_repeat(outgoing_call c, retry how,
   call_result r;
   try {
     r = co_await repeat(c, body, how, repeats_of<Fn>);
-  } catch (...) {  // no memory to begin
+  } catch (...) {  // as it was cancelled
     r.failure = c.to().caught(c, call_progress::not_sent);
   }
   co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);

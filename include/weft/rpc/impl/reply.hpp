@@ -2,13 +2,13 @@
 // Bodies of weft/rpc/reply.hpp.
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/rpc/reply.hpp>
 
 #include <asio/associated_cancellation_slot.hpp>
 #include <asio/async_result.hpp>
 #include <asio/cancellation_type.hpp>
 
-#include <new>
 #include <utility>
 
 namespace weft {
@@ -19,11 +19,9 @@ void wait_for_reply(reply_line& line, const sent_request& which, Handler handler
   line.place(which.call).put(std::move(handler));
   line.enter(which);
   if (!cancellation.is_connected()) return;
-  try {
+  detail::or_die([&] {
     cancellation.assign([&line, call = which.call](asio::cancellation_type) { line.cancel(call); });
-  } catch (const std::bad_alloc&) {
-    // It cannot be cancelled then; its deadline stays.
-  }
+  });
 }
 
 template <class CompletionToken>

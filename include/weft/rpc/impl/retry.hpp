@@ -3,7 +3,6 @@
 // rpc/detail/retry_course.hpp.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/sleep_for.hpp>
 #include <weft/rpc/detail/invocation.hpp>
@@ -78,7 +77,7 @@ inline asio::awaitable<call_result> repeat(outgoing_call& c, const request_body&
       case link::sending::failed:
         break;
       }
-    } catch (...) {  // no memory to wait
+    } catch (...) {  // as it was cancelled
       r.failure = to.caught(attempt, call_progress::maybe_executed);
     }
     c.waits(attempt.waited());
@@ -94,9 +93,8 @@ inline asio::awaitable<call_result> repeat(outgoing_call& c, const request_body&
     if (!stopped) continue;
     if (stopped == errc::cancelled) {
       const error last = std::exchange(
-          r.failure, sure_error(errc::cancelled, "the caller gave up in a pause between attempts",
-                                call_progress::not_sent));
-      r.failure = with_if_possible(r.failure, [&last](error_detail& d) {
+          r.failure, error(errc::cancelled, "the caller gave up in a pause between attempts"));
+      r.failure = r.failure.with([&last](error_detail& d) {
         d.cause_code = last.code();
         d.cause = last.shared_detail();
       });

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/blocking_end.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/rpc/detail/process_workers.hpp>
 #include <weft/rpc/wait.hpp>
@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -103,10 +102,7 @@ T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit) {
     detail::wait_for_end(me, state->end, limit ? limit->limit : me.settings().call_deadline);
   } catch (...) {
     // What it uses of this thread's should not go before it has heard that it is cancelled.
-    try {
-      detail::insist([&] { running.request_stop(); });
-    } catch (const std::bad_alloc&) {  // it goes on, up to its own deadlines
-    }
+    detail::or_die([&] { running.request_stop(); });
     static_cast<void>(state->end.wait_for(std::chrono::milliseconds(250)));
     throw;
   }

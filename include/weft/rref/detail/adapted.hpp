@@ -4,7 +4,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -17,7 +17,6 @@
 
 #include <asio/awaitable.hpp>
 #include <asio/cancellation_state.hpp>
-#include <asio/post.hpp>
 #include <asio/this_coro.hpp>
 
 #include <atomic>
@@ -63,9 +62,8 @@ class pool_run final : public ref_counted {
       const scope_guard guard(call_.get());
       try {
         if (call_->deadline && call_->who.self().time().now() >= *call_->deadline) {
-          throw rpc_error(sure_error(errc::timed_out,
-                                     "the deadline passed before the function began",
-                                     call_progress::not_executed));
+          throw rpc_error(errc::timed_out, "the deadline passed before the function began",
+                          call_progress::not_executed);
         }
         call_->now = invocation::stage::function;
         if constexpr (std::is_void_v<result>) {
@@ -74,7 +72,7 @@ class pool_run final : public ref_counted {
         } else {
           value_.emplace(Fn::call(*call_, std::move(*arguments_)));
         }
-      } catch (...) {
+      } catch (...) {  // what the function throws is its outcome
         failure_ = std::current_exception();
       }
       arguments_.reset();
@@ -84,9 +82,11 @@ class pool_run final : public ref_counted {
   /// The pool has ended before.
   void drop() noexcept {
     if (!leave_line(phase::over)) return;
-    failure_ =
-        sure_exception(errc::shutting_down, "the compute pool ended before the function began",
-                       call_progress::not_executed);
+    failure_ = or_die([] {
+      return std::make_exception_ptr(rpc_error(errc::shutting_down,
+                                               "the compute pool ended before the function began",
+                                               call_progress::not_executed));
+    });
     done->set();
   }
   /// False: it has begun.
@@ -117,7 +117,6 @@ template <class Fn>
 asio::awaitable<typename Fn::result> run_on_its_pool(invocation& c,
                                                      typename Fn::arguments arguments) {
   const auto job = make_intrusive<pool_run<Fn>>(c, std::move(arguments));
-  asio::awaitable<void> ends = event::wait(job->done);  // memory first: it runs, or it does not
   struct on_its_way {
     explicit on_its_way(intrusive_ptr<pool_run<Fn>> j) noexcept : job(std::move(j)) {}
     on_its_way(on_its_way&&) noexcept = default;
@@ -127,21 +126,21 @@ asio::awaitable<typename Fn::result> run_on_its_pool(invocation& c,
     void operator()() { std::exchange(job, nullptr)->run(); }
     intrusive_ptr<pool_run<Fn>> job;
   };
-  asio::post(c.who.self().compute_pool(), on_its_way(job));
-  std::exception_ptr stopped;
+  post_or_die(c.who.self().compute_pool(), on_its_way(job));
   try {
-    co_await std::move(ends);
-  } catch (...) {
-    stopped = std::current_exception();
-  }
-  if (stopped && job->give_up()) std::rethrow_exception(stopped);
-  if (stopped) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  // bounded: by the function, and by the lack of memory
-  while (!job->done->is_set()) {
+    std::exception_ptr stopped;
     try {
       co_await event::wait(job->done);
-    } catch (const std::bad_alloc&) {  // whoever left now would let the next one in
+    } catch (const std::system_error&) {  // given up
+      stopped = std::current_exception();
     }
+    if (stopped && job->give_up()) std::rethrow_exception(stopped);
+    if (stopped) {
+      co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+      co_await event::wait(job->done);
+    }
+  } catch (const std::bad_alloc&) {
+    out_of_memory();  // whoever left now would let the next one in
   }
   co_return job->take();
 }

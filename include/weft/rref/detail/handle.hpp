@@ -36,13 +36,6 @@ class reference final : public ref_counted {
       : keeper_(std::move(keeper)), id_(id) {}
   /// Born broken: holds nothing.
   reference(const rref_id& id, error why) : id_(id), broken_(std::move(why)) {}
-  /// Holds nothing yet: one of the next two follows, before anybody else sees it.
-  explicit reference(const rref_id& id) noexcept : id_(id) {}
-  void hold(intrusive_ptr<reference_keeper> keeper, const rref_id& id) noexcept {
-    keeper_ = std::move(keeper);
-    id_ = id;
-  }
-  void break_with(error why) noexcept { broken_ = std::move(why); }
   ~reference() override {
     if (keeper_) keeper_->drop(id_);
   }
@@ -53,8 +46,8 @@ class reference final : public ref_counted {
 
  private:
   intrusive_ptr<reference_keeper> keeper_;
-  rref_id id_;
-  error broken_;
+  const rref_id id_;
+  const error broken_;
 };
 
 }  // namespace weft::detail

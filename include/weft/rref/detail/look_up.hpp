@@ -2,7 +2,7 @@
 // What of a lookup is compiled for its type.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/worker.hpp>
@@ -31,8 +31,7 @@ asio::awaitable<Delivered> look_up(worker& me, std::uint32_t rank, std::string n
     if (found) co_return rref_access::make<T>(me, std::move(*found));
     why = std::move(found.error());
   } catch (const std::bad_alloc&) {
-    why = sure_error(errc::resource_exhausted, "no memory for the lookup",
-                     call_progress::not_executed);
+    out_of_memory();
   } catch (const rpc_error& e) {
     why = e.error();
   }

@@ -2,7 +2,6 @@
 // Calls whose arguments are references: the callee gets the values from where they are.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/gather.hpp>
 #include <weft/rpc/detail/called.hpp>
@@ -64,7 +63,7 @@ asio::awaitable<T> value_of(given_argument<T> given, std::size_t position) {
   } catch (const rpc_error& e) {
     why = e.error();
   }
-  throw rpc_error(with_if_possible(why, [&](error_detail& d) {
+  throw rpc_error(why.with([&](error_detail& d) {
     d.ran = call_progress::not_executed;
     d.cause_code = why.code();
     d.cause = why.shared_detail();

@@ -2,7 +2,7 @@
 // Bodies of weft/rref/rref.hpp.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/rpc/detail/call_check.hpp>
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/called.hpp>
@@ -113,9 +113,7 @@ class unbegun_creation {
   ~unbegun_creation() {
     if (!held_) return;
     me_->use<rref_service>().never_sent(
-        held_->id(), function_,
-        sure_error(errc::resource_exhausted, "no memory to begin the request that was to make it",
-                   call_progress::not_sent));
+        held_->id(), function_, error(errc::cancelled, "it never began", call_progress::not_sent));
   }
   [[nodiscard]] intrusive_ptr<reference> begin() noexcept { return std::move(held_); }
 
@@ -143,13 +141,11 @@ asio::awaitable<void> create_later(outgoing_call c, typename Fn::arguments argum
                                    prepare_reference prepare, unbegun_creation made) {
   const creation_follower follow{prepare.me, made.begin()};
   const arguments_body<typename Fn::arguments, prepare_reference> body(arguments, prepare);
-  call_result r;
   try {
-    r = co_await c.to().send_later(c, body);
-  } catch (...) {  // no memory to begin
-    r.failure = c.to().caught(c, call_progress::not_sent);
+    follow(co_await c.to().send_later(c, body), c);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
   }
-  follow(r, c);
 }
 
 /// Sends a request whose result stays at its owner; a failure is met by the reference's users. What

@@ -2,6 +2,7 @@
 // Bytes on their way between two hosts of a simulated world, and the stream that `framed` reads.
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
@@ -28,33 +29,8 @@ class byte_channel final : public channel {
   using channel::channel;
 
   /// Takes what there is room for. `ec`: would_block, connection_reset.
-  std::size_t put(const const_buffer_list& from, std::error_code& ec) noexcept try {
-    if (ended()) {
-      ec = asio::error::connection_reset;
-      return 0;
-    }
-    std::size_t all = 0;
-    for (const asio::const_buffer& b : from) {
-      const std::size_t fits = std::min<std::uint64_t>(b.size(), room());
-      bytes_.append(static_cast<const char*>(b.data()), fits);
-      all += fits;
-      if (fits < b.size()) break;
-    }
-    if (all == 0 && asio::buffer_size(from) > 0) {
-      static_cast<void>(may_put());
-      ec = asio::error::would_block;
-      return 0;
-    }
-    for (std::size_t left = all; left > 0;) {
-      const std::size_t piece = one_piece(left);
-      sent(piece);
-      left -= piece;
-    }
-    return all;
-  } catch (const std::bad_alloc&) {
-    break_off();
-    ec = asio::error::no_memory;
-    return 0;
+  std::size_t put(const const_buffer_list& from, std::error_code& ec) noexcept {
+    return weft::detail::or_die([&] { return put_some(from, ec); });
   }
   /// What has arrived. `ec`: would_block, eof.
   template <class Buffers>
@@ -81,13 +57,37 @@ class byte_channel final : public channel {
   }
 
  private:
+  std::size_t put_some(const const_buffer_list& from, std::error_code& ec) {
+    if (ended()) {
+      ec = asio::error::connection_reset;
+      return 0;
+    }
+    std::size_t all = 0;
+    for (const asio::const_buffer& b : from) {
+      const std::size_t fits = std::min<std::uint64_t>(b.size(), room());
+      bytes_.append(static_cast<const char*>(b.data()), fits);
+      all += fits;
+      if (fits < b.size()) break;
+    }
+    if (all == 0 && asio::buffer_size(from) > 0) {
+      static_cast<void>(may_put());
+      ec = asio::error::would_block;
+      return 0;
+    }
+    for (std::size_t left = all; left > 0;) {
+      const std::size_t piece = one_piece(left);
+      sent(piece);
+      left -= piece;
+    }
+    return all;
+  }
   [[nodiscard]] std::uint64_t room() const noexcept {
     const std::uint64_t held = bytes_.size() - read_;
     const std::uint64_t most = net().wires().buffer_bytes;
     return held < most ? most - held : 0;
   }
   [[nodiscard]] bool has_room() const noexcept override { return room() > 0; }
-  void forget_in_flight() noexcept override { bytes_.resize(read_ + arrived()); }
+  void forget_in_flight() override { bytes_.resize(read_ + arrived()); }
   [[nodiscard]] std::size_t one_piece(std::size_t of) {
     if (of < 2 || net().decide().pick(4) < 3) return of;
     return 1 +

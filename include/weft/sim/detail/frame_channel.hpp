@@ -2,6 +2,7 @@
 // Whole frames on their way between two hosts of a simulated world.
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/frame_queue.hpp>
@@ -25,22 +26,20 @@ class frame_channel final : public channel {
 
   using channel::channel;
 
-  [[nodiscard]] write_status put(outbox& batch) noexcept try {
-    if (ended()) return write_status::closed;
-    while (!batch.empty() && has_room()) {
-      queue_.make_room();
-      frame f = batch.take();
-      for (blob& b : f.blobs) b = copied(b);
-      bytes_ += f.wire_size();
-      queue_.push(std::move(f));
-      sent(1);
-    }
-    if (batch.empty()) return write_status::everything;
-    static_cast<void>(may_put());
-    return write_status::blocked;
-  } catch (const std::bad_alloc&) {
-    break_off();
-    return write_status::closed;
+  [[nodiscard]] write_status put(outbox& batch) noexcept {
+    return weft::detail::or_die([&] {
+      if (ended()) return write_status::closed;
+      while (!batch.empty() && has_room()) {
+        frame f = batch.take();
+        for (blob& b : f.blobs) b = copied(b);
+        bytes_ += f.wire_size();
+        queue_.push(std::move(f));
+        sent(1);
+      }
+      if (batch.empty()) return write_status::everything;
+      static_cast<void>(may_put());
+      return write_status::blocked;
+    });
   }
   [[nodiscard]] taken take(frame_queue& out) {
     if (arrived() == 0) {
@@ -49,7 +48,6 @@ class frame_channel final : public channel {
       return taken::nothing;
     }
     while (arrived() > 0) {
-      out.make_room();
       frame f = queue_.pop();
       bytes_ -= f.wire_size();
       out.push(std::move(f));
@@ -72,7 +70,7 @@ class frame_channel final : public channel {
   [[nodiscard]] bool has_room() const noexcept override {
     return queue_.empty() || (queue_.size() < most_frames && bytes_ < net().wires().buffer_bytes);
   }
-  void forget_in_flight() noexcept override {
+  void forget_in_flight() override {
     frame_queue kept;
     for (std::uint64_t i = 0; i < arrived(); ++i) kept.push(queue_.pop());
     queue_ = std::move(kept);

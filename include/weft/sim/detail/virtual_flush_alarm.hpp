@@ -2,11 +2,11 @@
 // The alarm behind a turn of a worker's loop, in virtual time.
 #pragma once
 
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/cork/late_flush.hpp>
 #include <weft/sim/timeline.hpp>
 
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 
 #include <chrono>
 #include <functional>
@@ -25,7 +25,7 @@ class virtual_flush_alarm final : public engine::flush_alarm, private moment {
 
  private:
   void comes() override {
-    asio::post(front_, [this] { ring_(); });
+    weft::detail::post_or_die(front_, [this] { ring_(); });
   }
   timeline& time_;
   asio::io_context& front_;

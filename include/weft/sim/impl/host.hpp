@@ -4,7 +4,6 @@
 
 #include <weft/core/detail/what_of.hpp>
 #include <weft/sim/host.hpp>
-#include <weft/sim/memory.hpp>
 
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
@@ -52,7 +51,6 @@ inline void host::start(membership all, random_source random,
     try {
       self.ended_ = co_await self.me_->run(std::move(f));
     } catch (const std::exception& e) {
-      const memory::spared watching;
       self.ended_ = error(errc::worker_failed, weft::detail::what_of(e));
     }
   };

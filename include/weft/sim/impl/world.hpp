@@ -28,7 +28,6 @@ inline world::~world() {
   for (host_id r = 0; r < hosts_.size(); ++r) kill(r);
 }
 inline void world::kill(std::uint32_t rank) {
-  const memory::spared watching;
   const std::uint32_t before = std::exchange(runs_now_, rank);
   hosts_[rank]->kill();
   runs_now_ = before;
@@ -52,7 +51,6 @@ inline void world::start(const main_function& main_of_all) {
   if (!hosts_.empty()) throw rpc_error(errc::invalid_argument, "the world was started before");
   thread_ = &here_;
   net_.tells = [this](host_id from, host_id to, const char* what, std::uint64_t units) {
-    const memory::spared watching;
     note(from * 7919u + to);
     note(units + static_cast<std::uint64_t>(*what) * 65537);
     if (!how_.keeps_story || !how_.tells_arrivals) return;
@@ -130,10 +128,12 @@ inline bool world::run_handlers() {
     host& h = *hosts_[r];
     if (!h.alive() || fates_[r].paused_until > time_.now()) continue;
     runs_now_ = r;
-    const bool lacks = lacks_memory();
+    draw_shortage();
+    weft::detail::decides_memory = &lacking_;
     const bool ran = h.step(i);
-    if (lacks && memory::suffice()) {
-      faulty_ = was_cut_ = true;  // what cannot be sent ends a connection
+    weft::detail::decides_memory = nullptr;
+    if (std::exchange(lacking_.struck, false)) {
+      faulty_ = true;
       tell(r, "it lacked memory");
     }
     runs_now_ = how_.workers;
@@ -160,15 +160,15 @@ inline void world::bury() {
   }
 }
 
-/// Whether an allocation of the handler that runs next is to fail.
-inline bool world::lacks_memory() {
+/// Of the handler that runs next.
+inline void world::draw_shortage() {
+  lacking_.before = lacking_.more = 0;
   if (how_.lacks_memory_per_1024 == 0 || time_.now() - timeline::beginning > how_.faults_end ||
       choices_.pick(1024) < 1024 - how_.lacks_memory_per_1024) {
-    return false;
+    return;
   }
-  const std::uint32_t nth = 1 + choices_.pick(48);
-  memory::lack(nth, choices_.pick(4) == 3 ? 1 + choices_.pick(8) : 0);
-  return true;
+  lacking_.before = 1 + choices_.pick(4);
+  if (choices_.pick(4) == 3) lacking_.more = 1 + choices_.pick(8);
 }
 
 inline bool world::step() { return step_by(time_point::max()); }
@@ -203,7 +203,6 @@ inline bool world::run(duration most, const std::function<bool()>& done) {
 }
 
 inline void world::crash(std::uint32_t rank, bool in_silence) {
-  const memory::spared watching;
   if (!at(rank).alive() || fates_[rank].crashed) return;
   tell(rank, in_silence ? "its machine is gone" : "it crashes");
   fates_[rank].crashed = true;
@@ -214,7 +213,6 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
 }
 
 inline void world::restart(std::uint32_t rank) {
-  const memory::spared watching;
   if (at(rank).alive() || !fates_[rank].crashed) {
     throw rpc_error(errc::invalid_argument,
                     "worker " + std::to_string(rank) + " of the world has not crashed");
@@ -229,7 +227,6 @@ inline void world::restart(std::uint32_t rank) {
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
-  const memory::spared watching;
   if (!at(rank).alive()) return;
   faulty_ = was_cut_ = true;
   fate& f = fates_[rank];
@@ -244,7 +241,6 @@ inline void world::pause(std::uint32_t rank, duration how_long) {
 inline duration world::paused(std::uint32_t rank) const { return fates_[known(rank)].paused; }
 
 inline void world::after(duration d, std::function<void()> what) {
-  const memory::spared watching;
   std::erase_if(events_, [](const auto& e) { return !e->awaited(); });
   events_.push_back(std::make_unique<event>(time_, std::move(what)));
   time_.add(*events_.back(), time_.now() + d);
@@ -315,7 +311,6 @@ inline void world::fault() {
 
 inline void world::tell(std::uint32_t rank, std::string_view what,
                         std::optional<std::uint64_t> number) {
-  const memory::spared watching;
   note(rank);
   note(number.value_or(0));
   for (const char c : what) note(static_cast<unsigned char>(c));

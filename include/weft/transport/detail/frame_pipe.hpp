@@ -5,6 +5,7 @@
 //          ◄──read──── [ frame_pipe ] ◄─try_write─
 #pragma once
 
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/concepts.hpp>
@@ -45,16 +46,9 @@ class frame_pipe : public ref_counted {
     if (ended_) return write_status::closed;
     if (batch.empty()) return write_status::everything;
     while (!batch.empty() && has_room()) {
-      try {
-        queue_.make_room();
-      } catch (const std::bad_alloc&) {
-        hold.unlock();
-        end();  // the reader hears of it when it has read the rest
-        return write_status::closed;
-      }
       frame f = batch.take();
       bytes_ += f.wire_size();
-      queue_.push(std::move(f));
+      or_die([&] { queue_.push(std::move(f)); });
     }
     writer_waits_ = !batch.empty();
     const auto result = writer_waits_ ? write_status::blocked : write_status::everything;
@@ -198,13 +192,7 @@ class basic_pipe_connection {
     }
     sink->progress();
     while (!s.arriving.empty()) {
-      expected<void> delivered;
-      try {
-        delivered = sink->frame_arrived(s.arriving.pop());
-      } catch (...) {  // a frame is lost, and with it all that may come
-        close();
-        throw;
-      }
+      auto delivered = sink->frame_arrived(s.arriving.pop());
       if (!delivered) throw rpc_error(std::move(delivered).error());
       check();
     }

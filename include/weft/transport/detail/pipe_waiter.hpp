@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/erased_handler.hpp>
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
@@ -20,7 +20,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <new>
 #include <utility>
 
 namespace weft::detail {
@@ -53,12 +52,7 @@ class pipe_waiter final : public registered_waiter {
   void when_woken(Handler handler) {
     slot_ = asio::get_associated_cancellation_slot(handler);
     handler_.put(std::move(handler));
-    if (slot_.is_connected()) {
-      try {
-        slot_.assign([this](asio::cancellation_type) { wake(); });
-      } catch (const std::bad_alloc&) {  // then it cannot be cancelled
-      }
-    }
+    if (slot_.is_connected()) slot_.assign([this](asio::cancellation_type) { wake(); });
     auto expected = state::idle;
     if (!now_.compare_exchange_strong(expected, state::waiting)) post_resume();
   }
@@ -75,8 +69,7 @@ class pipe_waiter final : public registered_waiter {
   void post_resume() noexcept {
     const auto guard = waiter_registry::guard_context(home());
     if (!guard) return;
-    post_(asio::query(executor_, asio::execution::context),
-          [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
+    post_or_die(executor_, [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
   }
   /// A wake() that comes before this is answered by it: the waiter looks again.
   void resume() {
@@ -89,7 +82,6 @@ class pipe_waiter final : public registered_waiter {
 
   const asio::io_context::executor_type executor_;
   std::atomic<state> now_{state::idle};
-  sure_post post_;
   erased_handler<void()> handler_;  // touched by the io_context's thread only, as the next
   asio::cancellation_slot slot_;    // of that handler
 };

@@ -4,6 +4,7 @@
 // outlives ours; these here are close-on-exec from the first moment.
 #pragma once
 
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/framed.hpp>
@@ -13,7 +14,6 @@
 #include <asio/basic_stream_socket.hpp>
 #include <asio/error.hpp>
 #include <asio/io_context.hpp>
-#include <asio/post.hpp>
 #include <asio/redirect_error.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
@@ -107,7 +107,7 @@ class stream_listener : public ref_counted {
   /// Any thread, while the io_context lives.
   void close() noexcept {
     if (closed_.exchange(true)) return;
-    asio::post(acceptor_.get_executor(), [self = intrusive_ptr<stream_listener>(this)] {
+    post_or_die(acceptor_.get_executor(), [self = intrusive_ptr<stream_listener>(this)] {
       std::error_code ignored;
       self->acceptor_.close(ignored);
       self->pause_.cancel();

@@ -1,12 +1,52 @@
 // SPDX-License-Identifier: BSL-1.0
-// Small blocks of memory, recycled per thread.
+// Small blocks of memory, recycled per thread. What threads that read acquire, the worker's thread
+// releases, request by request: whole batches go back by way of a depot.
+//
+//   thread: [ up to 64 blocks ] ──spill 32──► depot ──refill 32──► [ up to 64 blocks ]: thread
 #pragma once
+
+#include <weft/config.hpp>
 
 #include <cstddef>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <utility>
 
 namespace weft::detail {
+
+/// Batches of free blocks, of all threads of this process. Thread safe.
+class block_depot {
+ public:
+  static constexpr std::size_t batch = 32;
+  /// In a free block: the next of its batch and, of a batch's first, the next batch.
+  struct link {
+    link* next;
+    link* next_batch;
+  };
+
+  /// Null: there is none.
+  [[nodiscard]] static link* take() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!first_) return nullptr;
+    --batches_;
+    return std::exchange(first_, first_->next_batch);
+  }
+  /// False: it has enough.
+  [[nodiscard]] static bool give(link* blocks) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (batches_ == most_batches) return false;
+    ++batches_;
+    blocks->next_batch = std::exchange(first_, blocks);
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t most_batches = 64;  // 2 MiB
+  WEFT_PROCESS_WIDE inline static constinit std::mutex mutex_;
+  WEFT_PROCESS_WIDE inline static constinit link* first_ = nullptr;
+  WEFT_PROCESS_WIDE inline static constinit std::size_t batches_ = 0;
+};
 
 /// A few small blocks kept by each thread, so that a small message costs no allocation. Usable as
 /// long as the thread lives, also while its other thread_local objects die.
@@ -14,12 +54,14 @@ class block_cache {
  public:
   static constexpr std::size_t block_size = 1024;
 
+  /// Null: there is none.
   [[nodiscard]] void* acquire() noexcept {
-    return count_ - 1 < capacity ? blocks_[--count_] : nullptr;  // neither empty nor closed
+    if (count_ - 1 >= capacity && !refill()) return nullptr;  // empty, or closed
+    return blocks_[--count_];
   }
   /// False: the block is the caller's to free.
   [[nodiscard]] bool release(void* block) noexcept {
-    if (count_ >= capacity) return false;
+    if (count_ >= capacity && !spill()) return false;
     if (count_ == 0) static_cast<void>(&thread_end());
     blocks_[count_++] = block;
     return true;
@@ -37,6 +79,22 @@ class block_cache {
   static closer& thread_end() noexcept {
     static thread_local closer instance;
     return instance;
+  }
+  bool refill() noexcept {
+    if (count_ == closed) return false;
+    static_cast<void>(&thread_end());
+    for (block_depot::link* b = block_depot::take(); b; b = b->next) blocks_[count_++] = b;
+    return count_ > 0;
+  }
+  bool spill() noexcept {
+    if (count_ == closed) return false;
+    block_depot::link* all = nullptr;
+    for (std::size_t i = 1; i <= block_depot::batch; ++i) {
+      all = new (blocks_[capacity - i]) block_depot::link{all, nullptr};
+    }
+    if (!block_depot::give(all)) return false;
+    count_ -= block_depot::batch;
+    return true;
   }
   void close() noexcept {
     while (count_ > 0) std::free(blocks_[--count_]);

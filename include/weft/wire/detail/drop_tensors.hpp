@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <cstddef>
@@ -24,8 +25,7 @@ namespace weft::detail {
     const std::size_t left = h.table_bytes - from;
     const std::size_t size = left < 8 ? 8 : std::size_t{8} + load<std::uint32_t>(table + from + 4);
     if (size > left) {
-      return tl::unexpected(error(errc::protocol_error, "the table ends inside a section",
-                                  call_progress::maybe_executed, origin::transport));
+      return broken_protocol("the table ends inside a section");
     }
     if (load<section_kind>(table + from) != section_kind::tensors) {
       std::memmove(table + to, table + from, size);
@@ -35,8 +35,7 @@ namespace weft::detail {
     from += size;
   }
   if (from != h.table_bytes) {
-    return tl::unexpected(error(errc::protocol_error, "the table is longer than its sections",
-                                call_progress::maybe_executed, origin::transport));
+    return broken_protocol("the table is longer than its sections");
   }
   f.blobs.clear();
   h.tensors = 0;

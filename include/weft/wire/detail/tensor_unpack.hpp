@@ -3,6 +3,7 @@
 // was checked before libtorch hears of it.
 #pragma once
 
+#include <weft/wire/detail/ask_for_memory.hpp>
 #include <weft/wire/detail/tensor_indices.hpp>
 #include <weft/wire/detail/tensor_table.hpp>
 
@@ -74,6 +75,7 @@ class tensor_unpacker {
 
 /// Of the CPU allocator; lack of memory is std::bad_alloc here.
 [[nodiscard]] inline c10::DataPtr allocate_bytes(std::size_t size) {
+  ask_for_tensor_memory();
   try {
     return c10::GetCPUAllocator()->allocate(size);
   } catch (const c10::Error&) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/ask_for_memory.hpp>
 #include <weft/wire/detail/plain.hpp>
 
 #include <algorithm>
@@ -29,6 +30,7 @@ void charge_elements(Guard& guard, std::size_t count, std::size_t extra_each = 0
   if (count == 0) return;
   guard.charge(count, sizeof(T) + extra_each);
   guard.charge(allocation_cost);
+  ask_for_memory(saturating_multiply(count, sizeof(T) + extra_each));
 }
 
 /// What a deque has allocated before its first element, in libstdc++: one block of elements and a

@@ -2,6 +2,7 @@
 // Bodies of weft/wire/message.hpp.
 #pragma once
 
+#include <weft/wire/detail/broken_protocol.hpp>
 #include <weft/wire/message.hpp>
 
 #include <cstring>
@@ -92,10 +93,7 @@ inline frame message::finish(frame_header header) && {
 }
 
 inline expected<void> incoming_message::check() {
-  auto refuse = [](std::string text) {
-    return tl::unexpected(error(errc::protocol_error, std::move(text),
-                                call_progress::maybe_executed, origin::transport));
-  };
+  auto refuse = [](std::string text) { return detail::broken_protocol(text); };
   const frame_header& h = frame_.header;
   const std::uint64_t head = header_size + h.payload_bytes + h.table_bytes;
   if (h.payload_bytes > limits_->payload || frame_.head.size() != head) {

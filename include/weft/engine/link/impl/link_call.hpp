@@ -34,7 +34,7 @@ inline asio::awaitable<void> link::room_or_error(time_point deadline) {
   waiting_line::turn turn;
   const auto found = co_await room(deadline, turn);
   if (found) co_return;
-  throw rpc_error(with_if_possible(found.error(), [this](error_detail& d) { d.peer = name(); }));
+  throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
 }
 
 /// Its time counts from here.
@@ -58,7 +58,7 @@ inline frame_header link::header_of(const outgoing_call& c) {
 }
 
 inline error link::describe(const error& e, const outgoing_call& c) const noexcept {
-  return with_if_possible(e, [&](error_detail& d) {
+  return e.with([&](error_detail& d) {
     using std::chrono::microseconds;
     if (d.peer.empty()) d.peer = name();
     if (d.peer == name()) d.incarnation = me_.members().members[rank_].incarnation.low;
@@ -74,17 +74,16 @@ inline error link::describe(const error& e, const outgoing_call& c) const noexce
 
 inline error link::caught(const outgoing_call& c, call_progress ran) const noexcept {
   const error why = engine::caught(me_, ran);
-  return describe(with_if_possible(why, [ran](error_detail& d) { d.ran = ran; }), c);
+  return describe(why.with([ran](error_detail& d) { d.ran = ran; }), c);
 }
 
 /// Of what is not sent, as nobody would wait for its reply.
 [[nodiscard]] inline error too_late() noexcept {
-  return sure_error(errc::timed_out, "the deadline had passed before it was sent",
-                    call_progress::not_sent);
+  return {errc::timed_out, "the deadline had passed before it was sent", call_progress::not_sent};
 }
 
-/// Worker's thread, which waits for the reply before it does anything else. Throws if there is no
-/// memory for the pending call. `later`: other threads took the room that was found.
+/// Worker's thread, which waits for the reply before it does anything else. `later`: other threads
+/// took the room that was found.
 inline link::sending link::send_request(outgoing_call& c, message&& m, time_point now, error& why) {
   frame_header h = header_of(c);
   h.call = pending_.open(c.deadline());
@@ -115,19 +114,26 @@ inline link::sending link::send_request(outgoing_call& c, message&& m, time_poin
 
 inline link::sending link::send_body(outgoing_call& c, const request_body& body, time_point now,
                                      error& why) noexcept {
-  try {
-    if (c.deadline() <= now) {
-      why = too_late();
-      return sending::failed;
-    }
-    message m(me_.settings().bounds);
-    body.write(m);
-    const sending how = send_request(c, std::move(m), now, why);
-    if (how == sending::sent) body.was_sent();
-    return how;
-  } catch (...) {  // whatever is thrown here is thrown before the request is sent
-    why = unsent(engine::caught(me_));
+  if (c.deadline() <= now) {
+    why = too_late();
     return sending::failed;
+  }
+  std::optional<message> m = written(body, why);
+  if (!m) return sending::failed;
+  const sending how = or_die([&] { return send_request(c, *std::move(m), now, why); });
+  if (how == sending::sent) body.was_sent();
+  return how;
+}
+
+/// As users' codecs write it, or why it cannot be.
+inline std::optional<message> link::written(const request_body& body, error& why) const noexcept {
+  try {
+    std::optional<message> m(std::in_place, me_.settings().bounds);
+    body.write(*m);
+    return m;
+  } catch (...) {
+    why = unsent(engine::caught(me_));
+    return std::nullopt;
   }
 }
 
@@ -164,8 +170,8 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
       // Since the room was found nothing was awaited, so this is not cancelled, and does wait.
       co_return co_await async_wait_for_reply(pending_, c.sent(), asio::deferred);
     }
-  } catch (...) {
-    r.failure = engine::caught(me_, call_progress::maybe_executed);
+  } catch (...) {  // as it was cancelled
+    r.failure = caught_or_die(me_, call_progress::maybe_executed);
     if (c.sent().frame == sent_request::no_frame) r.failure = unsent(r.failure);
     c.waits(false);
   }
@@ -175,24 +181,24 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
 /// A call awaited elsewhere: encoded there, sent on the worker's thread, where it inherits nothing.
 inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
                                                               const request_body& body) {
-  bool written = false;
   try {
     for (waiting_line::turn turn;;) {
-      written = false;
-      message m(me_.settings().bounds);
-      body.write(m);
-      written = true;
+      error why;
+      std::optional<message> m = written(body, why);
+      if (!m) {
+        c.waits(false);
+        co_return call_result{nullptr, why};
+      }
       c.waits(true);
       future<result_or_turn> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
-                                              exchange_for_others(c, std::move(m), turn));
+                                              exchange_for_others(c, *std::move(m), turn));
       result_or_turn came = co_await std::move(there).get();
       if (auto* result = std::get_if<call_result>(&came)) co_return std::move(*result);
       turn = std::get<waiting_line::turn>(came);
     }
-  } catch (...) {
-    const error why = engine::caught(me_, call_progress::maybe_executed);
+  } catch (...) {  // as it was cancelled
     c.waits(false);
-    co_return call_result{nullptr, written ? why : unsent(why)};
+    co_return call_result{nullptr, caught_or_die(me_, call_progress::maybe_executed)};
   }
 }
 
@@ -207,7 +213,7 @@ inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::
   const time_point now = me_.time().now();
   if (c.deadline() <= now) co_return call_result{nullptr, too_late()};
   error why;
-  switch (send_request(c, std::move(m), now, why)) {
+  switch (or_die([&] { return send_request(c, std::move(m), now, why); })) {
   case sending::later:
     co_return turn;
   case sending::failed:
@@ -223,18 +229,14 @@ inline void link::post(outgoing_call& c, const request_body& body) {
   begin(c);
   require_room();
   error why;
-  try {
-    message m(me_.settings().bounds);
-    body.write(m);
+  if (std::optional<message> m = written(body, why)) {
     frame_header h = header_of(c);
     h.flags |= flag_no_reply;
     if (c.settings().limit) h.deadline = deadline_field(*c.settings().limit);
     me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
-    const auto queued = queue(std::move(m), h);
+    const auto queued = queue(*std::move(m), h);
     if (queued && *queued == no_room) refuse_for_want_of_room(*this);
     if (!queued) why = queued.error();
-  } catch (...) {
-    why = unsent(engine::caught(me_));
   }
   if (why) throw rpc_error(describe(why, c));
   flush_early();

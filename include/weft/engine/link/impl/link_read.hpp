@@ -2,11 +2,12 @@
 // Bodies of ../link.hpp: reading, and where each frame goes.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/engine/link/impl/link_serve.hpp>
 #include <weft/engine/link/impl/link_state.hpp>
 #include <weft/engine/link/impl/link_unmade.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 
 #include <algorithm>
 
@@ -55,15 +56,9 @@ inline expected<blob> link::allocate(std::size_t size) {
   }
 }
 
-inline void link::room_for_arrived() {
-  if (arrived_.size() < arrived_.capacity()) return;
-  insist([&] { arrived_.reserve(2 * arrived_.size() + 16); });
-}
-
 inline expected<void> link::frame_arrived(frame&& f) {
   partial_ = false;
   const std::uint64_t bytes = f.wire_size();
-  room_for_arrived();
   arrived_.push_back({std::move(f), bytes, {}});
   return {};
 }
@@ -94,7 +89,6 @@ inline expected<void> link::frame_skipped(frame&& rest, remains what, std::uint6
   partial_ = false;
   auto came = left_over(std::move(rest), what, bytes, std::move(why));
   if (!came) return tl::unexpected(std::move(came).error());
-  room_for_arrived();
   arrived_.push_back(*std::move(came));
   return {};
 }
@@ -109,25 +103,18 @@ inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
   const intrusive_ptr<link> self(this);
   error why;
   try {
-    for (patience left;;) {
+    for (;;) {
       if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
-      try {
-        co_await connection->read(*this);
-        left = {};
-      } catch (const std::bad_alloc&) {  // for a frame of its coroutines: nothing was read
-        if (!left.more()) throw;
-      }
+      co_await connection->read(*this);
     }
-  } catch (const rpc_error& e) {
-    why = e.error();
-  } catch (...) {
-    why = engine::caught(me_, call_progress::maybe_executed);
+  } catch (...) {  // of its transport, or of a service that refuses what came
+    why = caught_or_die(me_, call_progress::maybe_executed);
   }
   // What came whole before the end still counts.
   try {
     if (auto ok = handle_arrived(); !ok && why == errc::peer_died) why = ok.error();
-  } catch (...) {
-    why = engine::caught(me_, call_progress::maybe_executed);
+  } catch (...) {  // of such a service
+    why = caught_or_die(me_, call_progress::maybe_executed);
   }
   arrived_.clear();
   stall_.reset();
@@ -203,7 +190,7 @@ inline expected<void> link::look_over(const std::vector<arrived_frame>& batch) {
   // Requests that came together with their own cancellation are not begun.
   cancelled_.clear();
   if (cancels > 0) {
-    insist([&] { cancelled_.reserve(cancels); });
+    cancelled_.reserve(cancels);
     for (const arrived_frame& a : batch) {
       if (a.f.header.kind == frame_kind::cancel) cancelled_.push_back(a.f.header.call);
     }
@@ -219,8 +206,7 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
     const frame_header& h = a.f.header;
     if (!gives_credit(h.kind)) continue;
     if (!window_.credited(h.function)) {
-      return tl::unexpected(error(errc::protocol_error, "credit for more than was sent",
-                                  call_progress::maybe_executed, origin::transport));
+      return broken_protocol("credit for more than was sent");
     }
   }
   const bool room = look_for_room();
@@ -238,14 +224,14 @@ inline void link::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
   const std::uint64_t seen = progress_;
   const bool partial = partial_;
-  stall_->arm(later(me_.time().now(), me_.settings().stall_limit), [this, seen, partial] {
-    if (partial && partial_ && seen == progress_) {
-      mark_down(sure_error(errc::protocol_error, "the peer began a frame and stopped sending",
-                           call_progress::maybe_executed, origin::transport));
-      return;
-    }
-    watch_stalls();
-  });
+  stall_->arm(later(me_.time().now(), me_.settings().stall_limit), dies([this, seen, partial] {
+                if (partial && partial_ && seen == progress_) {
+                  return mark_down(error(errc::protocol_error,
+                                         "the peer began a frame and stopped sending",
+                                         call_progress::maybe_executed, origin::transport));
+                }
+                watch_stalls();
+              }));
 }
 
 /// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer
@@ -320,9 +306,7 @@ inline expected<void> link::handle(arrived_frame&& came) {
       result = s.frame(*this, m);
     });
     if (owned) return result;
-    return tl::unexpected(error(errc::protocol_error,
-                                "a frame of a service that this worker does not have",
-                                call_progress::maybe_executed, origin::transport));
+    return broken_protocol("a frame of a service that this worker does not have");
   }
   case frame_kind::hello:
   case frame_kind::welcome:
@@ -332,8 +316,7 @@ inline expected<void> link::handle(arrived_frame&& came) {
   case frame_kind::ready:
     break;
   }
-  return tl::unexpected(error(errc::protocol_error, "a handshake frame after the handshake",
-                              call_progress::maybe_executed, origin::transport));
+  return broken_protocol("a handshake frame after the handshake");
 }
 
 inline void link::handle_here(frame&& f, error lacking) {
@@ -364,7 +347,7 @@ inline void link::reply_arrived(incoming_message&& m) {
   // What nobody here can read, or has memory for, does not say how far the function got.
   const call_progress ran = failed ? call_progress::maybe_executed : call_progress::executed;
   const auto as_far = [ran](const error& e) {
-    return with_if_possible(e, [ran](error_detail& d) {
+    return e.with([ran](error_detail& d) {
       d.ran = ran;
       d.from = origin::local;
     });
@@ -379,14 +362,14 @@ inline void link::reply_arrived(incoming_message&& m) {
       r.finish();
       if (!result.failure) r.fail("a failure that says success");
       if (result.failure.ran() == call_progress::not_sent) {  // it was: the peer cannot know better
-        result.failure = with_if_possible(
-            result.failure, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
+        result.failure =
+            result.failure.with([](error_detail& d) { d.ran = call_progress::maybe_executed; });
       }
     } else {
       result.reply = make_intrusive<held_reply>(std::move(m));
     }
   } catch (const std::bad_alloc&) {
-    result = {nullptr, sure_error(errc::resource_exhausted, "no memory for the reply", ran)};
+    result = {nullptr, error(errc::resource_exhausted, "no memory for the reply", ran)};
   } catch (const rpc_error& e) {
     result.failure = as_far(e.error());
   }

@@ -2,7 +2,7 @@
 // Bodies of ../link.hpp: sending.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/cork/cork.hpp>
 #include <weft/engine/link/link.hpp>
 #include <weft/engine/link/no_room.hpp>
@@ -31,14 +31,9 @@ inline link::link(link_host& me, std::uint32_t rank, asio::io_context& io)
                [this](std::uint64_t call, std::uint64_t number) { return give_up(call, number); }) {
 }
 
-/// A service that throws where it must not has lost count: the link cannot go on.
 template <class Tell>
 void link::each_service(Tell&& tell) noexcept {
-  try {
-    me_.each_service(tell);
-  } catch (...) {
-    mark_down(engine::caught(me_, call_progress::maybe_executed));
-  }
+  or_die([&] { me_.each_service(tell); });
 }
 
 /// Who has something to say about a message that is sent here and now.
@@ -64,9 +59,10 @@ inline expected<std::uint64_t> link::queue(message&& m, const frame_header& head
   };
   try {
     if (asked != 0) {
-      me_.each_service(if_asked([&](service& s) { s.attach(*this, header, m); }));
+      or_die([&] { me_.each_service(if_asked([&](service& s) { s.attach(*this, header, m); })); });
     }
-    const auto number = push(std::move(m).finish(header));
+    frame f = std::move(m).finish(header);  // as large as what was encoded
+    const auto number = or_die([&] { return push(std::move(f)); });
     if (number && *number != no_room) {
       if (asked != 0) each_service(if_asked([&](service& s) { s.sent(*this, m.record()); }));
       return *number;
@@ -91,7 +87,6 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
   {
     const std::lock_guard lock(mutex_);
     if (pairing_.now() == state::down) return std::nullopt;
-    outbox_.make_room();  // nothing below throws
     const frame_kind kind = f.header.kind;
     if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
       look_for_room();
@@ -121,15 +116,10 @@ inline void link::flush() noexcept {
     // Another thread's list may stay longer than this one. What was pushed before, under the lock,
     // is seen by whoever resets this.
     if (dirty_.load(std::memory_order_relaxed) == cork->key()) return;
-    std::unique_lock lock(mutex_);
-    try {
-      cork->add(intrusive_ptr<link>(this));
-      dirty_ = cork->key();
-      return;
-    } catch (const std::bad_alloc&) {
-      write_locked(lock);
-      return;
-    }
+    const std::lock_guard lock(mutex_);
+    or_die([&] { cork->add(intrusive_ptr<link>(this)); });
+    dirty_ = cork->key();
+    return;
   }
   std::unique_lock lock(mutex_);
   dirty_ = nullptr;
@@ -156,24 +146,15 @@ inline void link::flush_with_turn() noexcept {
   static_cast<void>(me_.turn());  // whose end writes
   late_flush& late = me_.late();
   if (dirty_.load(std::memory_order_relaxed) != &late) {  // as in flush
-    std::unique_lock lock(mutex_);
-    try {
-      late.add(intrusive_ptr<weft::link>(this));
-      dirty_ = &late;
-    } catch (const std::bad_alloc&) {
-      return write_locked(lock);
-    }
+    const std::lock_guard lock(mutex_);
+    or_die([&] { late.add(intrusive_ptr<weft::link>(this)); });
+    dirty_ = &late;
   }
   late.watch();
 }
 
 inline void link::flush_late() noexcept {
-  try {
-    if (me_.late().put_off(*this)) return;
-  } catch (const std::bad_alloc&) {
-    // Now, then.
-  }
-  flush();
+  if (!or_die([&] { return me_.late().put_off(*this); })) flush();
 }
 
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
@@ -195,14 +176,7 @@ inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
   wrote(before);
   asio::io_context& io = *io_;
   lock.unlock();
-  if (rest) {
-    try {
-      asio::co_spawn(io, write_rest(std::move(rest)),
-                     [self = intrusive_ptr<link>(this)](std::exception_ptr) {});
-    } catch (...) {
-      mark_down(engine::caught(me_, call_progress::maybe_executed));
-    }
-  }
+  if (rest) or_die([&] { spawn_or_die(io, write_rest(std::move(rest))); });
   // `finished` dies here, without the lock; its storage goes back for the next batch.
   finished.clear();
   lock.lock();
@@ -229,14 +203,8 @@ inline void link::wrote(std::uint64_t before) noexcept {
 inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
   const intrusive_ptr<link> self(this);
   try {
-    for (patience left;;) {
-      try {
-        co_await connection->writable();
-        left = {};
-      } catch (const std::bad_alloc&) {  // for a frame of its coroutines
-        if (!left.more()) throw;
-        continue;
-      }
+    for (;;) {
+      co_await connection->writable();
       std::vector<frame> finished;
       write_status result = write_status::closed;
       {
@@ -252,9 +220,9 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
       if (result != write_status::blocked) co_return;
     }
   } catch (const rpc_error&) {
-    co_return;  // the connection ended; read_loop reports why
-  } catch (...) {
-    mark_down(engine::caught(me_, call_progress::maybe_executed));
+    co_return;     // the connection ended; read_loop reports why
+  } catch (...) {  // of a user's transport
+    mark_down(caught_or_die(me_, call_progress::maybe_executed));
   }
 }
 
@@ -284,7 +252,7 @@ inline bool link::roomy() noexcept {
 
 inline void link::wake_line() noexcept {
   if (waking_.exchange(true)) return;
-  line_post_(me_.context(), [self = intrusive_ptr<link>(this)] {
+  post_or_die(me_.context(), [self = intrusive_ptr<link>(this)] {
     self->waking_.store(false);
     self->line_.wake_first();
   });
@@ -301,35 +269,32 @@ inline asio::awaitable<expected<void>> link::room(time_point deadline, waiting_l
       co_return tl::unexpected(waited_in_vain(*this));
     }
     if (!co_await mine.changed()) {
-      co_return tl::unexpected(sure_error(errc::cancelled, "the caller gave up waiting for room",
-                                          call_progress::not_sent));
+      co_return tl::unexpected(
+          error(errc::cancelled, "the caller gave up waiting for room", call_progress::not_sent));
     }
   }
 }
 
 // ── small frames ──
 
-/// A frame that is its header; lost without memory, which only costs time.
+/// A frame that is its header.
 inline void link::send_small(frame_kind kind, std::uint64_t call) noexcept {
-  try {
+  or_die([&] {
     frame_header header;
     header.kind = kind;
     header.call = call;
     if (append(message(me_.settings().bounds).finish(header))) flush();
-  } catch (const std::bad_alloc&) {
-    // A ping, a cancel or a wish for credit; the peer's own limits end what it would have ended.
-  }
+  });
 }
 
 inline void link::give_credit() noexcept {
-  try {
+  or_die([&] {
     frame_header header;
     header.kind = frame_kind::window;
     frame f = message(me_.settings().bounds).finish(header);
     {
       const std::lock_guard lock(mutex_);
       if (pairing_.now() == state::down) return;
-      outbox_.make_room();
       {
         const std::lock_guard serving(serving_mutex_);
         f.header.function = granted_.take_due();
@@ -339,9 +304,7 @@ inline void link::give_credit() noexcept {
       outbox_.push(std::move(f));
     }
     flush();
-  } catch (const std::bad_alloc&) {
-    // It stays owed, and goes with the next reply or request.
-  }
+  });
 }
 
 /// A call ends without its reply: whether its frame was not begun, and never will be. Frames with

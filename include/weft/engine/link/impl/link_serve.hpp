@@ -7,11 +7,12 @@
 //                                       └─ no: gated, until replies are written ─► release_gated
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/resume_users.hpp>
 #include <weft/engine/link/impl/link_send.hpp>
 #include <weft/engine/serving/serving.hpp>
 #include <weft/rref/detail/forwarding_address.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 
 #include <algorithm>
 
@@ -32,74 +33,45 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
   me_.counts.served.fetch_add(1, std::memory_order_relaxed);
   const frame_header of = came.f.header;
   const std::uint64_t cost = request_cost(came.bytes);
-  const auto too_much = [] {
-    return tl::unexpected(error(errc::protocol_error, "more requests than the window holds",
-                                call_progress::maybe_executed, origin::transport));
-  };
   const function_entry* const known = me_.functions().known(of.function, of.signature);
-  intrusive_ptr<served_request> call;
-  bool entered = false;  // its window
-  // Until services have heard all that it says, it cannot be refused alone: they count.
-  bool told = !must_arrive(of);
-  try {
-    const auto make = [&] {
-      return intrusive_ptr<served_request>(
-          new served_request(me_, intrusive_ptr<request_source>(this), std::move(came.f), bounds(),
-                             came.lacking, rank_, name()));
-    };
-    call = told ? make() : insist(make);
-    if (call->is_post()) requests.arrived.fetch_add(1);
-    if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
-    if (auto ok = call->in.check(); !ok) return ok;
-    const frame_header& header = call->in.header();
-    if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
-    call->trace = header.trace;
-    call->span = header.span;
-    if (auto arrived = tell_readers(call->in); !arrived) return arrived;
-    told = true;
-    if (auto* setup = call->in.record().find<scope_setup>()) {
-      call->autograd = std::move(setup->autograd);
-      call->mode = std::move(setup->mode);
-      call->failure = std::move(setup->refused);
-    }
-    call->function = known;
-    if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
-    if (call->in.lacking()) call->failure = call->in.lacking();
-    call->target = call->in.record().find<call_target>();
-    if (const call_target* const target = call->target) {
-      call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
-    }
-    {
-      std::unique_lock lock(serving_mutex_);
-      if (!granted_.arrived(cost)) return too_much();
-      call->cost = cost;
-      entered = true;
-      served_.add(*call);
-      call->served.store(true, std::memory_order_relaxed);
-      if (begins_at_once(*call)) {
-        call->begun = true;
-        leave_window(*call, lock);
-      }
-    }
-    dispatch(call);
-  } catch (const std::bad_alloc&) {
-    const error why = bare_error(errc::resource_exhausted, call_progress::not_executed);
-    if (!told) return tl::unexpected(why);
-    if (call) {
-      if (auto* keeper = call->in.record().find<result_keeper>()) keeper->fail(why);
-      call->accounted = true;
-    } else {
-      requests.finished.fetch_add(1);
-    }
-    if (entered) {
-      forget(*call);
-    } else {
-      const std::lock_guard lock(serving_mutex_);
-      if (!granted_.arrived(cost)) return too_much();
-      granted_.begun(cost);
-    }
-    refuse_request(of.call, of.flags, why);
+  const intrusive_ptr<served_request> call(
+      new served_request(me_, intrusive_ptr<request_source>(this), std::move(came.f), bounds(),
+                         came.lacking, rank_, name()));
+  if (call->is_post()) requests.arrived.fetch_add(1);
+  if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
+  if (auto ok = call->in.check(); !ok) return ok;
+  const frame_header& header = call->in.header();
+  if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
+  call->trace = header.trace;
+  call->span = header.span;
+  // Services count what it says, so they hear of it before it can be refused alone.
+  if (auto arrived = tell_readers(call->in); !arrived) return arrived;
+  if (auto* setup = call->in.record().find<scope_setup>()) {
+    call->autograd = std::move(setup->autograd);
+    call->mode = std::move(setup->mode);
+    call->failure = std::move(setup->refused);
   }
+  call->function = known;
+  if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
+  if (call->in.lacking()) call->failure = call->in.lacking();
+  call->target = call->in.record().find<call_target>();
+  if (const call_target* const target = call->target) {
+    call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
+  }
+  {
+    std::unique_lock lock(serving_mutex_);
+    if (!granted_.arrived(cost)) {
+      return broken_protocol("more requests than the window holds");
+    }
+    call->cost = cost;
+    served_.add(*call);
+    call->served.store(true, std::memory_order_relaxed);
+    if (begins_at_once(*call)) {
+      call->begun = true;
+      leave_window(*call, lock);
+    }
+  }
+  dispatch(call);
   return {};
 }
 
@@ -121,27 +93,6 @@ inline void link::leave_window(served_request& call, std::unique_lock<std::mutex
   const bool due = granted_.due();
   lock.unlock();
   if (due) give_credit();
-}
-
-/// A request for which memory lacks fails; the link lives on.
-inline void link::refuse_request(std::uint64_t call, std::uint16_t flags,
-                                 const error& why) noexcept {
-  if ((flags & flag_no_reply) != 0) {
-    me_.counts.posts_failed.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
-  try {
-    frame_header header;
-    header.kind = frame_kind::failure;
-    header.call = call;
-    insist([&] {
-      message m(me_.settings().bounds);
-      codec<error>::encode(m.payload(), why);
-      if (append(std::move(m).finish(header))) flush();
-    });
-  } catch (...) {
-    mark_down(bare_error(errc::resource_exhausted, call_progress::maybe_executed));
-  }
 }
 
 inline void link::dispatch(const intrusive_ptr<served_request>& call) {
@@ -170,17 +121,12 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
 }
 
 inline void link::submit_plain(intrusive_ptr<served_request> call) noexcept {
-  try {
-    asio::post(me_.compute_pool(), [self = intrusive_ptr<link>(this), call] {
-      if (!self->begin(call, order::none)) return;
-      const running_functions::item here(self->me_.running(), call->function->name,
-                                         call->who.name(), self->me_.time().now());
-      self->serve_here(call);
-    });
-  } catch (...) {
-    call->failure = engine::caught(me_, call_progress::not_executed);
-    serve_here(call);
-  }
+  post_or_die(me_.compute_pool(), [self = intrusive_ptr<link>(this), call = std::move(call)] {
+    if (!self->begin(call, order::none)) return;
+    const running_functions::item here(self->me_.running(), call->function->name, call->who.name(),
+                                       self->me_.time().now());
+    self->serve_here(call);
+  });
 }
 
 /// On whatever thread, a request that has begun or that cannot.
@@ -199,31 +145,25 @@ inline void link::fail(const intrusive_ptr<served_request>& call) noexcept {
 }
 
 /// Worker's thread.
-inline void link::start_coroutine(intrusive_ptr<served_request> call) noexcept {
+inline void link::start_coroutine(intrusive_ptr<served_request> call) {
   if (lost_) return forget(*call);
   if (begin(call, order::of_arrival)) serve(call);
 }
 
-inline void link::serve(const intrusive_ptr<served_request>& call) noexcept {
-  try {
-    if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call) ||
-        !call->may_run()) {
-      return serve_here(call);
-    }
-    // It may wait for long, so it leaves the window; what its arguments take is counted on.
-    const frame_header& header = call->in.header();
-    const std::uint64_t held = request_cost(header.payload_bytes + header.table_bytes);
-    if (!call->held.take(budget_, held)) {
-      call->failure = over_budget(held, "of arguments");
-      return serve_here(call);
-    }
-    if (call->deadline) me_.deadlines().add(*call, *call->deadline);
-    me_.requests().serve(call);
-  } catch (...) {
-    me_.deadlines().remove(*call);
-    call->failure = engine::caught(me_, call_progress::not_executed);
-    serve_here(call);
+inline void link::serve(const intrusive_ptr<served_request>& call) {
+  if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call) ||
+      !call->may_run()) {
+    return serve_here(call);
   }
+  // It may wait for long, so it leaves the window; what its arguments take is counted on.
+  const frame_header& header = call->in.header();
+  const std::uint64_t held = request_cost(header.payload_bytes + header.table_bytes);
+  if (!call->held.take(budget_, held)) {
+    call->failure = over_budget(held, "of arguments");
+    return serve_here(call);
+  }
+  if (call->deadline) me_.deadlines().add(*call, *call->deadline);
+  me_.requests().serve(call);
 }
 
 /// Whether the request may run now; else it is kept, and dispatched again when it may.
@@ -232,16 +172,8 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
   std::unique_lock lock(serving_mutex_);
   const bool behind = how == order::of_arrival && !gated_.empty();
   if (!ungated_ && (behind || !granted_.may_begin())) {
-    try {
-      if (how == order::released) {
-        gated_.push_front(call);
-      } else {
-        gated_.push_back(call);
-      }
-      return false;
-    } catch (const std::bad_alloc&) {
-      // Over the mark, but served.
-    }
+    or_die([&] { how == order::released ? gated_.push_front(call) : gated_.push_back(call); });
+    return false;
   }
   leave_window(*call, lock);
   return true;
@@ -268,14 +200,14 @@ inline void link::went_on(served_request& call) noexcept {
 
 inline void link::release_soon() noexcept {
   if (releasing_.exchange(true)) return;
-  release_post_(me_.context(), [self = intrusive_ptr<link>(this)] {
+  post_or_die(me_.context(), [self = intrusive_ptr<link>(this)] {
     self->releasing_.store(false);
     self->release_gated();
   });
 }
 
 /// Worker's thread.
-inline void link::release_gated() noexcept {
+inline void link::release_gated() {
   for (std::size_t budget = 64; budget > 0; --budget) {
     intrusive_ptr<served_request> next;
     {
@@ -333,8 +265,7 @@ inline void link::cancel_served(std::uint64_t id) {
   gives_up_waiting(id);  // it may have been between two waits
 }
 
-/// Of a lost link, which needs to find none of them any more: one by one, so that it needs no
-/// memory.
+/// Of a lost link, which needs to find none of them any more.
 inline void link::cancel_all_served() noexcept {
   for (intrusive_ptr<served_request> gated;;) {
     gated = nullptr;  // dies without the lock
@@ -353,8 +284,7 @@ inline void link::cancel_all_served() noexcept {
     }
     try {
       if (call) call->give_up();
-    } catch (...) {
-      // It runs to its deadline.
+    } catch (...) {  // of a cancellation handler of the user's: it runs to its deadline
     }
   }
 }

@@ -4,11 +4,7 @@
 
 #include <weft/engine/link/impl/link_send.hpp>
 
-#include <asio/co_spawn.hpp>
-#include <asio/post.hpp>
-
 #include <algorithm>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -91,11 +87,7 @@ inline void link::begin_connecting() noexcept {
     const std::lock_guard lock(mutex_);
     if (!pairing_.open()) return;
   }
-  try {
-    me_.connect(*this);
-  } catch (...) {
-    cannot_connect(engine::caught(me_));
-  }
+  or_die([&] { me_.connect(*this); });
 }
 
 inline auto link::reserve() -> welcome {
@@ -129,15 +121,10 @@ inline void link::cannot_connect(error why) {
   const auto step = std::chrono::milliseconds(20 + 3 * ((me_.rank() + rank_) % 4));
   const duration pause =
       std::min<duration>(step * (1u << std::min(tries, 6u)), std::chrono::seconds(1));
-  try {
-    asio::post(me_.front(), [self = intrusive_ptr<link>(this), pause] {
-      if (!self->retry_) self->retry_ = self->me_.time().make_timer(self->me_.front());
-      self->retry_->arm(self->me_.time().now() + pause,
-                        [l = self.get()] { l->begin_connecting(); });
-    });
-  } catch (const std::bad_alloc&) {
-    retry_pending_.store(true);
-  }
+  post_or_die(me_.front(), [self = intrusive_ptr<link>(this), pause] {
+    if (!self->retry_) self->retry_ = self->me_.time().make_timer(self->me_.front());
+    self->retry_->arm(self->me_.time().now() + pause, [l = self.get()] { l->begin_connecting(); });
+  });
 }
 
 inline void link::install(connection_ptr connection, asio::io_context& at, early first) {
@@ -146,7 +133,7 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
       home = &me_.context();
     }
-  } catch (...) {
+  } catch (...) {  // its transport could not move it
     connection->close();
     {
       const std::lock_guard lock(mutex_);
@@ -169,19 +156,9 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  try {
-    auto begin = [self = intrusive_ptr<link>(this), c = std::move(connection),
-                  f = std::move(first)]() mutable {
-      try {
-        self->begin_reading(std::move(c), std::move(f));
-      } catch (...) {
-        self->mark_down(engine::caught(self->me_, call_progress::maybe_executed));
-      }
-    };
-    asio::post(*home, std::move(begin));
-  } catch (...) {
-    mark_down(engine::caught(me_, call_progress::maybe_executed));
-  }
+  post_or_die(
+      *home, [self = intrusive_ptr<link>(this), c = std::move(connection),
+              f = std::move(first)]() mutable { self->begin_reading(std::move(c), std::move(f)); });
 }
 
 inline void link::begin_reading(connection_ptr connection, early first) {
@@ -189,8 +166,7 @@ inline void link::begin_reading(connection_ptr connection, early first) {
   for (arrived_frame& a : first.frames) arrived_.push_back(std::move(a));
   partial_ = first.another_begun;
   watch_stalls();
-  asio::co_spawn(io(), read_loop(std::move(connection)),
-                 [self = intrusive_ptr<link>(this)](std::exception_ptr) {});
+  spawn_or_die(io(), read_loop(std::move(connection)));
 }
 
 // ── loss ──
@@ -203,7 +179,7 @@ inline void link::mark_down(error reason) noexcept {
     if (!pairing_.lose()) return;
     open_gates();
     dead_.store(true, std::memory_order_relaxed);
-    reason_ = with_if_possible(reason, [&](error_detail& d) {
+    reason_ = reason.with([&](error_detail& d) {
       d.ran = call_progress::not_sent;
       d.peer = name();
       d.incarnation = me_.members().members[rank_].incarnation.low;
@@ -214,44 +190,27 @@ inline void link::mark_down(error reason) noexcept {
     home = io_;
   }
   // Behind what is being read, then behind what was handed over: the loss comes last.
-  loss_post_(*home, [self = intrusive_ptr<link>(this)] {
-    self->loss_post_(self->me_.context(), [self] {
-      self->loss_post_(self->me_.context(), [self] { self->finish_loss(); });
-    });
+  post_or_die(*home, [self = intrusive_ptr<link>(this)] {
+    post_or_die(self->me_.context(),
+                [self] { post_or_die(self->me_.context(), [self] { self->finish_loss(); }); });
   });
 }
 
 /// Of a link that is down: what was sent may have run.
 inline void link::fail_pending(const error& why) noexcept {
-  const error maybe =
-      with_if_possible(why, [](error_detail& d) { d.ran = call_progress::maybe_executed; });
+  const error maybe = why.with([](error_detail& d) { d.ran = call_progress::maybe_executed; });
   pending_.fail_all([&](std::uint64_t number) { return number >= unsent_from_ ? why : maybe; });
 }
 
-inline void link::finish_loss() noexcept {
+inline void link::finish_loss() {
   if (std::exchange(lost_, true)) return;
   const error why = me_.said_of(rank_, reason());
   fail_pending(why);
   cancel_all_served();
   line_.wake_all();
-  try {
-    close_waiting();
-    if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
-    me_.lost(*this, why);
-  } catch (...) {
-    end_run(engine::caught(me_, call_progress::maybe_executed));
-  }
-}
-
-/// The run cannot go on. If memory lacks even for that, again in a later turn, until it is there.
-inline void link::end_run(error why) noexcept {
-  try {
-    insist([&] { me_.shutdown(why); });
-  } catch (const std::bad_alloc&) {
-    loss_post_(me_.context(), [self = intrusive_ptr<link>(this), e = std::move(why)]() mutable {
-      self->end_run(std::move(e));
-    });
-  }
+  close_waiting();
+  if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
+  me_.lost(*this, why);
 }
 
 inline void link::fail_calls(const error& reason) {
@@ -269,7 +228,7 @@ inline void link::close() noexcept {
   frame_queue abandoned;
   {
     const std::lock_guard lock(mutex_);
-    const error over = sure_error(errc::shutting_down, "the run is over", call_progress::not_sent);
+    const error over(errc::shutting_down, "the run is over");
     if (!pairing_.lose()) {
       if (me_.ended_well()) reason_ = over;  // whoever has gone, calls are too late for that
       return;
@@ -282,17 +241,13 @@ inline void link::close() noexcept {
     abandoned = outbox_.abandon();
   }
   fail_pending(reason());
-  try {
-    close_waiting();
-  } catch (const std::bad_alloc&) {  // they go with the link
-  }
+  close_waiting();
   line_.wake_all();
 }
 
 // ── life ──
 
 inline void link::beat(bool reading) noexcept {
-  if (retry_pending_.exchange(false)) begin_connecting();
   {
     std::unique_lock lock(mutex_);
     if (pairing_.now() != state::up || !connection_->needs_life()) return;
@@ -316,11 +271,11 @@ inline void link::judge(const asio::io_context& here, duration interval) noexcep
                        interval, {o.lost_after, o.stall_limit});
   }
   if (peer == verdict::alive) return;
-  mark_down(sure_error(errc::peer_died,
-                       peer == verdict::silent
-                           ? "nothing came from it for too long"
-                           : "it took nothing of what was written to it for too long",
-                       call_progress::maybe_executed, origin::transport));
+  mark_down(error(errc::peer_died,
+                  peer == verdict::silent
+                      ? "nothing came from it for too long"
+                      : "it took nothing of what was written to it for too long",
+                  call_progress::maybe_executed, origin::transport));
 }
 
 }  // namespace weft::engine

@@ -2,14 +2,11 @@
 // Bodies of ../link.hpp: requests whose object is still being made.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/link/impl/link_serve.hpp>
-
-#include <asio/post.hpp>
 
 #include <deque>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -40,13 +37,8 @@ inline void link::wait_for_object(intrusive_ptr<served_request> call) {
     waiter->number_ = waiting_.add(call->call(), call->deadline, waiter);
     watch_waiting(lock);
   }
-  try {
-    if (!object->enter(waiter)) {
-      waiter->object_there();
-      return;
-    }
-  } catch (const std::bad_alloc&) {
-    if (take_waiting(waiter->number_)) throw;  // nobody else answers it
+  if (!object->enter(waiter)) {
+    waiter->object_there();
     return;
   }
   // Its wait may have ended before it was kept: then nobody else takes it out.
@@ -72,25 +64,14 @@ inline bool link::gives_up_waiting(std::uint64_t id) {
 }
 
 inline error link::caller_gave_up() {
-  return sure_error(errc::cancelled, "the caller gave up before the object was made",
-                    call_progress::not_executed, origin::remote_runtime);
+  return {errc::cancelled, "the caller gave up before the object was made",
+          call_progress::not_executed, origin::remote_runtime};
 }
 
 inline void link::object_there(std::uint64_t number, function_style style) noexcept {
-  if (style == function_style::coroutine) {
-    try {
-      // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
-      me_.requests().push_in_turn(intrusive_ptr<request_source>(this), number);
-      return;
-    } catch (const std::bad_alloc&) {
-      // Its failure can be said from any thread.
-    }
-    if (const auto waiter = take_waiting(number)) {
-      give_up_waiting(waiter, bare_error(errc::resource_exhausted, call_progress::not_executed));
-    }
-    return;
-  }
-  begin_waiting(number);
+  if (style != function_style::coroutine) return begin_waiting(number);
+  // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
+  or_die([&] { me_.requests().push_in_turn(intrusive_ptr<request_source>(this), number); });
 }
 
 inline auto link::take_waiting(std::uint64_t number) noexcept -> intrusive_ptr<waiting_call> {
@@ -104,12 +85,12 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
   call_target& target = waiter->target();
   try {
     std::exchange(target.unmade, nullptr)->look(target);
-  } catch (...) {
-    target.failure = engine::caught(me_, call_progress::not_executed);
+  } catch (...) {  // it is of another type
+    target.failure = caught_or_die(me_, call_progress::not_executed);
   }
   served_request& call = *waiter->call();
   call.goes_on = leads_on(target.object.get(), target.type) != nullptr;
-  try {
+  or_die([&] {
     if (target.failure) {
       fail_with_object(waiter->call(), target);
     } else if (target.unmade) {
@@ -122,17 +103,13 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
     } else {
       submit_plain(waiter->call());  // immediate functions too: this may be any thread
     }
-  } catch (...) {
-    call.failure = engine::caught(me_, call_progress::not_executed);
-    fail(waiter->call());
-  }
+  });
 }
 
 /// The function does not run: why there is no object is the call's failure, in the same words.
 inline void link::fail_with_object(const intrusive_ptr<served_request>& call,
                                    const call_target& target) noexcept {
-  call->failure = with_if_possible(target.failure,
-                                   [](error_detail& d) { d.ran = call_progress::not_executed; });
+  call->failure = target.failure.with([](error_detail& d) { d.ran = call_progress::not_executed; });
   fail(call);
 }
 
@@ -144,15 +121,14 @@ inline void link::give_up_waiting(const intrusive_ptr<waiting_call>& waiter,
   fail(waiter->call());
 }
 
-inline void link::close_waiting() {
-  const std::vector<intrusive_ptr<waiting_call>> waiters = insist([&] {
+inline void link::close_waiting() noexcept {
+  const std::vector<intrusive_ptr<waiting_call>> waiters = or_die([&] {
     const std::lock_guard lock(waiting_mutex_);
     return waiting_.close();
   });
   // The caller hears nothing; users of a result that was to stay here do.
-  const error why =
-      sure_error(errc::cancelled, "the caller's link was lost before the object was made",
-                 call_progress::not_executed, origin::remote_runtime);
+  const error why(errc::cancelled, "the caller's link was lost before the object was made",
+                  call_progress::not_executed, origin::remote_runtime);
   for (const auto& w : waiters) give_up_waiting(w, why);
 }
 
@@ -173,7 +149,7 @@ inline void link::watch_waiting(const std::unique_lock<std::mutex>&) noexcept {
   if (!next || (waiting_watched_ && *waiting_watched_ <= *next)) return;
   waiting_watched_ = next;
   if (std::exchange(watch_posted_, true)) return;  // it looks when it comes
-  watch_post_(me_.context(), [self = intrusive_ptr<link>(this)] {
+  post_or_die(me_.context(), [self = intrusive_ptr<link>(this)] {
     std::optional<time_point> when;
     {
       const std::lock_guard lock(self->waiting_mutex_);
@@ -182,23 +158,23 @@ inline void link::watch_waiting(const std::unique_lock<std::mutex>&) noexcept {
     }
     if (!when) return;
     self->me_.deadlines().remove(self->waiting_alarm_);
-    insist([&] { self->me_.deadlines().add(self->waiting_alarm_, *when); });
+    self->me_.deadlines().add(self->waiting_alarm_, *when);
   });
 }
 
 inline void link::waiting_alarm::expired() {
   const intrusive_ptr<link> self(&link_);
-  const std::vector<intrusive_ptr<waiting_call>> late = insist([&] {
+  std::vector<intrusive_ptr<waiting_call>> late;
+  {
     std::unique_lock lock(link_.waiting_mutex_);
-    auto expired = link_.waiting_.take_expired(link_.me_.time().now());
+    late = link_.waiting_.take_expired(link_.me_.time().now());
     link_.waiting_watched_.reset();
     link_.watch_waiting(lock);
-    return expired;
-  });
+  }
   for (const auto& w : late) {
-    link_.give_up_waiting(w, sure_error(errc::timed_out,
-                                        "the deadline passed before the object was made",
-                                        call_progress::not_executed, origin::remote_runtime));
+    link_.give_up_waiting(w,
+                          error(errc::timed_out, "the deadline passed before the object was made",
+                                call_progress::not_executed, origin::remote_runtime));
   }
 }
 

@@ -2,7 +2,8 @@
 // Bodies of ../autograd_service.hpp: backward passes, and the frames that carry them.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/services/impl/autograd_service.hpp>
 
 #include <functional>
@@ -33,20 +34,23 @@ namespace engine {
 
 // ── sending ──
 
-/// Queues a frame without writing it. Throws std::bad_alloc; what else is wrong is said. Any
-/// thread, also under a context's lock.
+/// Queues a frame without writing it; what is wrong is said. Any thread, also under a context's
+/// lock.
 inline error autograd_service::queue(std::uint32_t to, std::span<const std::byte> what,
                                      const std::vector<at::Tensor>& tensors) {
+  weft::frame sealed;
   try {
-    if (!me_.link_to(to).append(autograd::seal(what, me_.settings().bounds, tensors))) {
-      return error(errc::peer_died, "worker '" + name_of(to) + "' was lost");
-    }
-  } catch (const std::bad_alloc&) {
-    throw;
+    sealed = autograd::seal(what, me_.settings().bounds, tensors);
   } catch (const rpc_error& e) {
     return e.error();
+  } catch (const std::bad_alloc&) {
+    if (tensors.empty()) throw;
+    return error(errc::resource_exhausted, "no memory for their bytes (std::bad_alloc)");
   } catch (const std::exception& e) {
     return error(errc::not_encodable, words_of(e));
+  }
+  if (!me_.link_to(to).append(std::move(sealed))) {
+    return error(errc::peer_died, "worker '" + name_of(to) + "' was lost");
   }
   frames_.fetch_add(1, std::memory_order_relaxed);
   return {};
@@ -73,223 +77,138 @@ inline void autograd_service::refuse(const refusal& what) {
   for (const std::uint32_t to : all) {
     if (to == me_.rank()) continue;
     if (!takes_refusals(to)) continue;
-    if (!queue(to, bytes, {})) me_.link_to(to).flush();  // if another throws, it is told twice
+    if (!queue(to, bytes, {})) me_.link_to(to).flush();
   }
 }
 
 // ── steps ──
 
-/// What is being handled, as far as there is memory for words.
-inline std::string autograd_service::caught_words() noexcept {
-  try {
-    try {
-      throw;
-    } catch (const std::bad_alloc&) {
-      return short_of_memory;
-    } catch (const std::exception& e) {
-      return words_of(e);
-    } catch (...) {
-      return "something that is not a std::exception was thrown";
-    }
-  } catch (...) {
-    return short_of_memory;
+/// Carries out what a step of the pass says, in order. Under the context's lock.
+inline void autograd_service::step(context_state& c,
+                                   const std::shared_ptr<autograd::local_pass>& pass,
+                                   autograd::outputs out, effects& todo) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    autograd::outputs more = carry_out(c, pass, out[i], todo);
+    std::move(more.begin(), more.end(), std::back_inserter(out));
+  }
+  if (pass->over()) {
+    const autograd::pass_id id = pass->plan().pass();
+    todo.destroy.push_back(pass);
+    const bool listed = c.passes.erase(id) != 0;
+    if (listed && id.initiator != me_.rank()) c.ended.add(id);
+    if (const intrusive_ptr<event> over = std::exchange(c.pass_over, nullptr)) over->set();
+  } else if (pass->claim()) {
+    todo.run.push_back(pass);
   }
 }
 
-/// Carries out a step's outputs, each whole or, if memory lacks, again: what is left stays in
-/// `todo` for `finish`. Under the context's lock.
-inline void autograd_service::carry_on(context_state& c, effects& todo) noexcept {
-  auto& [pass, out, next] = todo.rest;
-  try {
-    if (todo.give_up) {
-      out = pass->give_up(autograd::abort_reason::failed, *todo.give_up);
-      next = 0;
-      todo.give_up.reset();
-    }
-    for (; next < out.size(); ++next) carry_out(c, pass, next, todo);
-    if (pass->over() && pass->carried == 1) {
-      todo.destroy.push_back(pass);
-      bury(c, *pass);
-    } else if (!pass->over()) {
-      todo.run.push_back(pass);
-      if (!pass->claim()) todo.run.pop_back();
-    }
-    --pass->carried;
-    pass = nullptr;
-  } catch (const std::bad_alloc&) {
-    // The rest waits until there is memory.
+/// Takes the lock, steps the pass by `make`, and finishes that without the lock.
+template <class Make>
+void autograd_service::whole_step(const intrusive_ptr<context_state>& c,
+                                  const std::shared_ptr<autograd::local_pass>& pass, Make&& make) {
+  effects todo;
+  {
+    const std::lock_guard lock(c->mutex);
+    step(*c, pass, make(), todo);
   }
+  finish(c, std::move(todo));
 }
 
-inline void autograd_service::carry_out(context_state& c,
-                                        const std::shared_ptr<autograd::local_pass>& pass,
-                                        std::size_t which, effects& todo) {
-  autograd::outputs& all = todo.rest.out;
+/// Returns what follows from it, to be carried out as well.
+inline autograd::outputs
+autograd_service::carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+                            autograd::output& one, effects& todo) {
   const autograd::pass_id id = pass->plan().pass();
   const auto wake = [&](autograd::aborted* failure) {
     const auto w = c.waiters.find(id);
     if (w == c.waiters.end()) return;
-    todo.wake.push_back(w->second->over);  // if it throws, the words are still there
+    todo.wake.push_back(w->second->over);
     if (failure) w->second->failure = std::move(*failure);
     c.waiters.erase(w);
   };
-  if (const auto* t = std::get_if<autograd::transmit>(&all[which])) {
-    const std::uint32_t to = t->to;
-    todo.flush.reserve(todo.flush.size() + 1);
-    const error failed = queue(to, autograd::encode(t->message), {});
-    if (!failed) return todo.flush.push_back(to);
-    all.reserve(all.size() + me_.world_size() + 1);  // of a pass that is over nothing gets lost
-    autograd::outputs more = failed == errc::peer_died
-                                 ? pass->lost(to)
-                                 : pass->give_up(autograd::abort_reason::failed, failed.message());
-    std::move(more.begin(), more.end(), std::back_inserter(all));
-  } else if (std::holds_alternative<autograd::commit>(all[which])) {
+  if (const auto* t = std::get_if<autograd::transmit>(&one)) {
+    const error failed = queue(t->to, autograd::encode(t->message), {});
+    if (failed == errc::peer_died) return pass->lost(t->to);
+    if (failed) return pass->give_up(autograd::abort_reason::failed, failed.message());
+    todo.flush.push_back(t->to);
+  } else if (std::holds_alternative<autograd::commit>(one)) {
     try {
       c.gradients.merge(std::move(pass->gradients()));
-    } catch (const std::bad_alloc&) {
-      throw;
-    } catch (const std::exception& e) {
+    } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
       // The pass has succeeded elsewhere: what is known is that these sums are not right.
       c.spoiled = error(errc::autograd_pass_aborted,
                         "the gradients of a pass could not be added up: " + words_of(e),
                         call_progress::executed);
     }
-  } else if (auto* a = std::get_if<autograd::aborted>(&all[which])) {
+  } else if (auto* a = std::get_if<autograd::aborted>(&one)) {
     wake(a);
-  } else if (std::holds_alternative<autograd::finished>(all[which])) {
+  } else if (std::holds_alternative<autograd::finished>(one)) {
     wake(nullptr);
-  } else if (auto* v = std::get_if<autograd::violation>(&all[which])) {
+  } else if (auto* v = std::get_if<autograd::violation>(&one)) {
     if (v->on == autograd::blame::somebody) {
       todo.refusals.push_back({v->from, id, v->text, false});
     } else if (!todo.violation) {
       todo.violation = std::move(*v);
     }
   }
-}
-
-/// Steps the pass by `make` and carries that out. If memory lacks for it, or the like, the pass is
-/// given up instead: nobody who waits for it is forgotten. Under the context's lock.
-template <class Make>
-void autograd_service::step(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-                            effects& todo, Make&& make) noexcept {
-  todo.rest.pass = pass;
-  ++pass->carried;
-  todo.rest.out.clear();
-  todo.rest.next = 0;
-  try {
-    todo.rest.out = make();
-  } catch (...) {
-    todo.give_up = caught_words();
-  }
-  // Those who were asked are told twice, at most.
-  carry_on(c, todo);
-}
-
-/// There is no memory for what is left of this pass: who waits here is told at least, and what it
-/// did not add up, or may have to, is missed. Others hear nothing, until their deadline.
-inline void autograd_service::forsake(context_state& c, const unfinished& rest) noexcept {
-  const autograd::pass_id id = rest.pass->plan().pass();
-  const std::lock_guard lock(c.mutex);
-  if (rest.pass->plan().promised()) c.spoiled = no_sums();
-  for (std::size_t i = rest.next; i < rest.out.size(); ++i) {
-    if (!std::holds_alternative<autograd::commit>(rest.out[i])) continue;
-    c.spoiled = no_sums();
-  }
-  if (const auto w = c.waiters.find(id); w != c.waiters.end()) {
-    w->second->failure =
-        autograd::aborted{me_.rank(), autograd::abort_reason::failed, short_of_memory};
-    w->second->over->set();
-    c.waiters.erase(w);
-  }
-  --rest.pass->carried;
-  bury(c, *rest.pass);
-}
-
-/// No step of it follows. Under the lock.
-inline void autograd_service::bury(context_state& c, autograd::local_pass& pass) noexcept {
-  const autograd::pass_id id = pass.plan().pass();
-  const bool listed = c.passes.erase(id) != 0;
-  if (listed && id.initiator != me_.rank()) c.ended.add(id, std::move(pass.memory_of_end));
-  if (const intrusive_ptr<event> over = std::exchange(c.pass_over, nullptr)) over->set();
+  return {};
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
-inline void autograd_service::finish(const intrusive_ptr<context_state>& c, effects todo) noexcept {
-  for (patience left; todo.rest.pass && left.more();) {
-    const std::lock_guard lock(c->mutex);
-    carry_on(*c, todo);
-  }
-  if (todo.rest.pass) forsake(*c, todo.rest);
+inline void autograd_service::finish(const intrusive_ptr<context_state>& c, effects todo) {
   // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
-    try {
-      insist([&] { asio::post(me_.compute_pool(), [this, c, pass] { evaluate(c, pass); }); });
-    } catch (const std::bad_alloc&) {
-      evaluate(c, pass);  // it is claimed: nobody else would
-    }
+    post_or_die(me_.compute_pool(), [this, c, pass] { evaluate(c, pass); });
   }
   for (const intrusive_ptr<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.link_to(rank).flush();
-  for (const refusal& no : todo.refusals) {
-    try {
-      insist([&] { refuse(no); });
-    } catch (...) {  // it is not told, and waits until its deadline
-    }
-  }
+  for (const refusal& no : todo.refusals) refuse(no);
   if (!todo.violation) return;
-  try {
-    insist([&] {
-      const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
-                      call_progress::maybe_executed, origin::transport);
-      asio::post(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(todo.violation->from)),
-                                 why] { l->mark_down(why); });
-    });
-  } catch (...) {  // it goes unpunished
-  }
+  const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
+                  call_progress::maybe_executed, origin::transport);
+  post_or_die(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(todo.violation->from)),
+                              why] { l->mark_down(why); });
 }
 
 /// On a pool thread.
 inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
-                                       const std::shared_ptr<autograd::local_pass>& pass) noexcept {
+                                       const std::shared_ptr<autograd::local_pass>& pass) {
   std::set<autograd::worker_rank> unreachable;
   std::string broken;
   effects todo;
+  const auto send = [&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
+    const autograd::control what{pass->plan().pass(), std::move(packed.message)};
+    const error failed = queue(to, autograd::encode(what), packed.tensors);
+    if (!failed && more) {
+      me_.link_to(to).flush();
+    } else if (!failed) {
+      todo.flush.push_back(to);  // in one write with what `completed` says
+    } else if (failed == errc::peer_died) {
+      unreachable.insert(to);
+    } else if (broken.empty()) {
+      broken = "gradients to worker '" + name_of(to) + "': " + failed.message();
+    }
+  };
+  // What is thrown is libtorch's, while it adds up gradients: nodes and hooks are caught before.
   try {
     pass->evaluate([&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
-      const autograd::control what{pass->plan().pass(), std::move(packed.message)};
-      const error failed = queue(to, autograd::encode(what), packed.tensors);
-      if (!failed && more) {
-        me_.link_to(to).flush();
-      } else if (!failed) {
-        todo.flush.push_back(to);  // in one write with what `completed` says
-      } else if (failed == errc::peer_died) {
-        unreachable.insert(to);
-      } else if (broken.empty()) {
-        broken = "gradients to worker '" + name_of(to) + "': " + failed.message();
-      }
+      or_die([&] { send(to, std::move(packed), more); });
     });
+  } catch (const std::exception& e) {
+    broken = words_of(e);
   } catch (...) {
-    broken = caught_words();
+    broken = "something that is not a std::exception was thrown";
   }
   {
     const std::lock_guard lock(c->mutex);
     // In one step, as the pass may be claimed again behind it: what failed here is not done.
-    step(*c, pass, todo, [&] {
-      return broken.empty() ? pass->completed()
-                            : pass->give_up(autograd::abort_reason::failed, broken);
-    });
+    step(*c, pass,
+         broken.empty() ? pass->completed() : pass->give_up(autograd::abort_reason::failed, broken),
+         todo);
   }
   finish(c, std::move(todo));
-  const auto then = [&](auto&& make) {
-    effects more;
-    {
-      const std::lock_guard lock(c->mutex);
-      step(*c, pass, more, make);
-    }
-    finish(c, std::move(more));
-  };
-  for (const auto rank : unreachable) then([&] { return pass->lost(rank); });
+  for (const auto rank : unreachable) whole_step(c, pass, [&] { return pass->lost(rank); });
 }
 
 // ── the caller's side ──
@@ -324,19 +243,18 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
                                                         std::vector<at::Tensor> roots,
                                                         std::vector<at::Tensor> gradients,
                                                         autograd::graph_retention retention,
-                                                        std::optional<duration> limit) {
+                                                        std::optional<duration> limit) try {
   const intrusive_ptr<context_state> state = state_of(context);
   std::vector<autograd::root> from;
   try {
     from = autograd::roots_of(roots, gradients);
-  } catch (const std::bad_alloc&) {
-    throw;
+  } catch (const std::bad_alloc&) {  // libtorch's
+    throw rpc_error(errc::resource_exhausted, "no memory for the roots (std::bad_alloc)");
   } catch (const std::exception& e) {  // a sentence of ours, or libtorch's
     throw rpc_error(errc::invalid_argument, words_of(e));
   }
   const time_point deadline = deadline_of(limit);
   const auto waiter = make_intrusive<pass_waiter>();
-  auto over = event::wait(waiter->over);
   std::shared_ptr<autograd::local_pass> pass;
   effects todo;
   bool begun = false;  // others may have heard of it, or nodes run
@@ -354,47 +272,32 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
                                                   retention);
-    const auto listed = state->passes.emplace(id, pass).first;
-    try {
-      state->waiters.emplace(id, waiter);
-    } catch (...) {
-      state->passes.erase(listed);
-      throw;
-    }
-    step(*state, pass, todo, [&] { return pass->begin(std::move(from)); });
-    begun = !todo.flush.empty() || !todo.run.empty() || todo.rest.pass;
+    state->passes.emplace(id, pass);
+    state->waiters.emplace(id, waiter);
+    step(*state, pass, pass->begin(std::move(from)), todo);
+    begun = !todo.flush.empty() || !todo.run.empty();
   }
   finish(state, std::move(todo));
 
   // At the deadline, or when the caller is cancelled, the pass is given up everywhere. False: it
   // was over before.
   const auto give_up = [this, state, pass](const char* why) {
-    effects more;
     bool open = false;
-    {
-      const std::lock_guard lock(state->mutex);
+    whole_step(state, pass, [&] {
       open = !pass->over();
-      if (open) {
-        step(*state, pass, more,
-             [&] { return pass->give_up(autograd::abort_reason::cancelled, why); });
-      }
-    }
-    finish(state, std::move(more));
+      return pass->give_up(autograd::abort_reason::cancelled, why);
+    });
     return open;
   };
   bool late = false;
   bool cancelled = false;
-  bool starved = false;
   try {
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
                                               [&] { late = give_up("the deadline passed"); });
-    co_await std::move(over);
+    co_await event::wait(waiter->over);
   } catch (const std::system_error&) {
     cancelled = true;
-  } catch (const std::bad_alloc&) {
-    starved = true;
   }
-  if (starved) give_up("no memory to wait for it");  // it may succeed meanwhile, and then it has
   if (cancelled) {
     give_up("the caller was cancelled");
     throw rpc_error(errc::cancelled, "backward was cancelled", call_progress::maybe_executed);
@@ -412,8 +315,6 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
       throw rpc_error(
           waiter->run_ended.with([](error_detail& d) { d.ran = call_progress::maybe_executed; }));
     }
-    // Another thread has not carried out yet what ended it.
-    if (state->waiters.erase(pass->plan().pass()) != 0) throw std::bad_alloc();
   }
   if (failure) {
     throw failure_of(*state, *failure,
@@ -421,6 +322,8 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   }
   const std::lock_guard lock(state->mutex);
   if (state->spoiled) throw rpc_error(state->spoiled);
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 inline error autograd_service::ended(const context_ptr& context) const {
@@ -430,15 +333,18 @@ inline error autograd_service::ended(const context_ptr& context) const {
 }
 
 inline std::optional<autograd::gradient_map>
-autograd_service::gradients_now(const context_ptr& context) const {
+autograd_service::gradients_now(const context_ptr& context) const try {
   const intrusive_ptr<context_state> state = state_of(context);
   const std::lock_guard lock(state->mutex);
   state->check();
   if (state->settling()) return std::nullopt;
   return state->gradients;
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
-inline asio::awaitable<autograd::gradient_map> autograd_service::gradients(context_ptr context) {
+inline asio::awaitable<autograd::gradient_map>
+autograd_service::gradients(context_ptr context) try {
   const intrusive_ptr<context_state> state = state_of(context);
   const time_point deadline = deadline_of(std::nullopt);
   bool late = false;
@@ -470,6 +376,8 @@ inline asio::awaitable<autograd::gradient_map> autograd_service::gradients(conte
                       call_progress::not_executed);
     }
   }
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 }  // namespace engine

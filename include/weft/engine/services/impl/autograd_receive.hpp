@@ -12,22 +12,25 @@ namespace weft {
 namespace engine {
 
 inline expected<void> autograd_service::frame(weft::link& from, incoming_message& m) {
-  using autograd::detail::broken_protocol;
   autograd::unsealed came;
   try {
-    came = insist([&] { return autograd::unseal(m); });
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& e) {
+    came = autograd::unseal(m);
+  } catch (const rpc_error& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!came.what.empty() && came.tensors.empty() && !m.lacking()) {
+  if (!came.what.empty() && came.tensors.empty() && !came.lacking) {
     const auto kind = static_cast<std::uint8_t>(came.what.front());
     const auto body = came.what.subspan(1);
     if (kind == release_frame) return release_arrived(from, body);
     if (kind == joined_frame) return joined_arrived(from, body);
   }
-  auto message = insist([&] { return autograd::decode(came.what); });
+  std::optional<autograd::control> message;
+  try {
+    message = autograd::decode(came.what);
+  } catch (const std::bad_alloc&) {  // the peer decides how long it is
+    return tl::unexpected(error(errc::resource_exhausted, "no memory for an autograd frame",
+                                call_progress::maybe_executed));
+  }
   if (!message) return broken_protocol("an autograd frame that is no message");
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
@@ -41,37 +44,30 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(came.tensors), m.lacking());
+  return control_arrived(from, *message, std::move(came.tensors), came.lacking);
 }
 
 inline expected<void> autograd_service::release_arrived(weft::link& from,
                                                         std::span<const std::byte> body) {
-  using autograd::detail::broken_protocol;
   if (body.size() != 8) return broken_protocol("an autograd release of another length");
   const auto id = load<autograd::context_id>(body.data());
   if (autograd::creator_of(id) != from.rank() || from.rank() == me_.rank()) {
     return broken_protocol("an autograd release by another worker than the creator");
   }
   if (const auto context = find(id)) {
-    insist([&] { forget(context, "was released by its creator '" + from.name() + "'"); });
+    forget(context, "was released by its creator '" + from.name() + "'");
   } else {
-    insist([&] {
-      const std::lock_guard lock(mutex_);
-      released_.add(id);
-    });
+    const std::lock_guard lock(mutex_);
+    released_.add(id);
   }
   return {};
 }
 
 inline expected<void> autograd_service::joined_arrived(weft::link&,
                                                        std::span<const std::byte> body) {
-  using autograd::detail::broken_protocol;
-  autograd::context_id id = 0;
-  const auto ranks = insist([&] {
-    weft::detail::byte_source in(body);
-    id = in.get<autograd::context_id>();
-    return autograd::detail::read_ranks(in, me_.world_size());
-  });
+  weft::detail::byte_source in(body);
+  const auto id = in.get<autograd::context_id>();
+  const auto ranks = autograd::detail::read_ranks(in, me_.world_size());
   const auto known = [&] {
     const std::lock_guard lock(mutex_);
     return autograd::serial_of(id) != 0 && autograd::serial_of(id) <= last_context_;
@@ -79,7 +75,7 @@ inline expected<void> autograd_service::joined_arrived(weft::link&,
   if (!ranks || autograd::creator_of(id) != me_.rank() || !known()) {
     return broken_protocol("an autograd frame about a context that is not of this worker");
   }
-  insist([&] { add_joined(id, *ranks); });
+  add_joined(id, *ranks);
   return {};
 }
 
@@ -92,32 +88,15 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
   bool known = false;
   if (context) {
-    insist([&] {
-      const std::lock_guard lock(context->mutex);
-      known = !context->released;
-      if (!known) return;
-      pass = admit(*context, from.rank(), what, todo);
-      if (!pass || !*pass) return;
-      // Not on the thread that reads links. Until then gradients() waits.
-      if (!lacking && commits_by_computing(*context, **pass, what.body) &&
-          computes(context, *pass, from.rank(), what.body)) {
-        return;
-      }
-      if (const auto* grad = std::get_if<autograd::grad_message>(&what.body); grad && lacking) {
-        return step(*context, *pass, todo, [&] {
-          return (*pass)->fell_short(from.rank(), *grad,
-                                     "gradients from worker '" + from.name() +
-                                         "' did not fit: " + lacking.detail().text);
-        });
-      }
-      hear(*context, *pass, from.rank(), what.body, std::move(tensors), todo);
-    });
+    const std::lock_guard lock(context->mutex);
+    known = !context->released;
+    if (known) pass = admit(*context, from.rank(), what, todo);
+    if (pass && *pass) hear(context, *pass, from, what.body, std::move(tensors), lacking, todo);
   }
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
     if (std::holds_alternative<autograd::need_message>(what.body)) {
-      insist(
-          [&] { refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)}); });
+      refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)});
     }
     return {};
   }
@@ -125,47 +104,33 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
   finish(context, std::move(todo));
   if (!pass) return tl::unexpected(pass.error());
   if (violation) {
-    return autograd::detail::broken_protocol("an autograd frame: " + violation->text);
+    return broken_protocol("an autograd frame: " + violation->text);
   }
   return {};
 }
 
-/// The end of a pass is said once, and where memory lacks can be heard again: only then it throws.
 /// Under the context's lock.
-inline void autograd_service::hear(context_state& c,
+inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
-                                   std::uint32_t from, const autograd::control_body& body,
-                                   std::vector<at::Tensor> tensors, effects& todo) {
-  if (!autograd::is_last(body)) {
-    return step(c, pass, todo, [&] { return pass->arrive(from, body, std::move(tensors)); });
-  }
-  autograd::outputs out = pass->arrive(from, body, std::move(tensors));
-  step(c, pass, todo, [&] { return std::move(out); });
-}
-
-/// Lets the pool take that last message; false if there is no memory to ask it.
-inline bool autograd_service::computes(const intrusive_ptr<context_state>& c,
-                                       const std::shared_ptr<autograd::local_pass>& pass,
-                                       std::uint32_t from, const autograd::control_body& body) {
-  try {
-    asio::post(me_.compute_pool(), [this, c, pass, from, body] {
-      effects more;
-      try {
-        insist([&] {
-          const std::lock_guard lock(c->mutex);
-          hear(*c, pass, from, body, {}, more);
-        });
-      } catch (const std::bad_alloc&) {
-        const std::lock_guard lock(c->mutex);
-        c->spoiled = no_sums();
-        bury(*c, *pass);
-      }
-      finish(c, std::move(more));
+                                   const weft::link& from, const autograd::control_body& body,
+                                   std::vector<at::Tensor> tensors, const error& lacking,
+                                   effects& todo) {
+  if (!lacking && commits_by_computing(*c, *pass, body)) {
+    // Not on the thread that reads links. Until then gradients() waits.
+    return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), body] {
+      whole_step(c, pass, [&] { return pass->arrive(rank, body); });
     });
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
   }
+  const auto* grad = std::get_if<autograd::grad_message>(&body);
+  autograd::outputs out;
+  if (grad && lacking) {
+    out = pass->fell_short(from.rank(), *grad,
+                           "gradients from worker '" + from.name() +
+                               "' did not fit: " + lacking.detail().text);
+  } else {
+    out = pass->arrive(from.rank(), body, std::move(tensors));
+  }
+  step(*c, pass, std::move(out), todo);
 }
 
 /// This message is the last that a pass waits for, and what it adds must be summed up.
@@ -190,14 +155,10 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
   const auto unknown = [&](const char* why) -> expected<std::shared_ptr<autograd::local_pass>> {
     if (!std::holds_alternative<autograd::abort_message>(what.body)) refused(why);
     if (autograd::blame_for(what, from, me_.rank()) == autograd::blame::somebody) return nullptr;
-    return autograd::detail::broken_protocol(std::string("an autograd frame: ") + why);
+    return broken_protocol(std::string("an autograd frame: ") + why);
   };
   const bool mine = what.pass.initiator == me_.rank();
-  if (const auto at = c.passes.find(what.pass); at != c.passes.end()) {
-    // Who says done to one that was given up and stays for want of memory has not been told so.
-    const bool given_up = at->second->plan().phase() == autograd::wave_phase::aborted;
-    if (!mine || !given_up) return at->second;
-  }
+  if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
   // Of those that this worker began, whatever is not under way is over.
   const bool begun = what.pass.number != 0 && what.pass.number <= c.last_pass;
   if (mine && !begun) return unknown("the pass was not begun");
@@ -205,7 +166,7 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
   case autograd::admission::fresh:
     break;
   case autograd::admission::stale:
-    // Who takes part in a pass of this worker may not have been told, for want of memory.
+    // Who says done to a pass that was given up here may not have been told.
     if (std::holds_alternative<autograd::need_message>(what.body) ||
         (mine && !std::holds_alternative<autograd::abort_message>(what.body))) {
       refused("the pass is over on worker '" + me_.name() + "'");
@@ -222,11 +183,10 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
   }
   auto pass =
       std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
-  pass->memory_of_end = c.ended.prepare(what.pass);
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
   if (me_.link_to(what.pass.initiator).now() == weft::link::state::down) {
-    step(c, pass, todo, [&] { return pass->lost(what.pass.initiator); });
+    step(c, pass, pass->lost(what.pass.initiator), todo);
     return nullptr;
   }
   return pass;
@@ -244,7 +204,6 @@ inline void autograd_service::fail_waits(const error& why) {
     {
       const std::lock_guard lock(context->mutex);
       context->run_ended = why;
-      todo.wake.reserve(context->waiters.size() + 1);
       for (const auto& [pass, waiter] : context->waiters) {
         waiter->run_ended = why;
         todo.wake.push_back(waiter->over);
@@ -257,41 +216,38 @@ inline void autograd_service::fail_waits(const error& why) {
 
 inline void autograd_service::down(weft::link& peer, const error&) {
   std::map<autograd::context_id, intrusive_ptr<context_state>> all;
-  insist([&] {
+  {
     const std::lock_guard lock(mutex_);
     all = contexts_;
-  });
+  }
+  const std::string why = "ended with its creator '" + peer.name() + "'";
   for (const auto& [id, context] : all) {
     const bool ends = context->creator == peer.rank();
-    const auto why = [&] { return "ended with its creator '" + peer.name() + "'"; };
     std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
     // Its reply would have told the creator of this worker, and of those that joined below.
     const bool unheard = context->brought_by == peer.rank() && !ends;
     std::vector<std::uint32_t> joined;
-    insist([&] {
+    {
       const std::lock_guard lock(context->mutex);
       // Before its passes end, or other threads would find that they came to nothing, and go on.
-      if (ends && !context->released) context->spoiled = context_gone(why());
+      if (ends && !context->released) context->spoiled = context_gone(why);
       passes = context->passes;
       context->joined.erase(peer.rank());
-      if (!unheard || context->released) return;
-      joined.assign(context->joined.begin(), context->joined.end());
-      joined.push_back(me_.rank());
-    });
-    if (!joined.empty()) insist([&] { send_joined(id, joined); });
+      if (unheard && !context->released) {
+        joined.assign(context->joined.begin(), context->joined.end());
+        joined.push_back(me_.rank());
+      }
+    }
+    if (!joined.empty()) send_joined(id, joined);
     for (const auto& [which, pass] : passes) {
-      effects todo;
-      insist([&] {  // a loss is told once
-        const std::lock_guard lock(context->mutex);
+      whole_step(context, pass, [&] {
         if (which.initiator == peer.rank() && pass->plan().promised() && !context->spoiled) {
           context->spoiled = outcome_unknown(peer);
         }
-        autograd::outputs out = pass->lost(peer.rank());
-        step(*context, pass, todo, [&] { return std::move(out); });
+        return pass->lost(peer.rank());
       });
-      finish(context, std::move(todo));
     }
-    if (ends) insist([&] { forget(context, why()); });
+    if (ends) forget(context, why);
   }
 }
 

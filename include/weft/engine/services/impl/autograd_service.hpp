@@ -4,14 +4,13 @@
 
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/autograd/service.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/services/autograd_section.hpp>
 #include <weft/engine/services/autograd_service.hpp>
 #include <weft/engine/serving/served_request.hpp>
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/detail/tensor_error.hpp>
-
-#include <asio/post.hpp>
 
 #include <c10/util/Exception.h>
 
@@ -25,13 +24,15 @@ namespace engine {
 
 // ── contexts ──
 
-inline autograd_service::context_ptr autograd_service::open() {
+inline autograd_service::context_ptr autograd_service::open() try {
   const std::lock_guard lock(mutex_);
   const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
   auto state = make_intrusive<context_state>(id, me_.rank(), me_.rank());
   state->run_ended = run_ended_;
   contexts_.emplace(id, state);
   return state;
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 inline intrusive_ptr<context_state> autograd_service::find(autograd::context_id id) const {
@@ -53,7 +54,7 @@ inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
   const bool possible = creator < me_.world_size() && autograd::serial_of(id) != 0 &&
                         (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
   if (!possible) {
-    return autograd::detail::broken_protocol("an autograd context that cannot be");
+    return broken_protocol("an autograd context that cannot be");
   }
   // Lost after this: `down` finds the context, for it takes the same lock later.
   if (creator != me_.rank() && me_.link_to(creator).now() == weft::link::state::down) {
@@ -102,32 +103,26 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
       released_.add(state->id);
     }
   }
-  effects todo;
   autograd::send_table sends;
   autograd::gradient_map gradients;
   std::vector<std::uint32_t> unreported;
   std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
+  intrusive_ptr<event> over;
   {
     const std::lock_guard lock(state->mutex);
-    if (state->released) return;
-    // Up to here memory may lack, and this is done again.
+    if (std::exchange(state->released, true)) return;
     state->gone = context_gone(why);
     passes = state->passes;
-    if (state->unreported) unreported.assign(state->joined.begin(), state->joined.end());
-    if (state->pass_over) todo.wake.push_back(state->pass_over);
-    state->pass_over = nullptr;
-    state->unreported = false;
-    state->released = true;
-  }
-  finish(state, std::move(todo));
-  for (const auto& [id, pass] : passes) {
-    effects more;
-    {
-      const std::lock_guard lock(state->mutex);
-      step(*state, pass, more,
-           [&] { return pass->give_up(autograd::abort_reason::refused, "the context " + why); });
+    if (std::exchange(state->unreported, false)) {
+      unreported.assign(state->joined.begin(), state->joined.end());
     }
-    finish(state, std::move(more));
+    over = std::exchange(state->pass_over, nullptr);
+  }
+  if (over) over->set();
+  for (const auto& [id, pass] : passes) {
+    whole_step(state, pass, [&] {
+      return pass->give_up(autograd::abort_reason::refused, "the context " + why);
+    });
   }
   {
     const std::lock_guard lock(state->mutex);
@@ -136,16 +131,13 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
     std::swap(gradients, state->gradients);
   }
   if (state->creator == me_.rank()) return;
-  try {
-    if (!unreported.empty()) insist([&] { send_joined(state->id, unreported); });
-    if (sends.size() == 0) return;
-    // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
-    asio::post(me_.compute_pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
-  } catch (const std::bad_alloc&) {  // then here, after all
-  }
+  if (!unreported.empty()) send_joined(state->id, unreported);
+  if (sends.size() == 0) return;
+  // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
+  post_or_die(me_.compute_pool(), [graph = std::move(sends), sums = std::move(gradients)] {});
 }
 
-inline void autograd_service::release(const context_ptr& context) {
+inline void autograd_service::release(const context_ptr& context) try {
   const intrusive_ptr<context_state> keep = state_of(context);
   context_state& state = *keep;
   forget(keep, "was released");
@@ -155,6 +147,8 @@ inline void autograd_service::release(const context_ptr& context) {
     joined = state.joined;
   }
   for (const auto rank : joined) send_release(rank, state.id);
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 inline void autograd_service::send_release(std::uint32_t to, autograd::context_id id) {
@@ -164,7 +158,7 @@ inline void autograd_service::send_release(std::uint32_t to, autograd::context_i
   store(what + 1, id);
   if (queue(to, what, {})) return;
   // Later, so that what the caller sends next goes in the same write.
-  asio::post(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(to))] { l->flush(); });
+  post_or_die(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(to))] { l->flush(); });
 }
 
 /// To the creator, which did not hear of them by a reply.
@@ -178,8 +172,7 @@ inline void autograd_service::send_joined(autograd::context_id id,
   if (!queue(creator, what.view(), {})) me_.link_to(creator).flush();
 }
 
-/// Somebody says who joined a context that may be released here already. For want of memory it can
-/// be tried again.
+/// Somebody says who joined a context that may be released here already.
 inline void autograd_service::add_joined(autograd::context_id id,
                                          const std::vector<std::uint32_t>& joined) {
   if (joined.empty()) return;
@@ -235,6 +228,8 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
       try {
         node = autograd::record_send(table->tensors(),
                                      {to.rank(), context->last_message + 1, context->id});
+      } catch (const std::bad_alloc&) {  // libtorch's
+        throw rpc_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)");
       } catch (const c10::Error& e) {
         throw rpc_error(errc::not_encodable, e.what_without_backtrace());
       }
@@ -286,11 +281,6 @@ inline void autograd_service::dropped(weft::link&, message_extensions& record) {
 }
 
 inline expected<void> autograd_service::arrive(weft::link& from, incoming_message& m) {
-  return insist([&] { return read_section(from, m); });
-}
-
-/// Once more has no further effect.
-inline expected<void> autograd_service::read_section(weft::link& from, incoming_message& m) {
   // What the tensors that required grad at their sender are here.
   const auto receive_as = [&m](autograd::peer_message where) {
     if (!m.section(section_kind::tensors)) return;
@@ -311,7 +301,6 @@ inline expected<void> autograd_service::read_section(weft::link& from, incoming_
     receive_as({.peer = from.rank()});
     return {};
   }
-  using autograd::detail::broken_protocol;
   weft::detail::byte_source in(*section);
   const auto id = in.get<autograd::context_id>();
   const auto message = in.get<autograd::message_id>();

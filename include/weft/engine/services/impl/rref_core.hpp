@@ -2,9 +2,8 @@
 // State of the reference service behind its lock, and what refers to it from elsewhere.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/serving/not_made.hpp>
 #include <weft/engine/worker/worker.hpp>
 #include <weft/rref/detail/forwarding_address.hpp>
@@ -42,10 +41,7 @@ class reference_ledger final : public rref_protocol::ledger {
 /// State behind the lock. It outlives the service as long as handles do.
 class rref_core final : public reference_keeper {
  public:
-  explicit rref_core(engine::worker& w) : me(&w), ledger(w.rank(), w.world_size()) {
-    out.messages.reserve(64);  // so that a drop allocates nothing
-    out.events.reserve(64);
-  }
+  explicit rref_core(engine::worker& w) : me(&w), ledger(w.rank(), w.world_size()) {}
 
   struct value {
     std::shared_ptr<void> object;
@@ -64,18 +60,24 @@ class rref_core final : public reference_keeper {
   enum class sending : std::uint8_t { with_the_batch, now };
 
   /// Runs `step(ledger, outputs)` under the lock, queues what it sends, then does the rest. Nobody
-  /// waits for what it sends: it need not be written before other frames are.
+  /// waits for what it sends: it need not be written before other frames are. A step is whole: for
+  /// want of memory the process ends.
   template <class Step>
-  auto apply(Step&& step, sending how = sending::with_the_batch) {
+  auto apply(Step&& step, sending how = sending::with_the_batch) try {
+    effects todo;  // dies without the lock, whatever is thrown
     std::unique_lock lock(mutex);
     if constexpr (std::is_void_v<decltype(step(ledger, out))>) {
       step(ledger, out);
-      leave(lock, settle(waits(how)));
+      settle(waits(how), todo);
+      leave(lock, todo);
     } else {
       auto result = step(ledger, out);
-      leave(lock, settle(waits(how)));
+      settle(waits(how), todo);
+      leave(lock, todo);
       return result;
     }
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
   }
 
   /// The same object, destroyed on the worker's thread whoever drops it last: a call that runs it
@@ -83,12 +85,10 @@ class rref_core final : public reference_keeper {
   [[nodiscard]] static std::shared_ptr<void> at_home(const intrusive_ptr<rref_core>& core,
                                                      std::shared_ptr<void> object) {
     void* const address = object.get();
-    auto way = make_intrusive<way_home>(std::move(object));
-    return {address, [core, way = std::move(way)](void*) mutable {
+    return {address, [core, last = std::move(object)](void*) mutable {
               const std::lock_guard lock(core->mutex);
               if (!core->me) return;  // the deleter destroys it when the lock is free again
-              sure_post& post = way->post;
-              post(core->me->context(), [w = std::move(way)] { w->object.reset(); });
+              post_or_die(core->me->context(), [o = std::move(last)]() mutable { o.reset(); });
             }};
   }
 
@@ -152,7 +152,8 @@ class rref_core final : public reference_keeper {
     }
   }
 
-  void drop(const rref_id& id) noexcept override {
+  void drop(const rref_id& id) noexcept override try {
+    effects todo;
     std::unique_lock lock(mutex);
     ledger.drop_local_ref(id, out);
     bool wait = waits(sending::with_the_batch);
@@ -160,31 +161,30 @@ class rref_core final : public reference_keeper {
       me->hold_turn();  // more of them may follow before it ends
       wait = true;
     }
-    leave(lock, settle(wait));
+    settle(wait, todo);
+    leave(lock, todo);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
   }
 
-  /// Without its words if there is no memory for them. Under the lock, or while the worker stays.
-  [[nodiscard]] error why_broken(rref_protocol::cause why, const rref_id& id) const noexcept {
+  /// Under the lock, or while the worker stays.
+  [[nodiscard]] error why_broken(rref_protocol::cause why, const rref_id& id) const {
     using rref_protocol::cause;
     const auto as = [&id](errc code, const char* text) {
-      try {
-        return error(code, "reference " + to_string(id) + ": " + text);
-      } catch (const std::bad_alloc&) {
-        return bare_error(code, call_progress::not_sent);
-      }
+      return error(code, "reference " + to_string(id) + ": " + text);
     };
     switch (why) {
     case cause::none:
       return {};
     case cause::owner_died:
       // Its name, or whoever was called with the reference would be taken for the lost one.
-      return with_if_possible(as(errc::rref_owner_died, "the worker that owned the object is gone"),
-                              [&](error_detail& d) {
-                                if (!me) return;
-                                const auto& owner = me->members().members[id.owner];
-                                d.peer = owner.name;
-                                d.incarnation = owner.incarnation.low;
-                              });
+      return as(errc::rref_owner_died, "the worker that owned the object is gone")
+          .with([&](error_detail& d) {
+            if (!me) return;
+            const auto& owner = me->members().members[id.owner];
+            d.peer = owner.name;
+            d.incarnation = owner.incarnation.low;
+          });
     case cause::creation_failed:
       return as(errc::rref_lost, "the request that was to make it was never sent");
     case cause::creator_died:
@@ -222,26 +222,9 @@ class rref_core final : public reference_keeper {
   std::uint64_t frames = 0;             // control frames queued
 
  private:
-  struct way_home : ref_counted {
-    explicit way_home(std::shared_ptr<void> o) noexcept : object(std::move(o)) {}
-    std::shared_ptr<void> object;
-    sure_post post;
-  };
-  /// One behind another, each once. The first needs no memory.
-  struct ranks {
-    std::optional<std::uint32_t> first;
-    std::vector<std::uint32_t> more;
-    void add(std::uint32_t rank) {
-      if (!first) {
-        first = rank;
-      } else if (rank != (more.empty() ? *first : more.back())) {
-        more.push_back(rank);
-      }
-    }
-  };
   struct effects {
-    ranks flush;
-    std::optional<std::uint32_t> meet;
+    std::vector<std::uint32_t> flush;  // each once
+    std::vector<std::uint32_t> meet;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<intrusive_ptr<object_waiter>> tell;
     std::vector<unmet_failure> unmet;
@@ -267,59 +250,29 @@ class rref_core final : public reference_keeper {
   }
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
-  void leave(std::unique_lock<std::mutex>& lock, effects todo) {
-    if (!todo.flush.first && !todo.meet && todo.tell.empty() && todo.unmet.empty()) {
+  void leave(std::unique_lock<std::mutex>& lock, effects& todo) {
+    if (todo.flush.empty() && todo.meet.empty() && todo.tell.empty() && todo.unmet.empty()) {
       return lock.unlock();
     }
     const worker_use here(*this);
     lock.unlock();
     if (!here.who) return;
-    if (todo.meet) here.who->link_to(*todo.meet).open();
-    if (todo.flush.first) here.who->link_to(*todo.flush.first).flush_late();
-    for (const std::uint32_t rank : todo.flush.more) here.who->link_to(rank).flush_late();
+    for (const std::uint32_t rank : todo.meet) here.who->link_to(rank).open();
+    for (const std::uint32_t rank : todo.flush) here.who->link_to(rank).flush_late();
     for (auto& w : todo.tell) object_waiter::tell(std::move(w));
     for (const auto& u : todo.unmet) u.tell(*here.who);
   }
 
-  /// Under the lock. What there is no memory for is done later.
-  effects settle(bool wait) noexcept {
-    effects todo;
-    todo.meet = ledger.take_awaited();
-    ledger.catch_up(out);
+  /// Under the lock.
+  void settle(bool wait, effects& todo) {
+    while (const auto whom = ledger.take_awaited()) todo.meet.push_back(*whom);
     if (!me) out.messages.clear();
     if (!wait && !out.messages.empty()) queue_messages(todo.flush);
-    std::size_t done = 0;
-    try {
-      for (; done != out.events.size(); ++done) heed(out.events[done], todo);
-    } catch (const std::bad_alloc&) {
-    }
-    out.events.erase(out.events.begin(), out.events.begin() + static_cast<std::ptrdiff_t>(done));
-    if (is_behind(wait) || ledger.awaits()) settle_again();
-    return todo;
-  }
-  /// Under the lock: memory lacked for something.
-  [[nodiscard]] bool is_behind(bool messages_wait) const noexcept {
-    return ledger.behind() || !out.events.empty() || (!messages_wait && !out.messages.empty());
-  }
-  /// Under the lock: there may be no next step.
-  void settle_again() noexcept {
-    if (!me || std::exchange(again_is_coming_, true)) return;
-    again_(me->context(), [self = intrusive_ptr<rref_core>(this)] {
-      try {
-        insist([&] {
-          self->apply([](auto&, auto&) {}, sending::now);
-          const std::lock_guard lock(self->mutex);
-          if (self->is_behind(false)) throw std::bad_alloc();
-        });
-      } catch (const std::bad_alloc&) {
-      }
-      const std::lock_guard lock(self->mutex);
-      self->again_is_coming_ = false;
-      if (self->is_behind(false) || self->ledger.awaits()) self->settle_again();
-    });
+    for (const rref_protocol::event& e : out.events) heed(e, todo);
+    out.events.clear();
   }
 
-  /// Under the lock. If it throws, what is left of the event is done when it is heeded again.
+  /// Under the lock.
   void heed(const rref_protocol::event& e, effects& todo) {
     using rref_protocol::event_kind;
     if (e.kind == event_kind::forgotten) never_made.erase(e.id);
@@ -330,54 +283,45 @@ class rref_core final : public reference_keeper {
     }
     const auto at = values.find(e.id);
     if (e.kind != event_kind::released || at == values.end()) return;
-    // What was only promised may have been named again while memory lacked for this.
-    if (ledger.value(e.id)) return;
+    if (ledger.value(e.id)) return;  // it was only promised, and has been named again in this step
     value& v = at->second;
     tell_waiting(v, todo);
-    rref_protocol::detail::make_room(todo.drop, 1);
     if (v.function != 0) todo.unmet.push_back({v.function, e.id.creator, v.failure});
     todo.drop.push_back(std::move(v.object));
     values.erase(at);
   }
   static void tell_waiting(value& v, effects& todo) {
-    for (auto& left = v.waiting; !left.empty(); left.erase(left.begin())) {
-      todo.tell.push_back(std::move(left.begin()->second));
-    }
+    for (auto& [place, w] : v.waiting) todo.tell.push_back(std::move(w));
+    v.waiting.clear();
   }
 
-  /// Under the lock: all that goes to one peer, in its order, in as few frames as may be. What
-  /// there is no memory for goes with the next step.
-  void queue_messages(ranks& flush) {
+  /// Under the lock: all that goes to one peer, in its order, in as few frames as may be.
+  void queue_messages(std::vector<std::uint32_t>& flush) {
     auto& messages = out.messages;
     const std::size_t most =
         std::clamp<std::size_t>(me->settings().bounds.payload / rref_protocol::message_bytes, 1,
                                 rref_protocol::messages_per_frame);
-    std::size_t queued = 0;
-    try {
-      group_by_peer(messages);
-      while (queued != messages.size()) {
-        const std::uint32_t to = messages[queued].to;
-        weft::message m(me->settings().bounds);
-        std::size_t next = queued;
-        std::uint64_t caused = 0;
-        for (; next != messages.size() && next - queued < most && messages[next].to == to; ++next) {
-          std::byte bytes[rref_protocol::message_bytes];
-          rref_protocol::encode(messages[next].what, bytes);
-          m.payload().raw(bytes, sizeof bytes);
-          // All but what a user here says by itself, as it drops a reference.
-          if (messages[next].what.kind != rref_protocol::message_kind::del) caused += sizeof bytes;
-        }
-        frame_header header;
-        header.kind = frame_kind::rref;
-        flush.add(to);
-        frame f = std::move(m).finish(header);
-        f.caused = caused > 0 ? caused + header_size : 0;
-        if (me->link_to(to).append(std::move(f))) ++frames;
-        queued = next;
+    group_by_peer(messages);
+    for (std::size_t next = 0; next != messages.size();) {
+      const std::size_t first = next;
+      const std::uint32_t to = messages[first].to;
+      weft::message m(me->settings().bounds);
+      std::uint64_t caused = 0;
+      for (; next != messages.size() && next - first < most && messages[next].to == to; ++next) {
+        std::byte bytes[rref_protocol::message_bytes];
+        rref_protocol::encode(messages[next].what, bytes);
+        m.payload().raw(bytes, sizeof bytes);
+        // All but what a user here says by itself, as it drops a reference.
+        if (messages[next].what.kind != rref_protocol::message_kind::del) caused += sizeof bytes;
       }
-    } catch (const std::bad_alloc&) {
+      frame_header header;
+      header.kind = frame_kind::rref;
+      if (flush.empty() || flush.back() != to) flush.push_back(to);
+      frame f = std::move(m).finish(header);
+      f.caused = caused > 0 ? caused + header_size : 0;
+      if (me->link_to(to).append(std::move(f))) ++frames;
     }
-    messages.erase(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(queued));
+    messages.clear();
   }
 
   using messages_to = std::vector<rref_protocol::outputs::addressed>;
@@ -393,9 +337,6 @@ class rref_core final : public reference_keeper {
     for (const auto& m : messages) grouped[place[m.to]++] = m;
     messages.swap(grouped);
   }
-
-  sure_post again_;
-  bool again_is_coming_ = false;
 };
 
 /// What becomes of a result that stays here. A request that ends without an outcome (its link was
@@ -406,14 +347,12 @@ struct kept_outcome final : result_keeper {
   kept_outcome(const kept_outcome&) = delete;
   kept_outcome& operator=(const kept_outcome&) = delete;
   ~kept_outcome() override {
-    if (settled_ || !owed_) return;
-    fail(sure_error(errc::cancelled, "the request ended", call_progress::not_executed));
+    if (settled_) return;
+    fail(error(errc::cancelled, "the request ended", call_progress::not_executed));
   }
 
-  /// The ledger knows of it: an outcome is owed from now on.
-  void owe() noexcept { owed_ = true; }
   void keep(std::shared_ptr<void> object, type_id type) override {
-    settle(rref_core::at_home(core_, std::move(object)), type, {});
+    settle(or_die([&] { return rref_core::at_home(core_, std::move(object)); }), type, {});
   }
   void fail(const error& why) noexcept override {
     const function_entry* const f = find_function(function_);
@@ -449,7 +388,6 @@ struct kept_outcome final : result_keeper {
   const intrusive_ptr<rref_core> core_;
   const rref_id id_;
   const std::uint64_t function_;
-  bool owed_ = false;
   bool settled_ = false;
 };
 

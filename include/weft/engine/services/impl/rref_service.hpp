@@ -2,14 +2,14 @@
 // Bodies of ../rref_service.hpp.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/engine/services/impl/rref_core.hpp>
 #include <weft/engine/services/impl/rref_unmade.hpp>
 #include <weft/engine/services/lookup.hpp>
 #include <weft/engine/services/rref_service.hpp>
 #include <weft/rref/section.hpp>
 #include <weft/rref/service.hpp>
+#include <weft/wire/detail/broken_protocol.hpp>
 
 namespace weft::engine {
 
@@ -19,7 +19,7 @@ inline rref_service::rref_service(engine::worker& me) : core_(make_intrusive<cor
 
 inline void rref_service::fail_waits(const error& why) { names_.close(why); }
 inline asio::awaitable<void> rref_service::stop(time_point) {
-  names_.close(sure_error(errc::shutting_down, "the run is over", call_progress::not_executed));
+  names_.close(error(errc::shutting_down, "the run is over", call_progress::not_executed));
   co_return;
 }
 
@@ -32,7 +32,7 @@ inline void rref_service::detach() noexcept {
     values.swap(core_->values);
   }
   for (std::uint32_t n; (n = core_->users.load()) != 0;) core_->users.wait(n);
-  names_.close(bare_error(errc::shutting_down, call_progress::not_executed));  // says nothing now
+  names_.close(error(errc::shutting_down, "the worker is gone", call_progress::not_executed));
   for (const auto& [id, v] : values) {
     if (me && v.function != 0) {
       core::unmet_failure{v.function, id.creator, v.failure}.tell(*me);
@@ -40,38 +40,33 @@ inline void rref_service::detach() noexcept {
   }
 }
 
-inline intrusive_ptr<reference> rref_service::share(std::shared_ptr<void> value, type_id type) {
+inline intrusive_ptr<reference> rref_service::share(std::shared_ptr<void> value, type_id type) try {
   std::shared_ptr<void> object = core::at_home(core_, std::move(value));
-  intrusive_ptr<reference> held = make_intrusive<reference>(rref_id{});
-  core_->apply([&](auto& b, auto& o) {
-    const rref_id fresh = b.create_local();
-    held->hold(core_, fresh);
-    b.value_ready(fresh, o);
-    auto& kept = core_->values[fresh];  // before the object leaves: its deleter takes this lock
+  const rref_id fresh = core_->apply([&](auto& b, auto& o) {
+    const rref_id id = b.create_local();
+    b.value_ready(id, o);
+    auto& kept = core_->values[id];
     kept.object = std::move(object);
     kept.type = type;
+    return id;
   });
-  return held;
+  return make_intrusive<reference>(core_, fresh);
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
-inline std::optional<rref_service::created> rref_service::create(std::uint32_t owner) {
-  intrusive_ptr<reference> held = make_intrusive<reference>(rref_id{});
+inline std::optional<rref_service::created> rref_service::create(std::uint32_t owner) try {
   const auto what = core_->apply(
-      [&](auto& b, auto& o) {
+      [&](auto& b, auto&) {
         const auto made = b.create_remote(owner);
-        if (!made) return made;
-        held->hold(core_, made->id);
-        try {
-          if (owner == b.self()) core_->values[made->id];
-        } catch (...) {
-          b.creation_dropped(made->id, o);
-          throw;
-        }
+        if (made && owner == b.self()) core_->values[made->id];
         return made;
       },
       core::sending::now);
   if (!what) return std::nullopt;
-  return created{std::move(held), *what};
+  return created{make_intrusive<reference>(core_, what->id), *what};
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 inline void rref_service::never_sent(const rref_id& id, std::string_view function,
@@ -86,16 +81,13 @@ inline void rref_service::never_sent(const rref_id& id, std::string_view functio
       }
     } else if (const auto view = b.imported(id);
                view && view->state == rref_protocol::import_state::registering) {
-      try {
-        core_->never_made[id] = why;
-      } catch (const std::bad_alloc&) {  // then they are told without its words
-      }
+      core_->never_made[id] = why;
     }
     b.creation_dropped(id, o);
   });
 }
 
-inline error rref_service::state_of(const reference& r) const {
+inline error rref_service::state_of(const reference& r) const try {
   if (r.broken()) return r.broken();
   const std::lock_guard lock(core_->mutex);
   if (r.id().owner == core_->ledger.self()) {
@@ -110,9 +102,11 @@ inline error rref_service::state_of(const reference& r) const {
     return why != core_->never_made.end() ? why->second : core_->why_broken(view->why, r.id());
   }
   return {};
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
-inline std::shared_ptr<void> rref_service::local(const reference& r, type_id type) const {
+inline std::shared_ptr<void> rref_service::local(const reference& r, type_id type) const try {
   if (r.broken()) throw rpc_error(r.broken());
   const std::lock_guard lock(core_->mutex);
   const auto elsewhere = [&](const char* what, std::uint32_t owner) {
@@ -143,13 +137,17 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, type_id typ
                     "reference " + to_string(r.id()) + " holds an object of another type");
   }
   return {at->second.object, object};
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
 inline void rref_service::publish(std::string name, std::string type,
-                                  const intrusive_ptr<reference>& held) {
+                                  const intrusive_ptr<reference>& held) try {
   if (error why = published_names::refuse(name)) throw rpc_error(std::move(why));
   if (error why = state_of(*held)) throw rpc_error(std::move(why));
   names_.publish(std::move(name), {std::move(type), held});
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 inline asio::awaitable<expected<intrusive_ptr<reference>>>
 rref_service::look_up(weft::worker& me, std::uint32_t rank, std::string name, std::string type,
@@ -166,7 +164,7 @@ inline rref_protocol::ledger_counters rref_service::counters() const {
 }
 inline std::string rref_service::describe() const {
   const std::lock_guard lock(core_->mutex);
-  return core_->ledger.describe();
+  return or_die([&] { return core_->ledger.describe(); });
 }
 inline bool rref_service::idle() const {
   const std::lock_guard lock(core_->mutex);
@@ -213,13 +211,15 @@ inline void rref_service::attach(weft::link& to, const frame_header&, message& m
           reference->broken() ? std::nullopt : b.transfer_out(reference->id(), to.rank());
       if (!what) return false;
       handover->pinned.push_back(what->number);
-      rref_protocol::append_transfer(section, *what);
     }
     return true;
   });
   if (!all) {
     const error why = state_of(*given[handover->pinned.size()]);
     throw rpc_error(why ? why : to.reason());
+  }
+  for (std::size_t i = 0; i != given.size(); ++i) {
+    rref_protocol::append_transfer(section, {given[i]->id(), handover->pinned[i]});
   }
   m.section(section_kind::rref, section.view());
 }
@@ -247,105 +247,73 @@ inline void rref_service::dropped(weft::link&, message_extensions& record) {
 
 // ── receiving ──
 
-/// What a peer says in a message it says once: a moment without memory must not lose it, and no
-/// step is done twice for it. Each is insisted on alone; it does not throw once it has happened.
-inline expected<void> rref_service::arrive(weft::link& from, incoming_message& m) {
+/// What a peer says here counts, also in a message that fails alone: if there is no memory to heed
+/// it, the process ends.
+inline expected<void> rref_service::arrive(weft::link& from, incoming_message& m) try {
   const auto bytes = m.section(section_kind::rref);
   if (!bytes) return {};
   const bool request = m.header().kind == frame_kind::request;
-  const auto section = insist([&] { return rref_protocol::read_section(*bytes, request); });
+  const auto section = rref_protocol::read_section(*bytes, request);
   if (!section) return tl::unexpected(section.error());
   const auto impossible = [](const char* what) {
-    return tl::unexpected(error(errc::protocol_error,
-                                std::string("an rref section with an impossible ") + what,
-                                call_progress::maybe_executed, origin::transport));
+    return broken_protocol(std::string("an rref section with an impossible ") + what);
   };
-  if (!insist([&] { return take_over(from, m, section->transfers); })) {
-    return impossible("transfer");
-  }
-  if (section->target && !insist([&] { return find_target(from, m, *section->target); })) {
-    return impossible("target");
-  }
+  if (!take_over(from, m, section->transfers)) return impossible("transfer");
+  if (section->target && !find_target(from, m, *section->target)) return impossible("target");
   if (section->target) m.record().find<rref_handover>()->forwards = section->forwards;
-  if (section->create && !insist([&] { return keep_result(from, m, *section->create); })) {
-    return impossible("creation");
-  }
+  if (section->create && !keep_result(from, m, *section->create)) return impossible("creation");
   return {};
+} catch (const std::bad_alloc&) {
+  out_of_memory();
 }
 
-/// False: no correct peer sends this. After it threw it goes on where it was, as the next two do.
+/// False: no correct peer sends this. As in the next two.
 inline bool rref_service::take_over(weft::link& from, incoming_message& m,
                                     const std::vector<rref_protocol::transfer>& given) {
   rref_handover& handover = m.record().get<rref_handover>();
   handover.here = &from.self();
-  // The handles are made before the step, so that what it takes always has an owner.
-  handover.references.reserve(given.size());
-  while (handover.references.size() < given.size()) {
-    handover.references.push_back(make_intrusive<reference>(given[handover.references.size()].id));
-  }
+  handover.references.reserve(given.size());  // so that none dies under the lock
   return given.empty() || core_->apply([&](auto& b, auto& o) {
-    for (; handover.taken < given.size(); ++handover.taken) {
-      const rref_protocol::transfer& what = given[handover.taken];
-      reference& held = *handover.references[handover.taken];
+    for (const rref_protocol::transfer& what : given) {
       const auto result = b.transfer_in(from.rank(), what, o);
       if (!result) return false;
-      if (result->held()) {
-        held.hold(core_, what.id);
-      } else {
-        held.break_with(core_->why_broken(result->why, what.id));
-      }
+      handover.references.push_back(
+          result->held()
+              ? make_intrusive<reference>(core_, what.id)
+              : make_intrusive<reference>(what.id, core_->why_broken(result->why, what.id)));
     }
     return true;
   });
 }
 
 inline bool rref_service::find_target(weft::link& from, incoming_message& m, const rref_id& id) {
-  rref_handover& handover = m.record().get<rref_handover>();
   auto& found = m.record().get<call_target>();
-  if (!handover.target) {
-    auto held = make_intrusive<reference>(id);
-    const auto result = core_->apply([&](auto& b, auto&) {
-      const bool carried = from.rank() == b.self();
-      auto taken = carried ? rref_protocol::import_result() : b.acquire(from.rank(), id);
-      if (taken && taken->held()) held->hold(core_, id);
-      return taken;
-    });
-    if (!result) return false;
-    if (!result->held()) {
-      found.failure = core_->why_broken(result->why, id);
-      return true;
-    }
-    handover.target = std::move(held);  // until the request is done, with the message's record
+  const auto result = core_->apply([&](auto& b, auto&) {
+    const bool carried = from.rank() == b.self();
+    return carried ? rref_protocol::import_result() : b.acquire(from.rank(), id);
+  });
+  if (!result) return false;
+  if (!result->held()) {
+    found.failure = core_->why_broken(result->why, id);
+    return true;
   }
+  // Until the request is done, with the message's record.
+  m.record().get<rref_handover>().target = make_intrusive<reference>(core_, id);
   look(core_, id, found, rref_core::asks::first);
   return true;
 }
 
 inline bool rref_service::keep_result(weft::link& from, incoming_message& m,
                                       const rref_protocol::creation& create) {
-  auto* outcome = static_cast<kept_outcome*>(m.record().find<result_keeper>());
-  if (!outcome) {
-    auto fresh = std::make_unique<kept_outcome>(core_, create.id, m.header().function);
-    outcome = fresh.get();
-    m.record().put<result_keeper>(std::move(fresh));
-  }
-  const auto result = core_->apply([&](auto& b, auto& o) {
-    const auto [value, fresh] = core_->values.try_emplace(create.id);
-    auto r = rref_protocol::received::refused;
-    try {
-      r = b.created(from.rank(), create, o);
-    } catch (...) {
-      if (fresh) core_->values.erase(value);
-      throw;
-    }
-    if (r == rref_protocol::received::accepted) {
-      outcome->owe();
-    } else if (fresh) {
-      core_->values.erase(value);
-    }
-    return r;
+  const bool accepted = core_->apply([&](auto& b, auto& o) {
+    if (b.created(from.rank(), create, o) != rref_protocol::received::accepted) return false;
+    core_->values.try_emplace(create.id);
+    return true;
   });
-  return result == rref_protocol::received::accepted;
+  if (!accepted) return false;
+  m.record().put<result_keeper>(
+      std::make_unique<kept_outcome>(core_, create.id, m.header().function));
+  return true;
 }
 
 inline expected<void> rref_service::frame(weft::link& from, incoming_message& m) {
@@ -354,19 +322,16 @@ inline expected<void> rref_service::frame(weft::link& from, incoming_message& m)
   const std::size_t count = payload.size() / each;
   const bool whole =
       payload.size() == count * each && count != 0 && count <= rref_protocol::messages_per_frame;
-  std::size_t heeded = 0;
-  const auto heed = [&](auto& b, auto& o) {
-    for (; heeded < count; ++heeded) {
-      const auto what = rref_protocol::decode_message(payload.subspan(heeded * each, each));
+  const bool understood = whole && core_->apply([&](auto& b, auto& o) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto what = rref_protocol::decode_message(payload.subspan(i * each, each));
       if (!what) return false;
       if (b.frame(from.rank(), *what, o) == rref_protocol::received::refused) return false;
     }
     return true;
-  };
-  const bool understood = whole && insist([&] { return core_->apply(heed); });
+  });
   if (understood) return {};
-  return tl::unexpected(error(errc::protocol_error, "a reference message that nobody sends",
-                              call_progress::maybe_executed, origin::transport));
+  return broken_protocol("a reference message that nobody sends");
 }
 
 inline void rref_service::batch_ends() noexcept {
@@ -374,7 +339,7 @@ inline void rref_service::batch_ends() noexcept {
 }
 
 inline void rref_service::down(weft::link& peer, const error&) {
-  insist([&] { core_->apply([&](auto& b, auto& o) { b.peer_lost(peer.rank(), o); }); });
+  core_->apply([&](auto& b, auto& o) { b.peer_lost(peer.rank(), o); });
 }
 
 }  // namespace weft::engine

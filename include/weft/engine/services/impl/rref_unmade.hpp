@@ -52,7 +52,7 @@ class unmade_value final : public unmade_object {
   const rref_id id_;
 };
 
-/// What there is of the value, or how to wait for it. Throws std::bad_alloc.
+/// What there is of the value, or how to wait for it.
 inline void look(const intrusive_ptr<rref_core>& core, const rref_id& id, call_target& target,
                  rref_core::asks which) {
   const rref_id end = core->look(id, target, which);

@@ -70,17 +70,16 @@ class forwarded_body final : public request_body {
   const bool late = call.deadline && call.who.self().time().now() >= *call.deadline;
   // Whether its timer there or here rang first must not show.
   if (late && why == errc::cancelled) {
-    return sure_error(errc::timed_out, "the deadline passed while the call went on from here", ran,
-                      origin::remote_runtime);
+    return {errc::timed_out, "the deadline passed while the call went on from here", ran,
+            origin::remote_runtime};
   }
   // What was met here is this worker's, and not that of the one behind it.
   const bool met_here = why.ran() == call_progress::not_sent && why != errc::peer_died;
   // The caller of a post, who would say so itself, does not hear of it.
-  return with_if_possible(as_owner_loss(met_here ? why : c.to().describe(why, c)),
-                          [ran](error_detail& d) {
-                            d.ran = ran;
-                            if (d.from == origin::local) d.from = origin::remote_runtime;
-                          });
+  return as_owner_loss(met_here ? why : c.to().describe(why, c)).with([ran](error_detail& d) {
+    d.ran = ran;
+    if (d.from == origin::local) d.from = origin::remote_runtime;
+  });
 }
 
 /// A result that is to stay becomes a reference to where it stays, and what is called on that may
@@ -117,7 +116,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
   call_result r;
   try {
     r = co_await next.send_later(c, body);
-  } catch (...) {  // no memory to begin
+  } catch (...) {  // as it was cancelled
     r.failure = next.caught(c, call_progress::not_sent);
   }
   if (follow) {

@@ -2,6 +2,7 @@
 // Bodies of ../link_host.hpp and ../request_source.hpp.
 #pragma once
 
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/log.hpp>
 #include <weft/engine/cork/cork.hpp>
 #include <weft/engine/serving/link_host.hpp>
@@ -28,7 +29,7 @@ inline void link_host::post_failed(std::uint64_t function, std::string_view name
                                    std::uint32_t from, const error& why) noexcept {
   counts.posts_failed.fetch_add(1, std::memory_order_relaxed);
   if (why == errc::cancelled || why == errc::peer_died) return;
-  try {
+  or_die([&] {
     // What nobody knows has one name: peers choose the number.
     if (!failed_posts_.first(named.empty() ? 0 : function)) return;
     say(name(), "a post of " +
@@ -36,21 +37,19 @@ inline void link_host::post_failed(std::uint64_t function, std::string_view name
                                    : "'" + std::string(named) + "'") +
                     " by worker '" + members_.members[from].name + "' failed: " + why.message() +
                     "; others of this function are only counted (posts_failed)");
-  } catch (...) {  // it is counted
-  }
+  });
 }
 
 inline void link_host::creation_failed(std::uint64_t function, std::uint32_t from,
                                        const error& why) noexcept {
   counts.creations_failed.fetch_add(1, std::memory_order_relaxed);
   if (why == errc::cancelled || why == errc::peer_died) return;
-  try {
+  or_die([&] {
     if (!failed_creations_.first(function)) return;
     say(name(), "a make or remote by worker '" + members_.members[from].name +
                     "' failed, and nobody asked for its object: " + why.message() +
                     "; others of this function are only counted (creations_failed)");
-  } catch (...) {  // it is counted
-  }
+  });
 }
 
 // ── turns of the loop ──
@@ -68,7 +67,7 @@ inline std::uint64_t link_host::turn() noexcept {
 /// A turn of the loop is all that runs while each round of its ready handlers sends more: what a
 /// coroutine that finds one result after another sends in answer goes out together.
 inline void link_host::end_turn() noexcept {
-  end_turn_(env_.context, [this] {
+  post_or_die(env_.context, [this] {
     constexpr int most_rounds = 16;
     if (std::exchange(turn_grew_, false) && ++turn_rounds_ < most_rounds) return end_turn();
     while (std::exchange(turn_held_, false)) batch_ends(*this);

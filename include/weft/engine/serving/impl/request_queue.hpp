@@ -2,7 +2,7 @@
 // Bodies of ../request_queue.hpp.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/resume_users.hpp>
 #include <weft/engine/cork/cork.hpp>
 #include <weft/engine/serving/link_host.hpp>
@@ -48,22 +48,25 @@ inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
   push({.call = std::move(call), .in_turn = true});
 }
 inline void request_queue::push(entry&& what) {
-  const bool wake = insist([&] {
+  bool wake = false;
+  {
     const std::lock_guard lock(mutex_);
-    if (inbox_.size() == inbox_.capacity()) inbox_.reserve(2 * inbox_.size() + 16);
-    const bool in_turn = what.in_turn;
+    if (what.in_turn) in_turn_.fetch_add(1, std::memory_order_relaxed);
     inbox_.push_back(std::move(what));
-    if (in_turn) in_turn_.fetch_add(1, std::memory_order_relaxed);
-    return inbox_.size() == 1;
-  });
-  if (wake) wake_(me_.context(), [this] { drain(); });
+    wake = inbox_.size() == 1;
+  }
+  if (wake) wake_up();
+}
+
+inline void request_queue::wake_up() noexcept {
+  wake_(me_.context(), [this] { or_die([this] { drain(); }); });
 }
 
 inline void request_queue::drain() {
   try {
     me_.loop_is_run_by().bind_unless_over(me_.name());
   } catch (...) {  // out of a second thread's run(); the work is the first one's
-    wake_(me_.context(), [this] { drain(); });
+    wake_up();
     throw;
   }
   cork cork(me_, &me_.late());
@@ -90,8 +93,8 @@ inline void request_queue::drain() {
     } else {
       try {
         e.from->handle_here(std::move(e.f), std::move(e.lacking));
-      } catch (...) {
-        e.from->mark_down(caught(me_, call_progress::maybe_executed));
+      } catch (...) {  // of a service that refuses what came
+        e.from->mark_down(caught_or_die(me_, call_progress::maybe_executed));
       }
     }
     if (++since_flush == 32) {

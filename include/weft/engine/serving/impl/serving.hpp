@@ -2,7 +2,7 @@
 // Bodies of ../serving.hpp and served_request.hpp.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/serving/request_source.hpp>
@@ -48,11 +48,11 @@ inline void serving::evaluate(served_request& call) {
   if (call.failure) {
     // It cannot run.
   } else if (call.given_up.load(std::memory_order_relaxed) || !call.may_run()) {
-    call.failure = sure_error(errc::cancelled, "the caller gave up before the function began",
-                              call_progress::not_executed, origin::remote_runtime);
+    call.failure = error(errc::cancelled, "the caller gave up before the function began",
+                         call_progress::not_executed, origin::remote_runtime);
   } else if (too_late(call)) {
-    call.failure = sure_error(errc::timed_out, "the deadline passed before the function began",
-                              call_progress::not_executed, origin::remote_runtime);
+    call.failure = error(errc::timed_out, "the deadline passed before the function began",
+                         call_progress::not_executed, origin::remote_runtime);
   } else {
     try {
       call.function->execute(call);
@@ -88,9 +88,8 @@ inline void serving::finish(served_request& call) noexcept {
   request_source& peer = call.from();
   try {
     answer(call, peer);
-  } catch (...) {
-    // Nobody can be told for want of memory: silence would cost the caller its whole deadline.
-    peer.mark_down(caught(call.who.self(), call_progress::maybe_executed));
+  } catch (...) {  // the failure cannot be sent: silence would cost the caller its whole deadline
+    peer.mark_down(caught_or_die(call.who.self(), call_progress::maybe_executed));
   }
 }
 
@@ -122,30 +121,20 @@ inline void serving::answer(served_request& call, request_source& peer) {
     header.kind = frame_kind::reply;
     const auto sent = send(std::move(call.out), header);
     if (sent || peer.now() == weft::link::state::down) return;
-    call.failure = with_if_possible(sent.error(), [](error_detail& d) {
+    call.failure = sent.error().with([](error_detail& d) {
       d.ran = call_progress::executed;
       d.from = origin::remote_runtime;
     });
   }
   header.kind = frame_kind::failure;
-  insist([&] {
-    message m(me.settings().bounds);
-    codec<error>::encode(m.payload(), call.failure);
-    const auto sent = send(std::move(m), header);
-    if (sent || peer.now() == weft::link::state::down) return;
-    if (sent.error() == errc::resource_exhausted) throw std::bad_alloc();
-    throw rpc_error(sent.error());
-  });
+  message m(me.settings().bounds);
+  codec<error>::encode(m.payload(), call.failure);
+  const auto sent = send(std::move(m), header);
+  if (!sent && peer.now() != weft::link::state::down) throw rpc_error(sent.error());
 }
 
 inline void serving::fail_from_exception(served_request& call) noexcept {
-  try {
-    describe_exception(call);
-  } catch (...) {  // no memory for the words
-    call.failure = call.now == invocation::stage::arguments
-                       ? bare_error(errc::resource_exhausted, call_progress::not_executed)
-                       : bare_error(errc::remote_exception, call_progress::executed);
-  }
+  or_die([&] { describe_exception(call); });
 }
 
 inline void serving::refuse(served_request& call) noexcept {
@@ -156,7 +145,7 @@ inline void serving::refuse(served_request& call) noexcept {
 
 inline void serving::got_no_further(served_request& call, call_progress ran) noexcept {
   if (call.failure != errc::resource_exhausted) return;
-  call.failure = with_if_possible(call.failure, [ran](error_detail& d) { d.ran = ran; });
+  call.failure = call.failure.with([ran](error_detail& d) { d.ran = ran; });
 }
 
 inline void serving::describe_exception(served_request& call) {
@@ -196,7 +185,7 @@ inline void serving::describe_exception(served_request& call) {
   if (call.now != invocation::stage::function && !aborted()) {
     // A user's codec, or weft's: the function did not run, or it did.
     const call_progress known = begun ? call_progress::executed : call_progress::not_executed;
-    failure = with_if_possible(caught(call.who.self(), known), [&](error_detail& d) {
+    failure = caught(call.who.self(), known).with([&](error_detail& d) {
       d.ran = known;
       d.from = origin::remote_runtime;
     });
@@ -224,8 +213,8 @@ inline void serving::describe_exception(served_request& call) {
     }
   } catch (const std::bad_alloc&) {
     failure =
-        sure_error(errc::resource_exhausted, "no memory for what the function did (std::bad_alloc)",
-                   call_progress::executed, origin::remote_user);
+        error(errc::resource_exhausted, "no memory for what the function did (std::bad_alloc)",
+              call_progress::executed, origin::remote_user);
   } catch (const std::exception& e) {
     remote(type_name_of(e), call.who.self().in_words(e));
   } catch (...) {

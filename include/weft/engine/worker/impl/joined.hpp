@@ -2,12 +2,10 @@
 // Bodies of ../joined.hpp.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/engine/worker/joined.hpp>
 
-#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 
 #include <algorithm>
@@ -126,17 +124,13 @@ inline void joined::conclude(std::optional<error> otherwise) noexcept {
   try {
     end_->what = otherwise && !life_->over() ? *otherwise : life_->result();
   } catch (const std::exception& e) {
-    end_->what = sure_error(errc::worker_failed, detail::what_of(e), call_progress::maybe_executed,
-                            origin::local);
+    end_->what = error(errc::worker_failed, detail::what_of(e), call_progress::maybe_executed);
   } catch (...) {  // the user's, of no known type
-    end_->what = sure_error(errc::worker_failed, "something that is no std::exception was thrown",
-                            call_progress::maybe_executed, origin::local);
+    end_->what = error(errc::worker_failed, "something that is no std::exception was thrown",
+                       call_progress::maybe_executed);
   }
   store_.reset();
-  try {
-    if (said_) said_(end_->what);
-  } catch (const std::exception&) {  // no memory for the launcher's line: it sees the exit status
-  }
+  if (said_) or_die([this] { said_(end_->what); });
   end_->there->set();
 }
 
@@ -148,16 +142,13 @@ inline void joined::abandon() noexcept {
       self.life_->worker().shutdown(error(errc::cancelled, "its owner has destroyed it"));
     }
   };
-  try {
-    if (loop_) {
-      on_loop(fail);
-    } else if (inside_.load() > 0) {
-      // It may come too late, and then goes with the loop: it does not hold what holds that.
-      asio::post(life_->worker().get_executor(), [weak = weak_from_this(), fail] {
-        if (const auto self = weak.lock()) fail(*self);
-      });
-    }
-  } catch (const std::bad_alloc&) {  // it ends with its io_context, or with who runs it
+  if (loop_) {
+    on_loop(fail);
+  } else if (inside_.load() > 0) {
+    // It may come too late, and then goes with the loop: it does not hold what holds that.
+    post_or_die(life_->worker().get_executor(), [weak = weak_from_this(), fail] {
+      if (const auto self = weak.lock()) fail(*self);
+    });
   }
 }
 
@@ -166,7 +157,7 @@ inline void joined::abandon() noexcept {
 inline void joined::on_loop(std::function<void(joined&)> what) {
   const auto guard = waiter_registry::guard_context(loop_lives_);
   if (!guard) return;
-  asio::post(*loop_, [self = shared_from_this(), what = std::move(what)] { what(*self); });
+  post_or_die(*loop_, [self = shared_from_this(), what = std::move(what)] { what(*self); });
 }
 
 /// The run is over: its threads are waited for elsewhere, as the loop has other things to do.
@@ -175,7 +166,7 @@ inline void joined::end_on_loop() noexcept {
     life_->end_threads("it is left behind with all that it can reach");
     const auto guard = waiter_registry::guard_context(loop_lives_);
     if (!guard) return;
-    end_post_(*loop_, [self = shared_from_this()] {
+    post_or_die(*loop_, [self = shared_from_this()] {
       self->life_->drop_pool_work();
       self->conclude();
       self->keeps_loop_.reset();
@@ -183,8 +174,8 @@ inline void joined::end_on_loop() noexcept {
     });
   };
   try {
-    insist([&] { ends_threads_ = std::thread(work); });
-  } catch (const std::exception&) {  // no thread or no memory to be had
+    or_die([&] { ends_threads_ = std::thread(work); });
+  } catch (const std::system_error&) {  // no thread to be had
     work();
   }
 }
@@ -204,7 +195,7 @@ inline void joined::free_when_alone(int tries) {
         const auto pause =
             std::make_shared<asio::steady_timer>(*self.loop_, std::chrono::milliseconds(20));
         pause->async_wait([pause, tries, one = self.shared_from_this()](asio::error_code ec) {
-          if (!ec) one->free_when_alone(tries - 1);
+          if (!ec) or_die([&] { one->free_when_alone(tries - 1); });
         });
       }
     });
@@ -219,8 +210,8 @@ inline void joined::loop_ends() noexcept {
 inline void joined::loop_gone() noexcept {
   keeps_loop_.reset();
   if (!end_->there->is_set()) {
-    conclude(sure_error(errc::cancelled, "its io_context was destroyed before its run had ended",
-                        call_progress::maybe_executed, origin::local));
+    conclude(error(errc::cancelled, "its io_context was destroyed before its run had ended",
+                   call_progress::maybe_executed));
   }
   life_.reset();
 }

@@ -2,7 +2,7 @@
 // Bodies of ../worker.hpp.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/link/impl/link_call.hpp>
 #include <weft/engine/serving/impl/forwarding.hpp>
 #include <weft/engine/serving/impl/link_host.hpp>
@@ -11,9 +11,6 @@
 #include <weft/engine/worker/impl/worker_connect.hpp>
 #include <weft/engine/worker/worker.hpp>
 #include <weft/rpc/detail/process_workers.hpp>
-
-#include <asio/detached.hpp>
-#include <asio/post.hpp>
 
 #include <algorithm>
 
@@ -32,35 +29,31 @@ inline worker::worker(worker_parts env, membership all, options settings)
         env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
     links_.push_back(make_intrusive<link>(*this, r, io));
   }
-  homes_.enter(*this);
-  try {
-    process_workers::add(*this);
-  } catch (...) {
-    homes_.leave(*this);
-    throw;
-  }
+  or_die([this] {
+    homes_.enter(*this);
+    process_workers::add(*this, name());
+  });
 }
 
 inline worker::~worker() {
-  process_workers::remove(*this);
+  process_workers::remove(*this, name());
   homes_.leave(*this);
-  detach();
-  for (const intrusive_ptr<link>& l : links_) {
-    l->drop_calls();
-    l->drop_waiting();
-  }
-  requests().drop();
+  or_die([this] {
+    detach();
+    drop_calls();
+    requests().drop();
+  });
 }
 
 inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
-  asio::post(env_.compute, [this, job = std::move(job)] {
+  post_or_die(env_.compute, [this, job = std::move(job)] {
     const running_functions::item here(running(), "weft::on_pool", name(), time_.now());
     job->run();
   });
 }
 
 inline bool worker::left_alone() {
-  return requests().empty() && !late().in_turn() && !main_again_ && !handler_again_ &&
+  return requests().empty() && !late().in_turn() &&
          std::all_of(links_.begin(), links_.end(),
                      [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
 }

@@ -3,7 +3,7 @@
 // Nothing here needs the worker's thread, which may be computing for as long as it likes.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/link/handshake.hpp>
 #include <weft/engine/link/impl/link_read.hpp>
 #include <weft/engine/worker/worker.hpp>
@@ -12,7 +12,6 @@
 #include <asio/bind_cancellation_slot.hpp>
 #include <asio/cancellation_signal.hpp>
 #include <asio/co_spawn.hpp>
-#include <asio/post.hpp>
 
 #include <memory>
 #include <utility>
@@ -40,7 +39,7 @@ class handshake_sink final : public frame_sink {
     partial_ = false;
     if (accepted()) {
       const std::uint64_t bytes = f.wire_size();
-      keep({std::move(f), bytes, {}});
+      early_.push_back({std::move(f), bytes, {}});
     } else if (auto answer = handshake_.arrived(std::move(f))) {
       answers.push_back(*std::move(answer));
     }
@@ -52,7 +51,7 @@ class handshake_sink final : public frame_sink {
     if (!accepted()) return tl::unexpected(std::move(why));
     auto came = link::left_over(std::move(rest), what, bytes, std::move(why));
     if (!came) return tl::unexpected(std::move(came).error());
-    keep(*std::move(came));
+    early_.push_back(*std::move(came));
     return {};
   }
   void progress() noexcept override { partial_ = true; }
@@ -66,11 +65,6 @@ class handshake_sink final : public frame_sink {
  private:
   [[nodiscard]] bool accepted() const noexcept {
     return handshake_.now() == handshake::state::accepted;
-  }
-
-  void keep(link::arrived_frame&& came) {
-    insist([&] { early_.reserve(early_.size() + 1); });
-    early_.push_back(std::move(came));
   }
 
   worker& me_;
@@ -123,10 +117,10 @@ inline asio::awaitable<void> limited(clock& time, asio::io_context& io, duration
   };
   const auto b = std::make_shared<bound>();
   const auto alarm = time.make_timer(io);
-  alarm->arm(later(time.now(), limit), [b] {
-    b->passed = true;
-    b->stop.emit(asio::cancellation_type::terminal);
-  });
+  alarm->arm(later(time.now(), limit), dies([b] {
+               b->passed = true;
+               b->stop.emit(asio::cancellation_type::terminal);
+             }));
   try {
     co_await asio::co_spawn(io, std::move(work),
                             asio::bind_cancellation_slot(b->stop.slot(), asio::use_awaitable));
@@ -144,7 +138,7 @@ inline void worker::connect(link& to) {
     return;
   }
   asio::io_context& io = env_.io.empty() ? front() : to.io();
-  asio::co_spawn(io, connect_to(intrusive_ptr<link>(&to), io), [](std::exception_ptr) {});
+  spawn_or_die(io, connect_to(intrusive_ptr<link>(&to), io));
 }
 
 inline asio::awaitable<void> worker::connect_to(intrusive_ptr<link> to, asio::io_context& io) {
@@ -152,14 +146,14 @@ inline asio::awaitable<void> worker::connect_to(intrusive_ptr<link> to, asio::io
   try {
     co_await limited(env_.time, io, options_.handshake_deadline, meet(to, io));
     co_return;
-  } catch (...) {
-    why = caught(*this);
+  } catch (...) {  // of the handshake, or of its transport
+    why = caught_or_die(*this);
   }
   if (why == errc::protocol_error && env_.transports.was_wrong(to->rank())) {
     why = error(errc::peer_died, "no worker listens there: " + why.message());
   }
   if (why == errc::timed_out) {
-    why = with_if_possible(why, [&](error_detail& d) {
+    why = why.with([&](error_detail& d) {
       d.text += "; it listens at ";
       const auto& all = members_.members[to->rank()].addresses;
       for (const auto& a : all) d.text += (&a == &all.front() ? "" : ", ") + a.endpoint;
@@ -200,6 +194,7 @@ inline asio::awaitable<void> worker::meet(intrusive_ptr<link> to, asio::io_conte
 inline void worker::accept(connection_ptr connection, asio::io_context& io) {
   asio::co_spawn(io, welcome_in(connection, io), [connection](std::exception_ptr failed) {
     if (failed) connection->close();  // a stranger: nobody here waits for it
+    die_of(failed);
   });
 }
 
@@ -258,7 +253,7 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
 
 inline void worker::begin_life() {
   beat_ = env_.time.make_timer(front());
-  asio::post(front(), [this] { beat_again(); });
+  post_or_die(front(), [this] { beat_again(); });
   std::vector<asio::io_context*> where = env_.io;
   if (where.empty()) where.push_back(&env_.context);
   if (where.front() != &front()) where.push_back(&front());
@@ -266,7 +261,7 @@ inline void worker::begin_life() {
     judges_.emplace_back(io, env_.time.make_timer(*io));
   }
   for (std::size_t i = 0; i < judges_.size(); ++i) {
-    asio::post(*judges_[i].first, [this, i] { judge_again(i); });
+    post_or_die(*judges_[i].first, [this, i] { judge_again(i); });
   }
 }
 
@@ -274,14 +269,14 @@ inline void worker::beat_again() {
   const std::uint64_t looks = looks_.load(std::memory_order_relaxed);
   const bool reading = !links_on_context() || looks != std::exchange(looks_seen_, looks);
   for (const auto& l : links_) l->beat(reading);
-  beat_->arm(env_.time.now() + pulse_, [this] { beat_again(); });
+  beat_->arm(env_.time.now() + pulse_, dies([this] { beat_again(); }));
 }
 
 inline void worker::judge_again(std::size_t which) {
   auto& [io, alarm] = judges_[which];
   if (on_context(*io)) looks_.fetch_add(1, std::memory_order_relaxed);
   for (const auto& l : links_) l->judge(*io, pulse_);
-  alarm->arm(env_.time.now() + pulse_, [this, which] { judge_again(which); });
+  alarm->arm(env_.time.now() + pulse_, dies([this, which] { judge_again(which); }));
 }
 
 }  // namespace weft::engine

@@ -44,7 +44,7 @@ inline void worker::tell_counts() {
     return;
   }
   if (!counts_) counts_ = env_.time.make_timer(env_.context);
-  counts_->arm(now + std::chrono::milliseconds(1), [this] { tell_counts(); });
+  counts_->arm(now + std::chrono::milliseconds(1), dies([this] { tell_counts(); }));
 }
 
 /// Rank 0 hears of a broken link before it hears that a main failed for that reason, and before it

@@ -2,8 +2,8 @@
 // Bodies of ../worker.hpp: what is done and waited for in the states of a run's end.
 #pragma once
 
-#include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/next_turn.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/event.hpp>
 #include <weft/engine/shutdown/ending.hpp>
 #include <weft/engine/worker/impl/worker.hpp>
@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <optional>
 
 namespace weft::engine {
@@ -47,7 +46,7 @@ inline asio::awaitable<void> worker::carry_out(const ending& end, const error& r
       if (culprit != rank()) d.peer = members_.members[*culprit].name;
     });
     for (const auto& s : services_) {
-      if (s) insist([&] { s->fail_waits(no_more); });
+      if (s) s->fail_waits(no_more);
     }
     co_await hand_words_on(end.by(env_.time.now()));
     break;
@@ -97,18 +96,12 @@ inline bool worker::holds(ending::condition c, const future<void>& main_) const 
   return true;
 }
 
-/// To those whom rank 0's own word may not have reached yet, before they see a link closed. Without
-/// memory it is rank 0's word that they hear, if later.
-inline void worker::pass_on_word() noexcept {
+/// To those whom rank 0's own word may not have reached yet, before they see a link closed.
+inline void worker::pass_on_word() {
   for (const intrusive_ptr<link>& l : links_) {
     if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
-    try {
-      insist([&] {
-        const auto words = run_.parting_words();
-        if (words && words->rank != l->rank()) send_control(l->rank(), *words);
-      });
-    } catch (const std::bad_alloc&) {
-    }
+    const auto words = run_.parting_words();
+    if (words && words->rank != l->rank()) send_control(l->rank(), *words);
   }
 }
 
@@ -137,7 +130,7 @@ inline void worker::close_all() noexcept {
 /// A millisecond; for the end of a run only.
 inline asio::awaitable<void> worker::pass(timer& moment) {
   const intrusive_ptr<event> tick = make_intrusive<event>();
-  moment.arm(env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
+  moment.arm(env_.time.now() + std::chrono::milliseconds(1), dies([tick] { tick->set(); }));
   co_await event::wait(tick);
 }
 

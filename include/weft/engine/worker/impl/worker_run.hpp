@@ -2,15 +2,12 @@
 // Bodies of ../worker.hpp: a run, from its mains to its end.
 #pragma once
 
-#include <weft/core/detail/bare_error.hpp>
-#include <weft/core/detail/insist.hpp>
 #include <weft/core/detail/next_turn.hpp>
 #include <weft/core/detail/what_of.hpp>
 #include <weft/engine/worker/impl/worker.hpp>
 #include <weft/engine/worker/worker.hpp>
 
 #include <algorithm>
-#include <new>
 
 namespace weft::engine {
 
@@ -69,11 +66,7 @@ inline void worker::control(link& from, incoming_message& m) {
         error(errc::protocol_error, "an unreadable control frame: " + e.error().message()));
     return;
   }
-  try {
-    if (const auto todo = run_.received(from.rank(), what)) return act(*todo);
-  } catch (const std::bad_alloc&) {  // what it has decided may be lost: the run cannot go on
-    return handler_threw(std::current_exception());
-  }
+  if (const auto todo = run_.received(from.rank(), what)) return act(*todo);
   from.mark_down(error(errc::protocol_error, "a control frame that breaks the run's protocol"));
 }
 
@@ -83,7 +76,6 @@ inline void worker::lost(link& peer, const error& reason) {
   if (reason != errc::peer_died || why.empty()) {
     why = reason.code().message() + (why.empty() ? "" : ": ") + why;
   }
-  // The one to itself is lost for want of memory only, with whatever it carried.
   act(peer.rank() == rank() ? run_.main_failed(rank(), "its link to itself: " + why)
                             : run_.link_lost(peer.rank(), why));
   const bool of_others = rank() != 0 && peer.rank() != 0 && peer.rank() != rank();
@@ -94,25 +86,19 @@ inline void worker::lost(link& peer, const error& reason) {
 inline error worker::said_of(std::uint32_t peer, const error& reason) const noexcept {
   const auto& failure = run_.failure();
   if (!failure || !only_leaves(peer)) return reason;
-  return with_if_possible(reason, [&](error_detail& d) {
+  return reason.with([&](error_detail& d) {
     d.text =
         "the run ended: worker '" + members_.members[failure->first].name + "': " + failure->second;
   });
 }
 
 inline void worker::act(const shutdown_protocol::actions& todo) {
-  for (const auto& [rank, m] : todo.send) {
-    try {
-      insist([&, to = rank, &what = m] { send_control(to, what); });
-    } catch (const std::bad_alloc&) {  // the loss of the link tells it, and the rest is done
-      links_[rank]->mark_down(bare_error(errc::resource_exhausted, call_progress::maybe_executed));
-    }
-  }
+  for (const auto& [rank, m] : todo.send) send_control(rank, m);
   if (todo.lost) {
     const auto& [rank, why] = *todo.lost;
     links_[rank]->write_now();  // it may be told so, in what was sent above
     links_[rank]->mark_down(
-        sure_error(errc::peer_died, why.c_str(), call_progress::maybe_executed, origin::transport));
+        error(errc::peer_died, why, call_progress::maybe_executed, origin::transport));
   }
   if (todo.lost && rank() == 0 && env_.says_losses && !run_.over()) {
     say(name(), named(todo.lost->first) + " was lost: " + todo.lost->second +
@@ -128,7 +114,7 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   }
   if (todo.ask_again) {
     if (!again_) again_ = env_.time.make_timer(env_.context);
-    again_->arm(env_.time.now() + *todo.ask_again, [this] { act(run_.ask_again()); });
+    again_->arm(env_.time.now() + *todo.ask_again, dies([this] { act(run_.ask_again()); }));
   }
 }
 
@@ -160,12 +146,12 @@ inline duration time_to_answer(duration of) {
 inline void worker::alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
                           std::function<void()> then) {
   if (!by) by = env_.time.make_timer(env_.context);
-  by->arm(when, [this, &by, when, grace, then = std::move(then)]() mutable {
-    if (!by) return;
-    const time_point now = env_.time.now();
-    if (now < later(when, grace)) return then();
-    alarm(by, now + grace, grace, std::move(then));
-  });
+  by->arm(when, dies([this, &by, when, grace, then = std::move(then)]() mutable {
+            if (!by) return;
+            const time_point now = env_.time.now();
+            if (now < later(when, grace)) return then();
+            alarm(by, now + grace, grace, std::move(then));
+          }));
 }
 
 /// Tells the protocol without whom the run goes on.
@@ -202,21 +188,18 @@ inline void worker::expect_everybody() {
 }
 
 /// Rank 0's main has returned; a user who wonders why the run goes on is told, until all have.
-inline void worker::tell_of_waiting(duration after) noexcept try {
+inline void worker::tell_of_waiting(duration after) {
   if (rank() != 0 || after <= duration::zero() || run_.over() || ends_by_) return;
   if (!waits_) waits_ = env_.time.make_timer(env_.context);
-  waits_->arm(later(env_.time.now(), after), [this]() noexcept {
-    try {
-      std::string who;
-      for (const std::uint32_t r : run_.running()) {
-        who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
-      }
-      say(name(), "its main has returned, and it serves until all have; it waits for " + who);
-    } catch (const std::bad_alloc&) {  // the next word will do
-    }
-    tell_of_waiting(options_.still_waiting);
-  });
-} catch (const std::bad_alloc&) {  // it is only a word
+  waits_->arm(later(env_.time.now(), after), dies([this] {
+                std::string who;
+                for (const std::uint32_t r : run_.running()) {
+                  who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+                }
+                say(name(),
+                    "its main has returned, and it serves until all have; it waits for " + who);
+                tell_of_waiting(options_.still_waiting);
+              }));
 }
 
 /// Every main has returned: from now on the time counts.
@@ -309,27 +292,18 @@ inline void worker::give_up_waiting() {
   act(run_.cut(missing->worker, why));
 }
 
-/// If memory lacks even for that, again in a later turn, until it is there.
 inline void worker::handler_threw(std::exception_ptr what) noexcept {
-  try {
-    insist([&] {
-      std::string words = "a handler threw something that is not a std::exception";
-      try {
-        std::rethrow_exception(what);
-      } catch (const std::exception& e) {
-        words = "a handler threw: " + in_words(e);
-      } catch (...) {
-      }
-      if (!thrown_) thrown_ = words;
-      act(run_.main_failed(rank(), std::move(words)));
-    });
-  } catch (const std::bad_alloc&) {
-    if (std::exchange(handler_again_, true)) return;  // of another one
-    handler_post_(env_.context, [this, again = std::move(what)] {
-      handler_again_ = false;
-      handler_threw(again);
-    });
-  }
+  or_die([&] {
+    std::string words = "a handler threw something that is not a std::exception";
+    try {
+      std::rethrow_exception(what);
+    } catch (const std::exception& e) {
+      words = "a handler threw: " + in_words(e);
+    } catch (...) {
+    }
+    if (!thrown_) thrown_ = words;
+    act(run_.main_failed(rank(), std::move(words)));
+  });
 }
 
 inline std::vector<std::string> worker::still_running() {
@@ -341,7 +315,9 @@ inline std::vector<std::string> worker::still_running() {
   return out;
 }
 
-inline void worker::shutdown(const error& why) { act(run_.main_failed(rank(), why.message())); }
+inline void worker::shutdown(const error& why) {
+  or_die([&] { act(run_.main_failed(rank(), why.message())); });
+}
 
 /// The worker whose loss an error comes from, through however many calls; empty: none is known.
 inline std::string lost_worker(const error& e) {
@@ -352,50 +328,29 @@ inline std::string lost_worker(const error& e) {
   return out;
 }
 
-/// If memory lacks even for that, again in a later turn, until it is there.
-inline void worker::main_threw(std::exception_ptr what) noexcept {
+inline void worker::main_threw(std::exception_ptr what) {
   if (counts_first()) {
     threw_for_ = std::move(what);
     return;
   }
   try {
-    insist([&] {
-      try {
-        std::rethrow_exception(what);
-      } catch (const rpc_error& e) {
-        // A main that fails because another worker is gone is not the one to name.
-        act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()),
-                             detail::what_of(e)));
-      } catch (const std::exception& e) {
-        act(run_.main_failed(rank(), in_words(e)));
-      } catch (...) {
-        act(run_.main_failed(rank(), "it threw something that is not a std::exception"));
-      }
-    });
-  } catch (const std::bad_alloc&) {
-    main_again_ = true;
-    main_post_(env_.context, [this, again = std::move(what)] {
-      main_again_ = false;
-      main_threw(again);
-    });
+    std::rethrow_exception(what);
+  } catch (const rpc_error& e) {
+    // A main that fails because another worker is gone is not the one to name.
+    act(run_.main_failed(members_.find(lost_worker(e.error())).value_or(rank()),
+                         detail::what_of(e)));
+  } catch (const std::exception& e) {
+    act(run_.main_failed(rank(), in_words(e)));
+  } catch (...) {
+    act(run_.main_failed(rank(), "it threw something that is not a std::exception"));
   }
 }
 
 inline asio::awaitable<error>
 worker::run(std::function<asio::awaitable<void>(weft::worker&)> main_) {
-  error result;
-  std::exception_ptr failure;
-  try {
-    result = co_await serve_to_the_end(std::move(main_));
-  } catch (...) {
-    // For want of memory: without the states of an end, then, and nothing stays armed.
-    failure = std::current_exception();
-    forget_timers();
-    close_all();
-  }
+  error result = co_await serve_to_the_end(std::move(main_));
   deadlines().close();
   if (trim_) trim_->cancel();
-  if (failure) std::rethrow_exception(failure);
   if (!result && thrown_) result = error(errc::worker_failed, *thrown_);
   if (!result && lost_posts_) {
     result = error(errc::peer_died, lost_posts_->second).with([&](error_detail& d) {
@@ -430,13 +385,17 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   expect_everybody();
   auto body = [](worker& me,
                  std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
+    std::exception_ptr threw;
     try {
       co_await f(me);
+    } catch (...) {
+      threw = std::current_exception();
+    }
+    or_die([&] {
+      if (threw) return me.main_threw(std::move(threw));
       me.act(me.run_.main_returned());
       me.tell_of_waiting(me.options_.waiting);
-    } catch (...) {
-      me.main_threw(std::current_exception());
-    }
+    });
   };
   auto ended = event::wait(ended_);
   future<void> running =
@@ -463,20 +422,18 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   }
   // Whoever waited for a link is told, in front of this, that it is closed; where functions may
   // still run, also those that wait through others.
-  try {
-    co_await (result ? hand_words_on(env_.time.now()) : detail::next_turn(env_.context));
-  } catch (const std::bad_alloc&) {  // they go with the run, whose result is known
-  }
+  co_await (result ? hand_words_on(env_.time.now()) : detail::next_turn(env_.context));
   co_return result;
 }
 
 /// Gives idle receive buffers back to the system.
 inline void worker::trim_buffers() {
   if (!trim_) trim_ = env_.time.make_timer(env_.context);
-  trim_->arm(later(env_.time.now(), options_.buffer_cache_idle), [this] {
-    buffers().release_idle(env_.time.now().time_since_epoch(), options_.buffer_cache_idle);
-    trim_buffers();
-  });
+  trim_->arm(later(env_.time.now(), options_.buffer_cache_idle), dies([this] {
+               buffers().release_idle(env_.time.now().time_since_epoch(),
+                                      options_.buffer_cache_idle);
+               trim_buffers();
+             }));
 }
 
 }  // namespace weft::engine

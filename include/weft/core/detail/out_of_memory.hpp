@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSL-1.0
+// What becomes of a process that has no memory for weft's own small objects.
+//
+// A typed error tells of memory whose size a peer, a tensor or a value of the user's decides:
+// payloads, tensors, budgets, what codecs and constructors allocate. All else is weft's own: its
+// tables, frames of its coroutines, handlers. No code handles the lack of that. It throws
+// std::bad_alloc up to the next of a few doors, each of which ends the process: the handlers that
+// weft runs on an io_context (post_or_die.hpp), its alarms (`dies`), its threads, and the calls by
+// which users enter the engine. So nobody sees an engine that is half changed, and the others see a
+// lost worker.
+#pragma once
+
+#include <weft/config.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <unistd.h>
+
+namespace weft::detail {
+
+/// For the sentence: the newest worker of this process, null if there is none, and how many live.
+struct process_name {
+  WEFT_PROCESS_WIDE inline static std::atomic<const char*> newest{nullptr};
+  WEFT_PROCESS_WIDE inline static std::atomic<unsigned> workers{0};
+};
+
+/// Says so on standard error, and ends the process with status 1. Allocates nothing. Any thread.
+[[noreturn, gnu::cold]] inline void out_of_memory() noexcept {
+  WEFT_PROCESS_WIDE static std::atomic_flag said;
+  while (said.test_and_set()) ::pause();  // bounded: another thread ends the process
+  char line[512] = "weft: ";
+  const auto add = [&line](const char* text) {
+    std::strncat(line, text, sizeof line - std::strlen(line) - 1);
+  };
+  if (const char* const name = process_name::newest.load()) {
+    add(name);
+    add(process_name::workers.load() > 1 ? " (and the other workers of its process): " : ": ");
+  }
+  add("out of memory: there is none for one of weft's own small objects, so this process ends\n");
+  // Nothing can be done if that fails, too.
+  static_cast<void>(!::write(STDERR_FILENO, line, std::strlen(line)));
+  std::_Exit(EXIT_FAILURE);
+}
+
+/// Runs weft's own code, and returns what it does: std::bad_alloc out of it ends the process. What
+/// users' code throws in it must have been caught before.
+template <class Step>
+decltype(auto) or_die(Step&& step) {
+  try {
+    return std::forward<Step>(step)();
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  }
+}
+
+/// `handler` as a function that ends the process for want of memory.
+template <class Handler>
+[[nodiscard]] auto dies(Handler handler) {
+  return [mine = std::move(handler)]() mutable { or_die(mine); };
+}
+
+}  // namespace weft::detail

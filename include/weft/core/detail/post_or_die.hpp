@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+// weft's own handlers on an io_context, its user's or its own. See out_of_memory.hpp.
+#pragma once
+
+#include <weft/core/detail/out_of_memory.hpp>
+
+#include <asio/awaitable.hpp>
+#include <asio/co_spawn.hpp>
+#include <asio/post.hpp>
+
+#include <exception>
+#include <utility>
+
+namespace weft::detail {
+
+/// Runs `handler` there, later. Any thread.
+template <class Context, class Handler>
+void post_or_die(Context&& to, Handler handler) noexcept {
+  or_die([&] { asio::post(to, dies(std::move(handler))); });
+}
+
+/// What became of a coroutine of weft's: whatever else than std::bad_alloc it threw is dropped.
+inline void die_of(const std::exception_ptr& failed) noexcept {
+  if (!failed) return;
+  try {
+    std::rethrow_exception(failed);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  } catch (...) {  // nobody waits for it
+  }
+}
+
+/// Runs a coroutine of weft's there. What it throws but std::bad_alloc is dropped.
+template <class Executor>
+void spawn_or_die(Executor&& on, asio::awaitable<void> work) noexcept {
+  or_die([&] { asio::co_spawn(std::forward<Executor>(on), std::move(work), &die_of); });
+}
+
+}  // namespace weft::detail
