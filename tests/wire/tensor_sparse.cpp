@@ -63,10 +63,15 @@ TEST_CASE("tensor: sparse ones arrive with true claims, whatever libtorch says o
                                        s.permute({1, 0, 2}).set_requires_grad(true)};
   for (std::size_t i = 0; i < all.size(); ++i) {
     CAPTURE(i);
+    // Where the claim is false libtorch's to_dense has one value of two, or their sum, by chance.
+    const at::Tensor values = all[i].detach();
+    const at::Tensor whole = at::_sparse_coo_tensor_unsafe(values._indices(), values._values(),
+                                                           values.sizes(), values.options(), false)
+                                 .to_dense();
     auto copy = weft_test::copy_of(pack(all[i]));
     REQUIRE(copy.has_value());
     for (const at::Tensor& there : {unpack(std::move(*copy)), unpack(pack(all[i]))}) {
-      CHECK(at::equal(there.to_dense(), all[i].to_dense()));
+      CHECK(at::equal(there.detach().to_dense(), whole));
       CHECK(there.is_coalesced() == (all[i].is_coalesced() && truly_coalesced(all[i])));
       CHECK(there.requires_grad() == all[i].requires_grad());
     }
