@@ -109,7 +109,7 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
   /// No pass, then no context and no tensor's memory, anywhere.
   void check_gone() {
     using state = weft::link::state;
-    const bool lost = me().link_to(there).now() == state::down;
+    const bool lost = me().link_to(there).current_state() == state::down;
     const auto everywhere = [this, lost](auto none) {
       for (std::uint32_t r = 0; r < all().size(); ++r) {
         if (!(lost && r == there) && !none(r)) return false;
@@ -119,7 +119,7 @@ class with_context : public live_scene<weft::rref_service, autograd_service> {
     way_.door.open();
     if (lost) {
       until("that one is left behind",
-            [this] { return all().at(0).link_to(there).now() == state::down; });
+            [this] { return all().at(0).link_to(there).current_state() == state::down; });
     }
     until("no pass is left", [&] {
       return everywhere([this](std::uint32_t r) { return service_at(r).passes() == 0; });
@@ -172,7 +172,7 @@ class with_outcome : public with_context {
     until("worker 1 has done its part", [this] {
       const auto state = on(me(), [this] { return weft::engine::state_of(way_.joined->state()); });
       const std::lock_guard lock(state->mutex);
-      return state->settling();
+      return state->outcome_pending();
     });
   }
   asio::awaitable<void> wait(duration limit) {

@@ -293,7 +293,7 @@ struct far_loss {
 asio::awaitable<void> train_without_link(worker& me) {
   co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
     const at::Tensor y = co_await me.peer(2).call<&add_far_parameter>(leaf(1, {3}));
-    CHECK(me.link_to(3).now() == weft::link::state::idle);
+    CHECK(me.link_to(3).current_state() == weft::link::state::idle);
     auto pass = me.spawn(thrown_by(ctx.backward(y.sum(), {.limit = 20s})));
     CHECK(co_await eventually([&] {
       const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);

@@ -100,8 +100,8 @@ class victim {
     }
     static_cast<void>(life_->run([&](worker& w) -> asio::awaitable<void> {
       CHECK(co_await eventually([&w] {
-        return w.link_to(1).now() == weft::link::state::up &&
-               w.link_to(2).now() == weft::link::state::up;
+        return w.link_to(1).current_state() == weft::link::state::up &&
+               w.link_to(2).current_state() == weft::link::state::up;
       }));
       co_await main_(*this, w);
       w.shutdown(weft::error(errc::cancelled, "the test is over"));
@@ -292,7 +292,7 @@ TEST_CASE("autograd hostile: what a peer can make a worker keep is bounded") {
     CHECK(served == autograd_service::most_contexts);
     CHECK(refused == 100);
     CHECK(v.service().contexts() == autograd_service::most_contexts);
-    CHECK(me.link_to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).current_state() == weft::link::state::up);
   });
 }
 
@@ -388,7 +388,7 @@ TEST_CASE("autograd hostile: who was lied to about a pass is told so, and not cu
       CHECK_FALSE(say(0, 99, ack_message{0, {1}}));
       CHECK_FALSE(say(2, 7, go_message{}));
       CHECK_FALSE(say(2, 7, done_message{}));
-      CHECK(me.link_to(1).now() == weft::link::state::up);
+      CHECK(me.link_to(1).current_state() == weft::link::state::up);
       co_return;
     });
   });
@@ -410,7 +410,8 @@ TEST_CASE("autograd hostile: a forged need does not part two others") {
         CHECK(same((co_await ctx.gradients()).find(a), at::full({2}, 2.0)));
       });
       CHECK(co_await all_forgotten(all));
-      for (const std::uint32_t r : {1u, 2u}) CHECK(me.link_to(r).now() == weft::link::state::up);
+      for (const std::uint32_t r : {1u, 2u})
+        CHECK(me.link_to(r).current_state() == weft::link::state::up);
     });
   }
 }
@@ -427,7 +428,7 @@ TEST_CASE("autograd service: gradients wait for the outcome of a pass that has r
       };
       const auto settled = [&] {
         const std::lock_guard lock(weft::engine::state_of(ctx.state())->mutex);
-        return weft::engine::state_of(ctx.state())->settling();
+        return weft::engine::state_of(ctx.state())->outcome_pending();
       };
       const auto pass_up_to_done = [&](std::uint32_t number) {
         say(number, need_message{0, graph_retention::retain, {1}});
@@ -548,8 +549,8 @@ weft::error end_after(over how, const std::function<weft::frame(context_id)>& ma
       weft::link& link = all.at(1).link_to(0);
       if (link.append(make(ctx.id()))) link.flush();
       // Either that closes the link, or it is as if nothing was sent.
-      const bool lost =
-          co_await eventually([&] { return me.link_to(1).now() == weft::link::state::down; });
+      const bool lost = co_await eventually(
+          [&] { return me.link_to(1).current_state() == weft::link::state::down; });
       CHECK(lost);
       co_await me.peer(2).call<&nothing>(weft::within(5s));
     });

@@ -56,7 +56,7 @@ TEST_CASE("autograd shortage: a call that does not fit fails, the others are tra
       CHECK_FALSE(gradients.find(big).defined());
     });
     CHECK(co_await all_forgotten(all));
-    CHECK(me.link_to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).current_state() == weft::link::state::up);
   });
 }
 
@@ -77,7 +77,8 @@ TEST_CASE("autograd shortage: who joined is heard of in messages that do not fit
       CHECK(e.message().find("bytes of tensors announced") != std::string::npos);
     });
     CHECK(co_await all_forgotten(all));
-    for (const std::uint32_t r : {1u, 2u}) CHECK(me.link_to(r).now() == weft::link::state::up);
+    for (const std::uint32_t r : {1u, 2u})
+      CHECK(me.link_to(r).current_state() == weft::link::state::up);
   });
 }
 
@@ -101,7 +102,7 @@ TEST_CASE(
       CHECK(same((co_await ctx.gradients()).find(x), x.detach() * 2));
     });
     CHECK(co_await all_forgotten(all));
-    CHECK(me.link_to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).current_state() == weft::link::state::up);
   });
 }
 

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <core/home.hpp>
+#include <core/context_owner.hpp>
 #include <core/loop.hpp>
 #include <deque>
 #include <memory>
@@ -21,9 +21,9 @@ using weft::testing::settle;
 using weft::testing::task;
 
 /// A worker whose pool runs one job when the test says so.
-class pool_of_a_test final : public weft::testing::home_of_a_test {
+class pool_of_a_test final : public weft::testing::owner_in_a_test {
  public:
-  using home_of_a_test::home_of_a_test;
+  using owner_in_a_test::owner_in_a_test;
   [[nodiscard]] weft::clock& time_here() const noexcept override { return time_; }
   void submit(intrusive_ptr<weft::detail::pool_job> job) override {
     jobs.push_back(std::move(job));

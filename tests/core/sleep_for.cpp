@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <core/home.hpp>
+#include <core/context_owner.hpp>
 #include <core/loop.hpp>
 #include <core/manual_clock.hpp>
 #include <memory>
@@ -27,9 +27,9 @@ using weft::testing::settle;
 using weft::testing::task;
 
 /// A worker whose time the test moves.
-class time_of_a_test final : public weft::testing::home_of_a_test {
+class time_of_a_test final : public weft::testing::owner_in_a_test {
  public:
-  using home_of_a_test::home_of_a_test;
+  using owner_in_a_test::owner_in_a_test;
   [[nodiscard]] weft::clock& time_here() const noexcept override { return clock; }
   void submit(weft::intrusive_ptr<weft::detail::pool_job>) override { FAIL("no pool"); }
   mutable weft::testing::manual_clock clock;

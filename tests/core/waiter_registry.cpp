@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/preallocated_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
@@ -136,7 +136,7 @@ TEST_CASE("waiter_registry: leaving on another thread while the io_context ends:
   for (int round = 0; round < 500; ++round) {
     counts seen;
     int posted = 0;
-    weft::detail::sure_post place;
+    weft::detail::preallocated_post place;
     const auto w = make_intrusive<waiter>(seen);
     {
       std::optional<ending_context> io(std::in_place);
@@ -162,7 +162,7 @@ TEST_CASE(
     std::optional<ending_context> io(std::in_place);
     const auto registry = waiter_registry::of(*io);
     asio::io_context& to = *io;
-    weft::detail::sure_post places[2];
+    weft::detail::preallocated_post places[2];
     std::vector<std::thread> others;
     for (auto& place : places) {
       others.emplace_back([&to, &place, &registry] {

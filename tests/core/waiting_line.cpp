@@ -21,9 +21,9 @@ struct fixture {
   /// Somebody who may come, leave and come back.
   struct waiting {
     fixture& of;
-    waiting_line::turn turn{};
+    waiting_line::ticket ticket{};
     std::optional<waiting_line::place> place{};
-    void come() { place.emplace(of.line, of.deadlines, of.time.now() + 60s, turn); }
+    void come() { place.emplace(of.line, of.deadlines, of.time.now() + 60s, ticket); }
     void leave() { place.reset(); }
     [[nodiscard]] bool is_first() const { return place && place->is_first(); }
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/engine/launch/culprit.hpp>
+#include <weft/engine/launch/first_failure.hpp>
 #include <weft/engine/launch/impl/launch.hpp>
 #include <weft/engine/launch/launch.hpp>
 
@@ -12,20 +12,20 @@
 
 namespace culprits {
 
-using weft::engine::culprit_finder;
+using weft::engine::first_failure;
 
 constexpr int exited(int code) { return code << 8; }  // as waitpid says it
 constexpr int killed = 9;
 
 /// Three workers that have all begun.
-culprit_finder three() {
-  culprit_finder f({"a", "b b", "c"});
+first_failure three() {
+  first_failure f({"a", "b b", "c"});
   for (std::uint32_t r = 0; r < 3; ++r) f.heard(r, "begins\n");
   return f;
 }
 
 TEST_CASE("culprit: a run that failed is not made good by a process that returns 0") {
-  culprit_finder finder({"a", "b"});
+  first_failure finder({"a", "b"});
   finder.heard(0, "begins\nends a its owner has destroyed it\n");
   finder.ended(0, 0);
   CHECK(finder.failed());
@@ -83,7 +83,7 @@ TEST_CASE("culprit: who left with status 0 before the end") {
   auto f = three();
   f.ended(1, exited(0));
   CHECK(f.culprit() == "worker 'b b' (rank 1) left with status 0 before the run had ended");
-  culprit_finder late({"a", "b"});
+  first_failure late({"a", "b"});
   late.ended(1, exited(0));  // nobody has begun: this may be no program that uses `run`
   CHECK_FALSE(late.failed());
   late.heard(0, "begins\n");
@@ -91,7 +91,7 @@ TEST_CASE("culprit: who left with status 0 before the end") {
 }
 
 TEST_CASE("culprit: programs that do not use run are judged by their status alone") {
-  culprit_finder f({"a", "b"});
+  first_failure f({"a", "b"});
   f.ended(0, exited(0));
   CHECK_FALSE(f.failed());
   f.ended(1, exited(3));
@@ -109,7 +109,7 @@ TEST_CASE("culprit: whose main failed") {
 }
 
 TEST_CASE("culprit: who is blamed by most, and never ends by itself") {
-  culprit_finder f({"a", "b", "c", "d"});
+  first_failure f({"a", "b", "c", "d"});
   const char* reports[] = {"ends b lost\n", "", "ends d no sign of life\n", ""};
   for (std::uint32_t r = 0; r < 4; ++r) f.heard(r, "begins\n");
   f.heard(0, reports[0]);
@@ -136,14 +136,14 @@ TEST_CASE("culprit: where nobody is to blame, the first who said why") {
 // ── runs that go on ──
 
 /// As `three`, and the run goes on without the last.
-culprit_finder three_but_one() {
-  culprit_finder f({"a", "b b", "c"}, {true, false, true});  // rank 0 never may
+first_failure three_but_one() {
+  first_failure f({"a", "b b", "c"}, {true, false, true});  // rank 0 never may
   for (std::uint32_t r = 0; r < 3; ++r) f.heard(r, "begins\n");
   CHECK_FALSE(f.may_go(0));
   CHECK(f.may_go(2));
   return f;
 }
-void end_well(culprit_finder& f) {
+void end_well(first_failure& f) {
   for (const std::uint32_t r : {0u, 1u}) {
     f.heard(r, "ends well\n");
     f.ended(r, exited(0));
@@ -202,7 +202,7 @@ TEST_CASE("culprit: the others, and rank 0, fail a run as ever where somebody ma
 TEST_CASE("culprit: reports come in pieces, and nonsense is nobody's fault") {
   const std::string text = "begins\nnonsense\nends \nends ? \nends well\n";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {
-    culprit_finder f({"a"});
+    first_failure f({"a"});
     f.heard(0, text.substr(0, cut));
     f.heard(0, text.substr(cut));
     f.ended(0, exited(0));

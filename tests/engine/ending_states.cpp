@@ -31,8 +31,8 @@ constexpr auto everything = [](condition) { return true; };
 /// All states that it goes through if each holds at once.
 std::vector<state> way(place where, cause why) {
   ending e(where, why, start, start + 30s);
-  std::vector<state> out{e.now()};
-  while (e.step(everything, start)) out.push_back(e.now());  // bounded: by the states
+  std::vector<state> out{e.current_state()};
+  while (e.step(everything, start)) out.push_back(e.current_state());  // bounded: by the states
   return out;
 }
 
@@ -61,16 +61,16 @@ TEST_CASE("ending states: each waits for what it says, and for nothing else") {
     for (const cause why : all_causes) {
       ending e(where, why, start, start + 30s);
       std::set<state> seen;
-      while (e.now() != state::over) {  // bounded: by the states
-        CHECK(seen.insert(e.now()).second);
+      while (e.current_state() != state::over) {  // bounded: by the states
+        CHECK(seen.insert(e.current_state()).second);
         const condition awaited = e.awaits();
-        const state at = e.now();
+        const state at = e.current_state();
         const auto all_but_it = [&](condition c) { return c != awaited; };
         const auto it_alone = [&](condition c) { return c == awaited; };
         if (awaited != condition::none) {
           CHECK_FALSE(e.step(all_but_it, start));
           CHECK_FALSE(e.step(all_but_it, start + 1ms));
-          CHECK(e.now() == at);
+          CHECK(e.current_state() == at);
         }
         CHECK(e.step(it_alone, start + 2ms));
       }
@@ -89,7 +89,8 @@ TEST_CASE("ending states: what each of them waits for") {
   }
   ending zero(place::rank_0, cause::anothers_failure, start, start + 30s);
   CHECK(zero.awaits() == condition::all_sent);
-  for (int i = 0; zero.now() != state::leaving_last && i < 20; ++i) zero.step(everything, start);
+  for (int i = 0; zero.current_state() != state::leaving_last && i < 20; ++i)
+    zero.step(everything, start);
   CHECK(zero.awaits() == condition::others_left);
   ending well(place::elsewhere, cause::all_done, start, start + 30s);
   CHECK(well.awaits() == condition::none);
@@ -100,9 +101,9 @@ std::vector<std::pair<state, duration>> patience(place where, cause why, duratio
   ending e(where, why, start, start + until_deadline);
   std::vector<std::pair<state, duration>> out;
   time_point now = start;
-  while (e.now() != state::over) {  // bounded: by the states
+  while (e.current_state() != state::over) {  // bounded: by the states
     const time_point began = now;
-    const state at = e.now();
+    const state at = e.current_state();
     // bounded: no state lasts longer than the deadline
     while (!e.step(nothing, now)) now += 50ms;
     out.emplace_back(at, now - began);
@@ -153,10 +154,10 @@ TEST_CASE("ending states: the time of a state begins when what is done in it is 
   CHECK_FALSE(e.step(nothing, start + 3s));  // telling took so long
   CHECK_FALSE(e.step(nothing, start + 3999ms));
   CHECK(e.step(nothing, start + 4s));
-  CHECK(e.now() == state::failing_calls);
+  CHECK(e.current_state() == state::failing_calls);
   CHECK_FALSE(e.step(nothing, start + 5s));
   CHECK(e.step(everything, start + 5s));
-  CHECK(e.now() == state::failing_waits);
+  CHECK(e.current_state() == state::failing_waits);
   CHECK(e.by(start + 5s) == start + 6s);  // for handing on
   CHECK(e.by(start + 29500ms) == start + 30s);
 }

@@ -77,23 +77,23 @@ TEST_CASE("handshake: two members prove themselves to each other") {
   auto challenge = p.accepts->arrived(copy(hello));
   REQUIRE(challenge);
   CHECK(challenge->header.kind == frame_kind::challenge);
-  CHECK(p.accepts->now() == state::waiting);
+  CHECK(p.accepts->current_state() == state::waiting);
   auto proof = p.connects->arrived(copy(*challenge));
   REQUIRE(proof);
   CHECK(proof->header.kind == frame_kind::proof);
-  CHECK(p.connects->now() == state::waiting);
+  CHECK(p.connects->current_state() == state::waiting);
   CHECK_FALSE(p.accepts->arrived(copy(*proof)));
-  REQUIRE(p.accepts->now() == state::proven);
+  REQUIRE(p.accepts->current_state() == state::proven);
   CHECK(p.accepts->peer() == 2);
   const frame welcome = p.accepts->welcome();
-  CHECK(p.accepts->now() == state::waiting);
+  CHECK(p.accepts->current_state() == state::waiting);
   CHECK(welcome.header.kind == frame_kind::welcome);
   const auto ready = p.connects->arrived(copy(welcome));
   REQUIRE(ready);
   CHECK(ready->header.kind == frame_kind::ready);
-  CHECK(p.connects->now() == state::accepted);
+  CHECK(p.connects->current_state() == state::accepted);
   CHECK_FALSE(p.accepts->arrived(copy(*ready)));
-  CHECK(p.accepts->now() == state::accepted);
+  CHECK(p.accepts->current_state() == state::accepted);
   CHECK(p.connects->peer() == 1);
   for (const frame* f :
        std::initializer_list<const frame*>{&hello, &*challenge, &*proof, &welcome, &*ready}) {
@@ -131,7 +131,7 @@ TEST_CASE("handshake: what comes right behind its last frame is none of its own,
   for (handshake* side : {&*p.connects, &*p.accepts}) {
     CHECK_FALSE(side->arrived(with_text(frame_kind::request, "a")));
     CHECK_FALSE(side->arrived(with_text(frame_kind::hello, "b")));
-    CHECK(side->now() == state::accepted);
+    CHECK(side->current_state() == state::accepted);
   }
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("handshake: until the connecting side is ready, it may give up") {
   static_cast<void>(p.accepts->arrived(std::move(*proof)));
   static_cast<void>(p.accepts->welcome());
   CHECK_FALSE(p.accepts->failed(error(errc::peer_died, "gone")));
-  CHECK(p.accepts->now() == state::refused);
+  CHECK(p.accepts->current_state() == state::refused);
   CHECK(p.accepts->why() == errc::peer_died);
 }
 
@@ -152,8 +152,8 @@ TEST_CASE("handshake: a member may be told that another connection stays") {
   auto proof = p.connects->arrived(std::move(*challenge));
   static_cast<void>(p.accepts->arrived(std::move(*proof)));
   static_cast<void>(p.connects->arrived(p.accepts->refuse(error(errc::closed, "another stays"))));
-  CHECK(p.accepts->now() == state::refused);
-  CHECK(p.connects->now() == state::refused);
+  CHECK(p.accepts->current_state() == state::refused);
+  CHECK(p.connects->current_state() == state::refused);
   CHECK(p.connects->why() == errc::closed);
 }
 
@@ -162,7 +162,7 @@ TEST_CASE("handshake: a stranger's refusal says nothing that only a member can k
     pair p;
     static_cast<void>(p.connects->hello());
     CHECK_FALSE(p.connects->arrived(p.accepts->refuse(error(code, "another stays"))));
-    CHECK(p.connects->now() == state::refused);
+    CHECK(p.connects->current_state() == state::refused);
     CHECK(p.connects->why() == errc::protocol_error);
     CHECK(p.connects->why().message().find("has not proved") != std::string::npos);
   }
@@ -191,7 +191,7 @@ TEST_CASE("handshake: who does not know the token is refused by either side") {
     auto challenge = p.accepts->arrived(p.connects->hello());
     REQUIRE(challenge);
     CHECK_FALSE(p.connects->arrived(std::move(*challenge)));
-    CHECK(p.connects->now() == state::refused);
+    CHECK(p.connects->current_state() == state::refused);
     CHECK(p.connects->why() == errc::unauthenticated);
   }
   for (const char* bad : {"", "0", "nonsense"}) {
@@ -202,7 +202,7 @@ TEST_CASE("handshake: who does not know the token is refused by either side") {
     const auto answer = p.accepts->arrived(copy(wrong));
     REQUIRE(answer);
     CHECK(answer->header.kind == frame_kind::refuse);
-    CHECK(p.accepts->now() == state::refused);
+    CHECK(p.accepts->current_state() == state::refused);
     CHECK(p.accepts->why() == errc::unauthenticated);
     static_cast<void>(p.connects->arrived(copy(*answer)));
     CHECK(p.connects->why() == errc::unauthenticated);
@@ -218,7 +218,7 @@ TEST_CASE("handshake: who does not know the token is refused by either side") {
       j["proof"] = text;
     });
     static_cast<void>(p.accepts->arrived(copy(wrong)));
-    CHECK(p.accepts->now() == state::refused);
+    CHECK(p.accepts->current_state() == state::refused);
   }
 }
 
@@ -258,10 +258,10 @@ TEST_CASE("handshake: a lie in the hello is refused with its reason, and both si
     const auto answer = p.accepts->arrived(changed(p.connects->hello(), l.tell));
     REQUIRE(answer);
     CHECK(answer->header.kind == frame_kind::refuse);
-    CHECK(p.accepts->now() == state::refused);
+    CHECK(p.accepts->current_state() == state::refused);
     CHECK(p.accepts->why() == l.code);
     static_cast<void>(p.connects->arrived(copy(*answer)));
-    CHECK(p.connects->now() == state::refused);
+    CHECK(p.connects->current_state() == state::refused);
     CHECK(p.connects->why() == l.code);
   }
 }
@@ -286,7 +286,7 @@ TEST_CASE("handshake: a lie in the challenge is noticed, too") {
     auto challenge = p.accepts->arrived(p.connects->hello());
     REQUIRE(challenge);
     CHECK_FALSE(p.connects->arrived(changed(*challenge, l.tell)));
-    CHECK(p.connects->now() == state::refused);
+    CHECK(p.connects->current_state() == state::refused);
     CHECK(p.connects->why() == l.code);
   }
 }
@@ -297,13 +297,13 @@ TEST_CASE("handshake: another wire version is told so in a frame that it can rea
   const auto answer = p.accepts->failed(why);
   REQUIRE(answer);
   CHECK(answer->header.kind == frame_kind::refuse);
-  CHECK(p.accepts->now() == state::refused);
+  CHECK(p.accepts->current_state() == state::refused);
   CHECK_FALSE(p.connects->failed(why));
-  CHECK(p.connects->now() == state::refused);
+  CHECK(p.connects->current_state() == state::refused);
   CHECK(p.connects->why() == errc::version_mismatch);
   pair q;
   CHECK_FALSE(q.accepts->failed(error(errc::peer_died, "gone")));  // nobody listens
-  CHECK(q.accepts->now() == state::refused);
+  CHECK(q.accepts->current_state() == state::refused);
   CHECK_FALSE(q.accepts->arrived(q.connects->hello()));  // over is over
   CHECK(q.accepts->why() == errc::peer_died);
 }
@@ -320,17 +320,17 @@ TEST_CASE("handshake: bytes that are no greeting") {
       pair p;
       CAPTURE(text);
       static_cast<void>(p.accepts->arrived(with_text(kind, text)));
-      CHECK(p.accepts->now() == state::refused);
+      CHECK(p.accepts->current_state() == state::refused);
       static_cast<void>(p.connects->arrived(with_text(kind, text)));
-      CHECK(p.connects->now() == state::refused);
+      CHECK(p.connects->current_state() == state::refused);
       pair q;  // and in the second place
       auto challenge = q.accepts->arrived(q.connects->hello());
       static_cast<void>(q.accepts->arrived(with_text(kind, text)));
-      CHECK(q.accepts->now() == state::refused);
+      CHECK(q.accepts->current_state() == state::refused);
       static_cast<void>(q.connects->arrived(std::move(*challenge)));
       static_cast<void>(q.connects->arrived(with_text(kind, text)));
       // The welcome's content is not looked at: who sends it has proved itself.
-      CHECK((q.connects->now() == state::accepted) == (kind == frame_kind::welcome));
+      CHECK((q.connects->current_state() == state::accepted) == (kind == frame_kind::welcome));
     }
   }
 }
@@ -377,7 +377,7 @@ TEST_CASE("handshake: frames in any other order are refused") {
         }
       }
       const auto answer = p.accepts->arrived(with_text(kind, "{}"));
-      CHECK(p.accepts->now() == state::refused);
+      CHECK(p.accepts->current_state() == state::refused);
       CHECK(p.accepts->why() == errc::protocol_error);
       REQUIRE(answer);
       CHECK(answer->header.kind == frame_kind::refuse);
@@ -388,7 +388,7 @@ TEST_CASE("handshake: frames in any other order are refused") {
       auto challenge = p.accepts->arrived(p.connects->hello());
       if (at.frames_before == 1) static_cast<void>(p.connects->arrived(std::move(*challenge)));
       CHECK_FALSE(p.connects->arrived(with_text(kind, "{}")));
-      CHECK(p.connects->now() == state::refused);
+      CHECK(p.connects->current_state() == state::refused);
       CHECK(p.connects->why() == errc::protocol_error);
     }
   }
@@ -399,11 +399,11 @@ TEST_CASE("handshake: who proved itself waits for the answer before it says more
   auto challenge = p.accepts->arrived(p.connects->hello());
   auto proof = p.connects->arrived(std::move(*challenge));
   static_cast<void>(p.accepts->arrived(std::move(*proof)));
-  REQUIRE(p.accepts->now() == state::proven);
+  REQUIRE(p.accepts->current_state() == state::proven);
   const auto answer = p.accepts->arrived(with_text(frame_kind::request, "{}"));
   REQUIRE(answer);
   CHECK(answer->header.kind == frame_kind::refuse);
-  CHECK(p.accepts->now() == state::refused);
+  CHECK(p.accepts->current_state() == state::refused);
 }
 
 // An attacker without the token, with everything that was ever said between these processes, and
@@ -479,14 +479,14 @@ TEST_CASE("handshake: an attacker without the token gets in by no sequence of re
     victim start;
     const std::size_t known = play(start, recorded, before).size();
     for (std::size_t s = 0; s < victim::sessions; ++s) {
-      if (start.all[s]->now() != state::waiting) continue;
+      if (start.all[s]->current_state() != state::waiting) continue;
       for (std::size_t said = 0; said < known; ++said) {
         std::vector<move> moves = before;
         moves.push_back({s, said});
         victim v;
         static_cast<void>(play(v, recorded, moves));
         ++tried;
-        const state now = v.all[s]->now();
+        const state now = v.all[s]->current_state();
         if (now == state::waiting) {
           ++answered;
           open.push_back(std::move(moves));
@@ -511,7 +511,7 @@ TEST_CASE("handshake: ... but by passing on fresh answers of a member it does, a
   auto challenge = accepts.arrived(connects.hello());
   auto proof = connects.arrived(std::move(*challenge));
   static_cast<void>(accepts.arrived(std::move(*proof)));
-  CHECK(accepts.now() == state::proven);
+  CHECK(accepts.current_state() == state::proven);
 }
 
 TEST_CASE(

@@ -86,7 +86,7 @@ struct world {
   using state = pairing::state;
   struct link {
     explicit link(side s) : meets(1 + s, 2 - s) {}
-    [[nodiscard]] state now() const { return meets.now(); }
+    [[nodiscard]] state current_state() const { return meets.current_state(); }
     [[nodiscard]] bool opening() const { return has<0>(); }
     [[nodiscard]] bool reserved() const { return has<1>(); }
     [[nodiscard]] bool wanted() const { return has<2>(); }
@@ -115,7 +115,7 @@ struct world {
     for (side s = 0; s < 2; ++s) {
       if (!links[s].wanted() && (rules.both_open || s == 1)) out.push_back({act::want, s, s});
       if (links[s].retries) out.push_back({act::retry, s, s});
-      const state now = links[s].now();
+      const state now = links[s].current_state();
       if (rules.sends > 0 && s == 0 && (now == state::idle || now == state::connecting)) {
         out.push_back({act::send, s, s});
       }
@@ -199,10 +199,10 @@ struct world {
     for (side s = 0; s < 2; ++s) {
       const link& mine = links[s];
       const link& theirs = links[1 - s];
-      hold((mine.now() == state::up) == (mine.installed != none), "up is connected", s);
-      if (mine.now() != state::up) continue;
+      hold((mine.current_state() == state::up) == (mine.installed != none), "up is connected", s);
+      if (mine.current_state() != state::up) continue;
       hold(!mine.opening() && !mine.reserved(), "who is up looks for nothing more", s);
-      hold(theirs.now() != state::up || theirs.installed == mine.installed,
+      hold(theirs.current_state() != state::up || theirs.installed == mine.installed,
            "both keep the same connection", s);
       hold(slots[mine.installed].has_value(), "what is in use is open", s);
       // The other one has it, too, or has said that it may, or has lost it.
@@ -215,11 +215,12 @@ struct world {
   void finish() const {
     for (side s = 0; s < 2; ++s) {
       const link& mine = links[s];
-      if (mine.now() == state::up) hold(links[1 - s].now() == state::up, "both have it", s);
-      if (mine.now() == state::down) hold(lost_one_in_use, "nothing in use was lost", s);
+      if (mine.current_state() == state::up)
+        hold(links[1 - s].current_state() == state::up, "both have it", s);
+      if (mine.current_state() == state::down) hold(lost_one_in_use, "nothing in use was lost", s);
       // Who was not told that it is in use may not have met the other at all.
-      hold(mine.now() != state::connecting, "nobody waits for ever", s);
-      hold(mine.now() != state::idle || (!mine.wanted() && !mine.waits),
+      hold(mine.current_state() != state::connecting, "nobody waits for ever", s);
+      hold(mine.current_state() != state::idle || (!mine.wanted() && !mine.waits),
            "who wants a link has one, or has lost it", s);
     }
   }
@@ -227,8 +228,9 @@ struct world {
     e << rules.breaks << rules.given_up << rules.sends << rules.withdraws
       << (lost_one_in_use ? 1 : 0);
     for (const link& l : links) {
-      e << static_cast<std::uint64_t>(l.now()) << (l.opening() ? 1 : 0) << (l.reserved() ? 1 : 0)
-        << (l.wanted() ? 1 : 0) << (l.retries ? 1 : 0) << (l.waits ? 1 : 0) << l.installed;
+      e << static_cast<std::uint64_t>(l.current_state()) << (l.opening() ? 1 : 0)
+        << (l.reserved() ? 1 : 0) << (l.wanted() ? 1 : 0) << (l.retries ? 1 : 0)
+        << (l.waits ? 1 : 0) << l.installed;
     }
     for (const auto& slot : slots) {
       e << (slot ? 1 : 0);
@@ -255,7 +257,7 @@ struct world {
 
   connection& change(std::uint32_t c) { return slots[c]->change(); }
   static bool talks(const connection& c, side s) {
-    return c.talks[s] && c.talks[s]->now() == handshake::state::waiting;
+    return c.talks[s] && c.talks[s]->current_state() == handshake::state::waiting;
   }
   void say(std::uint32_t c, side to, const frame& f) {
     connection& at = change(c);
@@ -287,9 +289,9 @@ struct world {
     handshake& h = *change(c).talks[s];
     if (auto answer = h.arrived(std::move(m).finish(header))) say(c, 1 - s, *answer);
     using stage = handshake::state;
-    if (h.now() == stage::proven) return judge(c, s);
-    if (h.now() == stage::accepted) return install(c, s);
-    if (h.now() == stage::refused) end_of(c, s, h.why());
+    if (h.current_state() == stage::proven) return judge(c, s);
+    if (h.current_state() == stage::accepted) return install(c, s);
+    if (h.current_state() == stage::refused) end_of(c, s, h.why());
   }
   /// link::reserve, of a connection that came from a member.
   void judge(std::uint32_t c, side s) {
@@ -307,7 +309,7 @@ struct world {
     }
     change(c).welcomed = true;
     say(c, 1 - s, h.welcome());
-    if (h.now() == handshake::state::accepted) install(c, s);
+    if (h.current_state() == handshake::state::accepted) install(c, s);
   }
   void install(std::uint32_t c, side s) {
     link& l = links[s];

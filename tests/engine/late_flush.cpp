@@ -48,7 +48,7 @@ class counted_link final : public weft::link {
   std::size_t frames = 0;
   int writes = 0;
 
-  state now() const override { return state::up; }
+  state current_state() const override { return state::up; }
   std::string transport() const override { return {}; }
   weft::error reason() const override { return {}; }
   sending send_now(weft::outgoing_call&, const weft::request_body&,
@@ -60,8 +60,8 @@ class counted_link final : public weft::link {
     co_return weft::call_result{};
   }
   void post(weft::outgoing_call&, const weft::request_body&) override {}
-  void require_room() override {}
-  asio::awaitable<void> wait_for_room(std::optional<weft::duration>) override { co_return; }
+  void require_can_send() override {}
+  asio::awaitable<void> wait_writable(std::optional<weft::duration>) override { co_return; }
   weft::reply_line& replies() noexcept override { std::abort(); }
   weft::error describe(const weft::error& e, const weft::outgoing_call&) const noexcept override {
     return e;

@@ -59,8 +59,8 @@ TEST_CASE("in time: what is left behind is not destroyed") {
     bool& destroyed;
   };
   static bool destroyed = false;
-  weft::engine::leave_behind(std::make_unique<flag>(destroyed));
-  weft::engine::leave_behind(std::make_unique<flag>(destroyed));
+  weft::engine::leak(std::make_unique<flag>(destroyed));
+  weft::engine::leak(std::make_unique<flag>(destroyed));
   CHECK_FALSE(destroyed);
 }
 

@@ -25,7 +25,7 @@ template struct exploring::revealed<
     &weft::engine::shutdown_protocol::finished_, &weft::engine::shutdown_protocol::gone_,
     &weft::engine::shutdown_protocol::drain_, &weft::engine::shutdown_protocol::asked_,
     &weft::engine::shutdown_protocol::returned_, &weft::engine::shutdown_protocol::over_,
-    &weft::engine::shutdown_protocol::told_, &weft::engine::shutdown_protocol::hearsay_,
+    &weft::engine::shutdown_protocol::told_, &weft::engine::shutdown_protocol::unconfirmed_verdict_,
     &weft::engine::shutdown_protocol::failure_, &weft::engine::shutdown_protocol::cuts_,
     &weft::engine::shutdown_protocol::accused_>;
 template struct exploring::revealed<weft::engine::cut_links, &weft::engine::cut_links::all_>;
@@ -410,7 +410,7 @@ struct world {
   /// Who is to blame where the main of `who` fails because its link to `peer` is lost.
   void judge(rank who, rank peer) {
     const worker& other = *at[peer];
-    const bool wordless = other.left && !other.protocol.parting_words();
+    const bool wordless = other.left && !other.protocol.final_message();
     if (!broken(who, peer) && !guilty.contain(peer) && !wordless) return;
     if (rules.may_go.contains(who) || rules.may_go.contains(peer)) {
       guilty.add(who);  // whose loss the run bears, it blames on who cannot
@@ -492,7 +492,7 @@ struct world {
       hold(!at[who]->ended, "a run ends once", who);
       at[who].change().ended = true;
       at[who].change().running.clear();
-      if (const auto words = at[who]->protocol.parting_words()) {
+      if (const auto words = at[who]->protocol.final_message()) {
         for (rank r = 1; r < size; ++r) {
           if (r != who && r != words->rank) say(who, r, *words);
         }
@@ -549,7 +549,7 @@ struct world {
       p.last_call();
       const auto missing = p.unfinished();
       if (missing && missing->silent) {
-        return act_on(0, p.give_up(missing->worker, "it did not answer"));
+        return act_on(0, p.exclude(missing->worker, "it did not answer"));
       }
     }
     if (at[0]->ended && !at[0]->left) make({act::leave, 0});

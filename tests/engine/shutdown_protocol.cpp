@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <weft/engine/shutdown/last_looks.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
+#include <weft/engine/shutdown/verdict_schedule.hpp>
 
 #include <doctest/doctest.h>
 
@@ -360,13 +360,13 @@ TEST_CASE("run state: what was lost on a link is said, though one end was left b
 
 TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hears it believes it") {
   world w(4);
-  CHECK_FALSE(w.workers[2].parting_words());
+  CHECK_FALSE(w.workers[2].final_message());
   w.act(0, w.workers[0].link_lost(3, "it closed the connection"));
   const auto word = w.inflight.at(1);
   REQUIRE(word.to == 2);
   w.act(2, *w.workers[2].received(0, word.m));
   // Rank 0's word to worker 1 is slower than what worker 2 tells it.
-  const auto passed = w.workers[2].parting_words();
+  const auto passed = w.workers[2].final_message();
   REQUIRE(passed);
   w.act(1, *w.workers[1].received(2, *passed));
   for (const std::uint32_t r : {1u, 2u}) {
@@ -374,10 +374,10 @@ TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hear
     CHECK(w.lost[r] == std::vector<std::uint32_t>{3});
     CHECK(w.workers[r].failure()->first == 3);
     CHECK(w.workers[r].failure()->second == "it closed the connection");
-    CHECK(w.workers[r].parting_words());
+    CHECK(w.workers[r].final_message());
   }
   w.deliver_all();  // and then it says nothing new
-  CHECK_FALSE(w.workers[0].parting_words());
+  CHECK_FALSE(w.workers[0].final_message());
   // Also about oneself, whom rank 0 tells of it only if it was cut off.
   shutdown_protocol cut_off(1, 3);
   const auto told = cut_off.received(2, {kind::lost, 1, "no sign of life"});
@@ -390,13 +390,13 @@ TEST_CASE("run state: who leaves at rank 0's word passes it on, and whoever hear
 TEST_CASE("run state: nobody passes on what it believes by itself") {
   shutdown_protocol lost_rank_0(1, 3);
   static_cast<void>(lost_rank_0.link_lost(0, "it closed the connection"));
-  CHECK_FALSE(lost_rank_0.parting_words());
+  CHECK_FALSE(lost_rank_0.final_message());
   shutdown_protocol failed(1, 3);
   static_cast<void>(failed.main_failed(1, "boom"));
-  CHECK_FALSE(failed.parting_words());
+  CHECK_FALSE(failed.final_message());
   shutdown_protocol well(1, 3);
   static_cast<void>(well.received(0, {kind::ended, 1, ""}));
-  CHECK_FALSE(well.parting_words());
+  CHECK_FALSE(well.final_message());
 }
 
 TEST_CASE("run state: nothing is said after a good end") {
@@ -552,7 +552,7 @@ TEST_CASE("run state: a main that fails where the run bears it leaves alone, wit
   w.act(1, w.workers[1].main_failed(1, "boom"));
   CHECK(w.ended[1]);
   CHECK(w.workers[1].failure()->second == "boom");
-  CHECK_FALSE(w.workers[1].parting_words());
+  CHECK_FALSE(w.workers[1].final_message());
   w.deliver_all();
   check_goes_on_without(1, w);
   w.act(0, w.workers[0].link_lost(1, "it closed the connection"));
@@ -631,7 +631,7 @@ TEST_CASE("run state: what one that may go passes on counts only once rank 0 is 
   CHECK_FALSE(w.ended[1]);
   CHECK_FALSE(w.workers[1].failure());
   CHECK(w.lost[1].empty());
-  CHECK_FALSE(w.workers[1].parting_words());
+  CHECK_FALSE(w.workers[1].final_message());
   // Rank 0 knows better.
   world better(4, {2});
   better.act(1, *better.workers[1].received(2, passed));
@@ -730,7 +730,7 @@ TEST_CASE("run state: who does not answer at the end is left behind where the ru
   REQUIRE(missing);
   CHECK(missing->silent);
   REQUIRE(missing->worker == 2);
-  w.act(0, w.workers[0].give_up(2, "it did not answer"));
+  w.act(0, w.workers[0].exclude(2, "it did not answer"));
   w.deliver_all();
   for (const std::uint32_t r : {0u, 1u}) {
     CHECK(w.ended[r]);
@@ -740,11 +740,11 @@ TEST_CASE("run state: who does not answer at the end is left behind where the ru
   CHECK(w.ended[2]);
   CHECK(w.workers[2].failure()->first == 2);
   CHECK(w.lost[2].empty());
-  CHECK_FALSE(w.workers[2].parting_words());
+  CHECK_FALSE(w.workers[2].final_message());
   // One that may not go is cut.
   world strict(3);
   for (std::uint32_t r = 0; r < 3; ++r) strict.act(r, strict.workers[r].main_returned());
-  strict.act(0, strict.workers[0].give_up(2, "it did not answer"));
+  strict.act(0, strict.workers[0].exclude(2, "it did not answer"));
   CHECK(strict.workers[0].failure()->first == 2);
 }
 
@@ -754,7 +754,7 @@ TEST_CASE(
   const weft::time_point ends_by{1h};
   const weft::duration grace = 4s;
   for (const weft::duration late : {0ms, 1ms, 700ms}) {  // the thread was busy when it was time
-    const weft::engine::last_looks looks(ends_by, grace);
+    const weft::engine::verdict_schedule looks(ends_by, grace);
     weft::time_point now = ends_by;
     int more = 0;
     while (const auto next = looks.next(now)) {  // bounded: by the check in it
@@ -787,7 +787,7 @@ TEST_CASE("run state: who cannot bear that one left names whom that one named") 
   CHECK(w.workers[1].failure()->first == 3);
   REQUIRE(w.inflight.size() == 1);  // rank 0, which may know better, hears what happened here
   CHECK(w.inflight.front().m.rank == 1);
-  CHECK_FALSE(w.workers[1].parting_words());
+  CHECK_FALSE(w.workers[1].final_message());
 }
 
 TEST_CASE("run state: only rank 0 says who is gone, and never itself") {

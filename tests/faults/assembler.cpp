@@ -14,7 +14,7 @@
 
 namespace {
 
-using weft::remains;
+using weft::partial_frame;
 using weft::section_kind;
 using weft::conformance::make_blob;
 using weft::testing::feed;
@@ -24,7 +24,7 @@ using weft::testing::wire;
 struct quiet_sink final : weft::frame_sink {
   struct skip {
     weft::frame rest;
-    remains what;
+    partial_frame what;
     std::uint64_t bytes;
   };
   weft::limits limit;
@@ -38,7 +38,7 @@ struct quiet_sink final : weft::frame_sink {
     frames.push_back(std::move(f));
     return {};
   }
-  weft::expected<void> frame_skipped(weft::frame&& rest, remains what, std::uint64_t bytes,
+  weft::expected<void> frame_skipped(weft::frame&& rest, partial_frame what, std::uint64_t bytes,
                                      weft::error why) override {
     CHECK(why == weft::errc::resource_exhausted);
     skipped.push_back({std::move(rest), what, bytes});
@@ -68,10 +68,11 @@ TEST_CASE("large: of a frame that goes by for want of memory, its sections are k
   const auto small = wire(weft::conformance::make_frame(9, 30, {}));
   struct lack {
     std::size_t bytes;
-    remains leaves;
+    partial_frame leaves;
   };
-  for (const lack& l : {lack{3'000'000, remains::head}, lack{450'000, remains::sections},
-                        lack{100'000, remains::header}}) {
+  for (const lack& l :
+       {lack{3'000'000, partial_frame::head}, lack{450'000, partial_frame::sections},
+        lack{100'000, partial_frame::header}}) {
     for (const std::size_t step : {900u, 5000u, 70'000u, 1'000'000u}) {
       INFO("from ", l.bytes, " bytes, step ", step);
       const auto at_once = [step] { return step; };
@@ -90,7 +91,7 @@ TEST_CASE("large: of a frame that goes by for want of memory, its sections are k
       CHECK(bytes == poor.size());
       CHECK(rest.header.call == 55);
       CHECK(what == l.leaves);
-      if (what == remains::header) continue;
+      if (what == partial_frame::header) continue;
       weft::incoming_message in(std::move(rest));
       REQUIRE(in.check());
       const auto kept = in.section(section_kind::rref);
@@ -98,7 +99,7 @@ TEST_CASE("large: of a frame that goes by for want of memory, its sections are k
       CHECK(std::ranges::equal(*kept, section));
       CHECK_FALSE(in.section(section_kind::tensors).has_value());
       const auto left = in.whole().payload();
-      if (what == remains::head) {
+      if (what == partial_frame::head) {
         CHECK(std::ranges::equal(left.first(payload.size()), payload));
       } else {
         CHECK(left.empty());

@@ -63,9 +63,9 @@ inline asio::awaitable<int> shelf::sizes() {
     CHECK(rrefs(all, r).counters().refused == 0);
     if (r == me.rank()) continue;
     INFO(me.link_to(r).reason().message());
-    CHECK(me.link_to(r).now() == link::state::up);
+    CHECK(me.link_to(r).current_state() == link::state::up);
     CHECK(calls_waiting(me, r) == 0);
-    well = well && me.link_to(r).now() == link::state::up;
+    well = well && me.link_to(r).current_state() == link::state::up;
   }
   co_return well;
 }

@@ -63,7 +63,7 @@ asio::awaitable<weft::error> call(worker& me, const std::string& text) {
 asio::awaitable<void> check_next(worker& me) {
   CHECK(co_await me.peer(1).call<&plain>(std::string(large, 'y')) == static_cast<int>(large));
   CHECK(calls_waiting(me, 1) == 0);
-  CHECK(me.link_to(1).now() == weft::link::state::up);
+  CHECK(me.link_to(1).current_state() == weft::link::state::up);
 }
 
 void on_each(void (*run)(over, unsigned)) {

@@ -165,7 +165,7 @@ struct hears final : weft::frame_sink {
     }
     return {};
   }
-  [[nodiscard]] weft::expected<void> frame_skipped(frame&&, weft::remains, std::uint64_t,
+  [[nodiscard]] weft::expected<void> frame_skipped(frame&&, weft::partial_frame, std::uint64_t,
                                                    weft::error) override {
     return {};
   }
@@ -214,7 +214,9 @@ void shake_hands(bytes in, bool connects) {
     header.kind = kind;
     static_cast<void>(h.arrived(std::move(m).finish(header)));
     // Nobody who does not know the token is a member.
-    if (h.now() == handshake::state::accepted || h.now() == handshake::state::proven) std::abort();
+    if (h.current_state() == handshake::state::accepted ||
+        h.current_state() == handshake::state::proven)
+      std::abort();
     in = in.subspan(3 + size);
   }
   static_cast<void>(h.failed(weft::error(weft::errc::peer_died, "the end")));

@@ -72,12 +72,12 @@ class scene {
     weft::engine::handshake h(mine_, 0, random);
     hears_.greeting = &h;
     say(weft::testing::wire(h.hello()));
-    for (int i = 0; i < 20 && h.now() == weft::engine::handshake::state::waiting; ++i) {
+    for (int i = 0; i < 20 && h.current_state() == weft::engine::handshake::state::waiting; ++i) {
       run(1ms);
       hear();
       for (const frame& f : std::exchange(hears_.answers, {})) say(weft::testing::wire(f));
     }
-    if (h.now() != weft::engine::handshake::state::accepted) std::abort();
+    if (h.current_state() != weft::engine::handshake::state::accepted) std::abort();
     hears_.greeting = nullptr;
     run(1ms);
   }

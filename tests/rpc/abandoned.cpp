@@ -181,7 +181,7 @@ struct for_room : with_door {
     const weft::peer to = other();
     check_42(co_await to.call<&twice>(21, within(limit)));
   }
-  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).has_waiters(); }
 
  private:
   static options narrow(unsigned io_threads) {
@@ -291,7 +291,7 @@ struct for_outbox : for_handshake<> {
     asio::co_spawn(weft::detail::context_of(me()), first(other()), [](std::exception_ptr) {});
     until("it waits in the outbox", [this] { return engine_link(me(), there).waiting() == 1; });
   }
-  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).has_waiters(); }
 
  private:
   static options one_frame(unsigned io_threads) {

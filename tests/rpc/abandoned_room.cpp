@@ -58,16 +58,16 @@ class for_outbox : public live_scene<> {
     // A pipe inside the process holds 1024 frames, a connection less than 16 MiB.
     const std::string text(how_ == over::inproc ? 0 : std::size_t{16} << 20, 'x');
     const weft::peer to = other();
-    for (int i = 0; i < 2000 && engine_link(to.self(), to.rank()).roomy(); ++i)
+    for (int i = 0; i < 2000 && engine_link(to.self(), to.rank()).can_send(); ++i)
       to.post<&take>(text);
-    if (engine_link(to.self(), to.rank()).roomy())
+    if (engine_link(to.self(), to.rank()).can_send())
       throw std::runtime_error("nothing fills the outbox");
   }
   asio::awaitable<void> wait(duration limit) {
     const weft::peer to = other();
     check_42(co_await to.call<&twice>(21, within(limit)));
   }
-  [[nodiscard]] bool waits() { return engine_link(me(), there).crowded(); }
+  [[nodiscard]] bool waits() { return engine_link(me(), there).has_waiters(); }
   void complete() { door_.open(); }
   /// All is written, so the line is being woken. Without I/O threads it is the thread that is held
   /// here that writes: it has been told that it may, when the peer has taken what was in the pipe.

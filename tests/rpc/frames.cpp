@@ -203,7 +203,7 @@ TEST_CASE("frames: a caller, a callee, and how their run ends") {
 
 asio::awaitable<void> fail(worker& me) {
   CHECK(co_await eventually(
-      [&me] { return me.link_to(1 - me.rank()).now() == weft::link::state::up; }));
+      [&me] { return me.link_to(1 - me.rank()).current_state() == weft::link::state::up; }));
   throw std::runtime_error("no data");
 }
 asio::awaitable<void> wait(worker&) { return never(); }
@@ -282,14 +282,14 @@ TEST_CASE("frames: the handshake") {
   REQUIRE(proved);
   CHECK(hex(*proved) == std::string(proof));
   CHECK_FALSE(accepts.arrived(frame_in(proof)).has_value());
-  REQUIRE(accepts.now() == handshake::state::proven);
+  REQUIRE(accepts.current_state() == handshake::state::proven);
   CHECK(hex(accepts.welcome()) == std::string(welcome));
   const auto is_ready = connects.arrived(frame_in(welcome));
   REQUIRE(is_ready);
   CHECK(hex(*is_ready) == std::string(ready));
   CHECK_FALSE(accepts.arrived(frame_in(ready)).has_value());
-  CHECK(accepts.now() == handshake::state::accepted);
-  CHECK(connects.now() == handshake::state::accepted);
+  CHECK(accepts.current_state() == handshake::state::accepted);
+  CHECK(connects.current_state() == handshake::state::accepted);
 
   handshake refuses(zero, first);
   handshake refused(one, 0, second);

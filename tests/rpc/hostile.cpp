@@ -1052,7 +1052,7 @@ void check_closed_meanwhile(scene& s, raw_peer& p, const byte_string& bytes) {
   CHECK(p.send(bytes));
   // Were it kept until the victim has time, this would not end before it has.
   for (const frame& f : p.read_all()) CHECK_FALSE(weft::is_answer(f.header.kind));
-  CHECK(s.victim().link_to(2).now() == weft::link::state::down);
+  CHECK(s.victim().link_to(2).current_state() == weft::link::state::down);
 }
 
 TEST_CASE("hostile: answers that nobody asked for are not kept for a worker that computes") {

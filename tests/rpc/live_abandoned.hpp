@@ -315,7 +315,7 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
     return;
   }
   if (how == cut::link_loss) {
-    CHECK(on(me, [&] { return engine_link(me, W::there).now() == link::state::down; }));
+    CHECK(on(me, [&] { return engine_link(me, W::there).current_state() == link::state::down; }));
   } else {
     result_on(me, w.again());
     w.check_nothing_left();
@@ -323,7 +323,7 @@ void abandon(W& w, cut how, cut_when when, const std::shared_ptr<wait_end>& end,
   until("no call waits", [&] {
     return on(me, [&] {
       engine::link& l = engine_link(me, W::there);
-      return l.pending().waiting() == 0 && !l.crowded() && l.waiting() == 0;
+      return l.pending().waiting() == 0 && !l.has_waiters() && l.waiting() == 0;
     });
   });
   on(me, [&] { work = {}; });

@@ -113,7 +113,7 @@ void lose_one(over how, const options& o,
       const weft::error e = co_await failure_of(std::move(call));
       CHECK(e == errc::peer_died);
       CHECK(e.detail().peer == "worker1");
-      CHECK(me.link_to(1).now() == state::down);
+      CHECK(me.link_to(1).current_state() == state::down);
       ++heard;
       CHECK(co_await eventually([&] { return heard == 3; }));
       // All three still serve.
@@ -214,7 +214,7 @@ TEST_CASE("on_loss: all may go, one after the other, until rank 0 is alone") {
       if (me.rank() == 3) throw std::runtime_error("over");
       // The next one when this one has heard that the last is gone.
       const std::uint32_t next = me.rank() + 1;
-      CHECK(co_await eventually([&] { return me.link_to(next).now() == state::down; }));
+      CHECK(co_await eventually([&] { return me.link_to(next).current_state() == state::down; }));
       if (me.rank() != 0) throw std::runtime_error("over");
     });
     INFO(ends[0].message());
@@ -251,7 +251,8 @@ std::vector<weft::error> cut_between_others(over how, const options& o) {
     // These mains return, or wait for the verdict.
     if (me.rank() != 2) co_return;
     const auto& to_one = static_cast<weft::engine::link&>(me.link_to(1));
-    CHECK(co_await eventually([&] { return to_one.now() == state::down && to_one.settled(); }));
+    CHECK(co_await eventually(
+        [&] { return to_one.current_state() == state::down && to_one.settled(); }));
     lost_is_told = true;
   });
 }
@@ -298,7 +299,7 @@ TEST_CASE("on_loss: a link that breaks between two others leaves the one behind 
 
 /// At rank 0: until it has left worker 2 behind.
 asio::awaitable<void> wait_for_verdict(worker& me) {
-  CHECK(co_await eventually([&] { return me.link_to(2).now() == state::down; }));
+  CHECK(co_await eventually([&] { return me.link_to(2).current_state() == state::down; }));
   lost_is_told = true;
 }
 
@@ -389,7 +390,7 @@ TEST_CASE("on_loss: each that has not greeted rank 0 in time is left behind, or 
       co_await greet(me, 2);
       for (const std::uint32_t r : {2u, 3u}) {
         if (both_may_go) {
-          CHECK(co_await eventually([&] { return me.link_to(r).now() == state::down; }));
+          CHECK(co_await eventually([&] { return me.link_to(r).current_state() == state::down; }));
           ++told;
         }
       }
@@ -448,7 +449,7 @@ TEST_CASE("on_loss: a worker that does not answer at the end is left behind, and
   });
   std::thread later([&all] {
     // Rank 0 has left it behind.
-    for (int i = 0; all.at(0).link_to(1).now() != state::down && i < 60'000; ++i) {
+    for (int i = 0; all.at(0).link_to(1).current_state() != state::down && i < 60'000; ++i) {
       std::this_thread::sleep_for(1ms);
     }
     let_go = true;

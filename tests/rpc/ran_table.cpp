@@ -144,7 +144,7 @@ class scene {
   }
   future<int> room() {
     fill_window();
-    return begin<&count>("it waits in line", [this] { return way().crowded(); });
+    return begin<&count>("it waits in line", [this] { return way().has_waiters(); });
   }
   future<int> socket() {
     fill_socket();

@@ -133,7 +133,7 @@ class raw_peer {
     random_source random = system_random();
     engine::handshake h(all, to, random);
     send(h.hello());
-    return converse(h) && h.now() == engine::handshake::state::accepted;
+    return converse(h) && h.current_state() == engine::handshake::state::accepted;
   }
   /// The same, but says no word more once it is welcomed.
   bool greet_without_ready(membership all, std::uint32_t rank, std::uint32_t to) {
@@ -153,8 +153,9 @@ class raw_peer {
     all.rank = rank;
     random_source random = system_random();
     engine::handshake h(all, random);
-    if (!converse(h) || h.now() != engine::handshake::state::proven) return false;
-    return send(h.welcome()) && converse(h) && h.now() == engine::handshake::state::accepted;
+    if (!converse(h) || h.current_state() != engine::handshake::state::proven) return false;
+    return send(h.welcome()) && converse(h) &&
+           h.current_state() == engine::handshake::state::accepted;
   }
   /// The refusal that the answer is; success if it is another frame.
   [[nodiscard]] error read_refused() {
@@ -166,7 +167,7 @@ class raw_peer {
  private:
   bool converse(engine::handshake& h) {
     // bounded: by the patience of `read`
-    while (h.now() == engine::handshake::state::waiting) {
+    while (h.current_state() == engine::handshake::state::waiting) {
       auto f = read();
       if (!f) return false;
       if (const auto next = h.arrived(std::move(*f))) send(*next);

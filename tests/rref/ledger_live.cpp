@@ -85,7 +85,7 @@ TEST_CASE(
     CHECK(co_await me.peer(1).make<quick>(8).call<&quick::get>() == 8);
     CHECK(rrefs(all, 1).counters().created == window + 1);
     CHECK(rrefs(all, 1).counters().refused == 0);
-    CHECK(me.link_to(1).now() == weft::link::state::up);
+    CHECK(me.link_to(1).current_state() == weft::link::state::up);
   });
 }
 
@@ -115,8 +115,8 @@ TEST_CASE("rref bounds: a peer that asks and reads no answer loses its link, and
   INFO(why.message());
   CHECK(why == errc::resource_exhausted);
   CHECK(says(why, "unread"));
-  CHECK(all.at(0).link_to(1).now() != weft::link::state::down);
-  CHECK(all.at(1).link_to(0).now() != weft::link::state::down);
+  CHECK(all.at(0).link_to(1).current_state() != weft::link::state::down);
+  CHECK(all.at(1).link_to(0).current_state() != weft::link::state::down);
   all.stop();
   static_cast<void>(all.join());
 }

@@ -29,7 +29,7 @@ using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
 }
 /// Whether the run goes on without that worker. Worker 0's thread.
 [[nodiscard]] inline bool left_behind(pure_cluster& all, std::uint32_t rank) {
-  return rank != 0 && all.at(0).link_to(rank).now() == weft::link::state::down;
+  return rank != 0 && all.at(0).link_to(rank).current_state() == weft::link::state::down;
 }
 [[nodiscard]] inline asio::awaitable<bool> nothing_is_left(pure_cluster& all) {
   co_return co_await eventually([&all] {

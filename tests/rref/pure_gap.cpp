@@ -62,11 +62,11 @@ TEST_CASE("rref: a peer whose creations run ahead further than any may is refuse
       CHECK(co_await me.peer(2).call<&create_as>(1u, window) == 0);
       CHECK(rrefs(all, 1).counters().owned == 1);
       CHECK(rrefs(all, 1).counters().refused == 0);
-      CHECK(engine_link(all.at(1), 2).now() == weft::link::state::up);
+      CHECK(engine_link(all.at(1), 2).current_state() == weft::link::state::up);
 
       CHECK(co_await code_or_failure(me.peer(2).start<&create_as>(1u, window + 1)) != errc{});
       CHECK(co_await eventually(
-          [&] { return engine_link(all.at(1), 2).now() == weft::link::state::down; }));
+          [&] { return engine_link(all.at(1), 2).current_state() == weft::link::state::down; }));
       const auto why = engine_link(all.at(1), 2).reason();
       INFO(why.message());
       CHECK(why == errc::protocol_error);

@@ -384,7 +384,8 @@ TEST_CASE("rref: nobody waits for the reply to a making, and its request says so
     peer.hear_out();
   });
   static_cast<void>(one.run([&](worker& me) -> asio::awaitable<void> {
-    CHECK(co_await eventually([&] { return me.link_to(1).now() == weft::link::state::up; }));
+    CHECK(co_await eventually(
+        [&] { return me.link_to(1).current_state() == weft::link::state::up; }));
     const auto made = me.peer(1).make<thing>(1);
     const auto kept = me.peer(1).remote<&nothing>();
     auto used = made.start<&thing::get>();
@@ -450,7 +451,7 @@ TEST_CASE("rref: a frame holds whole messages, as many as may be, or its link is
         CHECK(co_await me.peer(2).call<&greet>(1) == 0);
       } else {
         CHECK(co_await eventually(
-            [&] { return all.at(1).link_to(2).now() == weft::link::state::down; }));
+            [&] { return all.at(1).link_to(2).current_state() == weft::link::state::down; }));
         CHECK(all.at(1).link_to(2).reason() == errc::protocol_error);
       }
     };

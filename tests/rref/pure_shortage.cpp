@@ -98,7 +98,7 @@ asio::awaitable<void> check_whole(pure_cluster& all, worker& me) {
     CHECK(now.created == now.released);
     CHECK(now.refused == 0);
   }
-  CHECK(me.link_to(1).now() == weft::link::state::up);
+  CHECK(me.link_to(1).current_state() == weft::link::state::up);
 }
 
 namespace {

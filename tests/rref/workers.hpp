@@ -42,7 +42,7 @@ class workers {
 
   /// Whether the run goes on without that worker. Worker 0's thread.
   [[nodiscard]] bool left_behind(std::uint32_t rank) {
-    return rank != 0 && at(0).link_to(rank).now() == weft::link::state::down;
+    return rank != 0 && at(0).link_to(rank).current_state() == weft::link::state::down;
   }
   /// No worker holds or owns a reference.
   [[nodiscard]] bool idle() {

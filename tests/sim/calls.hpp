@@ -98,12 +98,12 @@ class witness {
     c.began_in_world = world.now();
     c.limit = limit;
     c.paused_before = world.paused(me.rank());
-    c.linked = world.at(c.from).worker().link_to(to).now() == weft::link::state::up;
+    c.linked = world.at(c.from).worker().link_to(to).current_state() == weft::link::state::up;
     c.awaited = awaited;
     c.known_lost =
         world.crashed(to) && world.at(0).alive() &&
         world.now() - world.crashed_at(to) > lost_limit(c.from) + std::chrono::seconds(1) &&
-        world.at(0).worker().link_to(to).now() == weft::link::state::down;
+        world.at(0).worker().link_to(to).current_state() == weft::link::state::down;
     world.tell(me.rank(), std::string("begins a call, ") + style + ", number", calls.size() - 1);
     return calls.size() - 1;
   }
@@ -159,7 +159,7 @@ class witness {
   /// Of a plain function that begins: what its caller may make this worker keep.
   void check_bounds(worker& me, std::uint64_t id) {
     engine::link& from = world.at(me.rank()).worker().link_to(calls[id].from);
-    if (from.now() != weft::link::state::up) return;
+    if (from.current_state() != weft::link::state::up) return;
     const engine::link_counts now = from.count();
     const std::uint64_t most = me.settings().window_bytes;
     if (now.replies_unwritten > most) complain(describe(id) + " began in front of unread replies");
@@ -212,12 +212,12 @@ class witness {
         return world.at(from).worker().link_to(to);
       };
       engine::link& mine = link_of(me.rank(), r);
-      const bool lost = mine.now() == weft::link::state::down;
+      const bool lost = mine.current_state() == weft::link::state::down;
       // If it is not alive its run has failed, which is said at the end where nothing was wrong.
       engine::link* theirs = world.at(r).alive() ? &link_of(r, me.rank()) : nullptr;
-      const bool both =
-          theirs != nullptr && (!world.faulty() || (mine.now() == weft::link::state::up &&
-                                                    theirs->now() == weft::link::state::up));
+      const bool both = theirs != nullptr &&
+                        (!world.faulty() || (mine.current_state() == weft::link::state::up &&
+                                             theirs->current_state() == weft::link::state::up));
       if (!both && !lost) continue;
       const engine::link_counts here = mine.count();
       const auto must = [&](bool so, const char* what, auto number) {
@@ -227,7 +227,7 @@ class witness {
       };
       must(here.calls == 0, "calls", here.calls);
       must(here.served == 0, "requests", here.served);
-      must(here.gated == 0, "gated requests", here.gated);
+      must(here.throttled == 0, "gated requests", here.throttled);
       must(here.for_objects == 0, "requests for objects", here.for_objects);
       must(here.window_held == 0, "bytes of requests", here.window_held);
       must(here.budget_used == 0, "bytes of arguments", here.budget_used);

@@ -125,8 +125,8 @@ TEST_CASE("forwarded: so many may wait to go on; what does not begin gives its c
     refused = w.worker_at(1).stats().posts_failed;
     co_await sleep_for(me, 20s);
     for (const std::uint32_t far : {0u, 2u}) {  // else nothing is asked of them
-      CHECK(w.worker_at(1).link_to(far).now() == weft::link::state::up);
-      CHECK(w.worker_at(far).link_to(1).now() == weft::link::state::up);
+      CHECK(w.worker_at(1).link_to(far).current_state() == weft::link::state::up);
+      CHECK(w.worker_at(far).link_to(1).current_state() == weft::link::state::up);
     }
     for (std::uint32_t of = 0; of < 3; ++of) CHECK(sees.left_over(w.worker_at(of)) == "");
     looked = true;

@@ -214,9 +214,9 @@ asio::awaitable<void> stand_in_line(worker& me, std::uint32_t to) {
   };
   co_await with_task_group([&](task_group& group) -> asio::awaitable<void> {
     for (int i = 0; i < 8; ++i) group.spawn(one(me, to));
-    for (int i = 0; i < 40 && way.crowded(); ++i) {
+    for (int i = 0; i < 40 && way.has_waiters(); ++i) {
       co_await sleep_for(me, std::chrono::microseconds(1 << draw(8)));
-      if (!way.crowded()) break;
+      if (!way.has_waiters()) break;
       const std::uint64_t id = w.begin(me, to, "beside the line", duration::zero(), false);
       try {
         me.peer(to).start<&at_once>(id).detach();

@@ -87,7 +87,7 @@ TEST_CASE(
   how.worker.on_loss = weft::loss_policy::go_on_without({"creator"});
   weft::sim::world w(1, how, with_references());
   const auto is_up = [&w](std::uint32_t from, std::uint32_t to) {
-    return w.worker_at(from).link_to(to).now() == weft::link::state::up;
+    return w.worker_at(from).link_to(to).current_state() == weft::link::state::up;
   };
   w.start([&](weft::worker& me) -> asio::awaitable<void> {
     if (me.rank() == 1) {

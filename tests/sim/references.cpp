@@ -86,7 +86,8 @@ bool object_witness::has_good_holder(std::uint64_t number) const {
   }
   for (std::uint32_t r = 0; r < o.holders.size(); ++r) {
     if (o.holders[r] == 0 || !w.at(r).alive() || w.crashed(r)) continue;
-    if (r != o.owner && w.worker_at(o.owner).link_to(r).now() != weft::link::state::up) continue;
+    if (r != o.owner && w.worker_at(o.owner).link_to(r).current_state() != weft::link::state::up)
+      continue;
     const std::string says = w.worker_at(r).use<rref_service>().describe();
     const std::string mine = r == o.owner ? "owned " + to_string(o.id) + ": ready"
                                           : "imported " + to_string(o.id) + ": ok";

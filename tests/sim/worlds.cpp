@@ -362,7 +362,7 @@ TEST_CASE("worlds: what a program does to a worker happens wholly, also while me
           ++crashed;
         }
         if (i == 19 && me.rank() == 0) {
-          CHECK(w.worker_at(0).link_to(2).now() != weft::link::state::down);
+          CHECK(w.worker_at(0).link_to(2).current_state() != weft::link::state::down);
         }
         co_await weft::testing::sleep_for(me, 2ms);
       }

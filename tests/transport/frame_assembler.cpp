@@ -225,7 +225,7 @@ struct poor_sink final : weft::frame_sink {
   std::vector<weft::frame> frames;
   struct skip {
     weft::frame rest;
-    weft::remains what;
+    weft::partial_frame what;
     std::uint64_t bytes;
   };
   std::vector<skip> skipped;
@@ -241,8 +241,8 @@ struct poor_sink final : weft::frame_sink {
     frames.push_back(std::move(f));
     return {};
   }
-  weft::expected<void> frame_skipped(weft::frame&& rest, weft::remains what, std::uint64_t bytes,
-                                     weft::error why) override {
+  weft::expected<void> frame_skipped(weft::frame&& rest, weft::partial_frame what,
+                                     std::uint64_t bytes, weft::error why) override {
     CHECK(why == weft::errc::resource_exhausted);
     CHECK(why.detail().text == "poor");
     skipped.push_back({std::move(rest), what, bytes});
@@ -339,7 +339,7 @@ TEST_CASE("frame_assembler: of a frame that goes by, all is kept but its tensors
     poor_sink s;
     REQUIRE_FALSE(feed(a, s, all, [&] { return 1 + random() % 2000; }));
     REQUIRE(s.skipped.size() == 1);
-    CHECK(s.skipped[0].what == weft::remains::head);
+    CHECK(s.skipped[0].what == weft::partial_frame::head);
     CHECK(s.skipped[0].bytes == all.size());
     weft::incoming_message rest(std::move(s.skipped[0].rest));
     REQUIRE(rest.check());

@@ -50,12 +50,12 @@ namespace weft::autograd {
 struct unsealed {
   std::span<const std::byte> what;
   std::vector<at::Tensor> tensors;
-  error lacking;  ///< set: the tensors are missing, because there was no memory for them
+  error allocation_error;  ///< set: the tensors are missing, because there was no memory for them
 };
 /// Of a message that was checked. Throws rpc_error if its bytes are no such frame.
 [[nodiscard]] inline unsealed unseal(incoming_message& m) {
   unsealed out;
-  out.lacking = m.lacking();
+  out.allocation_error = m.allocation_error();
   reader r = m.payload();
   out.what = r.raw(r.count(1));
   if (m.section(section_kind::tensors)) {
@@ -68,7 +68,7 @@ struct unsealed {
     } catch (const rpc_error&) {
       throw;
     } catch (const std::exception& e) {  // libtorch has no memory for them
-      out.lacking = error(errc::resource_exhausted, weft::detail::words_of(e));
+      out.allocation_error = error(errc::resource_exhausted, weft::detail::words_of(e));
     }
   }
   r.finish();

@@ -3,7 +3,7 @@
 // runs it. The service around it moves frames, holds the lock, and lends pool threads.
 //
 //   under the context's lock          on a pool thread, no lock held
-//   begin / arrive / lost / give_up
+//   begin / arrive / lost / abort
 //   claim() == true ───────────────►  evaluate(sink)  gradients to other workers leave here
 //   completed()  ◄─────────────────┘
 //
@@ -79,9 +79,9 @@ class local_pass {
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
   /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
   /// awaits them from that worker; `why` says so.
-  outputs fell_short(worker_rank from, const grad_message& what, std::string why);
+  outputs gradients_lost(worker_rank from, const grad_message& what, std::string why);
   outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
-  outputs give_up(abort_reason reason, std::string text) {
+  outputs abort(abort_reason reason, std::string text) {
     return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `evaluate` and
@@ -155,7 +155,8 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   return out;
 }
 
-inline outputs local_pass::fell_short(worker_rank from, const grad_message& what, std::string why) {
+inline outputs local_pass::gradients_lost(worker_rank from, const grad_message& what,
+                                          std::string why) {
   if (over()) return {};
   const auto point = graph_.send(what.message);
   if (!point || graph_.node(point->node).num_inputs() != what.slots) {
@@ -163,7 +164,7 @@ inline outputs local_pass::fell_short(worker_rank from, const grad_message& what
   }
   outputs out = wave_.step(arrived{from, what}, graph_);
   if (!out.empty() && std::holds_alternative<violation>(out.front())) return out;
-  return give_up(abort_reason::failed, std::move(why));
+  return abort(abort_reason::failed, std::move(why));
 }
 
 inline outputs local_pass::absorb(outputs from_wave) {
@@ -212,8 +213,8 @@ void local_pass::evaluate(Sink&& sink) {
 inline outputs local_pass::completed() {
   activity_ = activity::resting;
   if (last_ == executor_status::failed) {
-    return give_up(abort_reason::failed,
-                   executor_->failure().node + ": " + executor_->failure().text);
+    return abort(abort_reason::failed,
+                 executor_->failure().node + ": " + executor_->failure().text);
   }
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
   return last_ == executor_status::drained ? absorb(wave_.step(drained{}, graph_)) : outputs();

@@ -213,7 +213,7 @@ class wave {
   template <graph G>
   void take(const failed& in, G&, outputs& out) {
     if (promised() && in.reason != abort_reason::refused) return;
-    give_up({self_, in.reason, in.text}, self_, out);
+    abort({self_, in.reason, in.text}, self_, out);
   }
   template <graph G>
   void take(const lost& in, G&, outputs& out);
@@ -255,9 +255,9 @@ class wave {
                 outputs& out) const;
   void enter_run_phase(outputs& out);
   void maybe_finish(outputs& out);
-  void give_up(abort_message why, worker_rank heard_from, outputs& out);
+  void abort(abort_message why, worker_rank heard_from, outputs& out);
   void give_up_for(worker_rank gone, outputs& out) {
-    give_up({gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"}, self_, out);
+    abort({gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"}, self_, out);
   }
 
   void send(worker_rank to, control_body body, outputs& out) const {

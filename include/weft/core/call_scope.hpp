@@ -45,10 +45,10 @@ struct call_scope : ref_counted {
   std::uint64_t span = 0;
   /// Set in the scope of a coroutine that serves one call after another: the call's scope, which
   /// is installed in its stead. Changed by that coroutine's owner only, on its thread.
-  intrusive_ptr<const call_scope> forward;
+  intrusive_ptr<const call_scope> delegate;
 
   [[nodiscard]] const call_scope* installed() const noexcept {
-    return forward ? forward.get() : this;
+    return delegate ? delegate.get() : this;
   }
   [[nodiscard]] intrusive_ptr<call_scope> copy() const {
     auto out = make_intrusive<call_scope>();

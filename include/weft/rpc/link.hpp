@@ -35,7 +35,7 @@ class link : public ref_counted {
   [[nodiscard]] worker& self() const noexcept { return me_; }
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] const std::string& name() const noexcept;
-  [[nodiscard]] virtual state now() const = 0;
+  [[nodiscard]] virtual state current_state() const = 0;
   /// Name of the transport, empty while not connected.
   [[nodiscard]] virtual std::string transport() const = 0;
   /// Why it is down.
@@ -58,9 +58,9 @@ class link : public ref_counted {
   /// Queues a request without a reply. Any thread. Throws rpc_error.
   virtual void post(outgoing_call& c, const request_body& body) = 0;
   /// Throws rpc_error too_many_calls if there is no room for a request now, or others wait for it.
-  virtual void require_room() = 0;
+  virtual void require_can_send() = 0;
   /// Waits in line for room. `limit` and scope as a call's. On any executor. Throws rpc_error.
-  [[nodiscard]] virtual asio::awaitable<void> wait_for_room(std::optional<duration> limit) = 0;
+  [[nodiscard]] virtual asio::awaitable<void> wait_writable(std::optional<duration> limit) = 0;
   /// Where callers wait for replies. Worker's thread.
   [[nodiscard]] virtual reply_line& replies() noexcept = 0;
   /// Adds to an error what the caller knows of its call.

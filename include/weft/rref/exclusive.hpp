@@ -2,7 +2,7 @@
 // Objects whose functions run one at a time.
 #pragma once
 
-#include <weft/core/detail/turns.hpp>
+#include <weft/core/detail/fifo_lock.hpp>
 #include <weft/rref/detail/in_turn.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -32,7 +32,7 @@ class exclusive {
   template <class Fn, class U>
   friend struct detail::in_turn;
   T object_;
-  detail::turns turns_;
+  detail::fifo_lock lock_;
 };
 
 }  // namespace weft

@@ -98,12 +98,12 @@ class frame_assembler {
   bytes buffer_;
   std::size_t filled_ = 0;  // bytes in buffer_, all of one unfinished header between reads
   // Of a frame that goes by:
-  std::uint64_t lost_ = 0;          // bytes that still go by in this stage
-  std::uint64_t size_ = 0;          // on the wire, when it is known
-  std::uint64_t table_have_ = 0;    // bytes of its table that went by
-  std::uint64_t length_ = 0;        // of a tensor, as far as it is read
-  std::uint64_t tensors_size_ = 0;  // of those before
-  remains left_ = remains::head;    // in frame_
+  std::uint64_t lost_ = 0;                    // bytes that still go by in this stage
+  std::uint64_t size_ = 0;                    // on the wire, when it is known
+  std::uint64_t table_have_ = 0;              // bytes of its table that went by
+  std::uint64_t length_ = 0;                  // of a tensor, as far as it is read
+  std::uint64_t tensors_size_ = 0;            // of those before
+  partial_frame left_ = partial_frame::head;  // in frame_
   error why_;
 };
 
@@ -300,7 +300,7 @@ inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
   const bytes came = std::exchange(frame_.head, bytes());
   why_ = no_memory();
-  left_ = remains::sections;
+  left_ = partial_frame::sections;
   table_have_ = length_ = tensors_size_ = 0;
   stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;
   lost_ = (head_have_ < table_at ? table_at : head_size()) - head_have_;
@@ -319,13 +319,13 @@ inline void frame_assembler::take_table(std::span<const std::byte> part) noexcep
     }
   }
   table_have_ += part.size();
-  if (left_ == remains::header || part.empty()) return;
+  if (left_ == partial_frame::header || part.empty()) return;
   try {
     if (frame_.head.size() == 0) frame_.head.resize(header_size);
     frame_.head.append(part.data(), part.size());
   } catch (const std::bad_alloc&) {  // the peer says how long they are
     frame_.head = bytes();
-    left_ = remains::header;
+    left_ = partial_frame::header;
   }
 }
 
@@ -336,7 +336,7 @@ inline expected<void> frame_assembler::end_table(const limits& bounds) {
   lost_ = tensors_size_;
   size_ = head_size() + lost_;
   stage_ = stage::lost_blobs;
-  if (left_ == remains::header) return {};
+  if (left_ == partial_frame::header) return {};
   if (frame_.head.size() == 0) frame_.head.resize(header_size);
   frame_header& h = frame_.header;
   h.table_bytes -= std::uint32_t{8} * h.tensors;
@@ -350,7 +350,7 @@ inline expected<void> frame_assembler::end_table(const limits& bounds) {
 inline expected<void> frame_assembler::lose_blobs(error why) {
   size_ = head_size() + lost_;
   why_ = std::move(why);
-  left_ = remains::head;
+  left_ = partial_frame::head;
   stage_ = stage::lost_blobs;
   return detail::drop_tensors(frame_);
 }

@@ -14,7 +14,7 @@
 namespace weft {
 
 /// What is left of a frame for which memory lacked. Never its tensors and what describes them.
-enum class remains : std::uint8_t {
+enum class partial_frame : std::uint8_t {
   head,      ///< header, payload and sections: only tensors are gone
   sections,  ///< header and sections: the payload is gone, too
   header     ///< not even its sections
@@ -37,9 +37,9 @@ class frame_sink {
   /// A whole, checked frame, in the order of sending. An error ends the read with it.
   [[nodiscard]] virtual expected<void> frame_arrived(frame&& f) = 0;
   /// A frame of `bytes` on the wire for which memory lacked, after they went by. `rest` is a whole
-  /// frame of what is left, whose header says no more than that; of remains::header only the
+  /// frame of what is left, whose header says no more than that; of partial_frame::header only the
   /// header, as it came. An error ends the read with it.
-  [[nodiscard]] virtual expected<void> frame_skipped(frame&& rest, remains what,
+  [[nodiscard]] virtual expected<void> frame_skipped(frame&& rest, partial_frame what,
                                                      std::uint64_t bytes, error why) {
     static_cast<void>(rest), static_cast<void>(what), static_cast<void>(bytes);
     return unexpected(std::move(why));

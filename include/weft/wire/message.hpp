@@ -77,8 +77,8 @@ class message {
 class incoming_message {
  public:
   explicit incoming_message(frame f, const limits& limit = default_limits,
-                            error lacking = {}) noexcept
-      : limits_(&limit), frame_(std::move(f)), lacking_(std::move(lacking)) {}
+                            error allocation_error = {}) noexcept
+      : limits_(&limit), frame_(std::move(f)), allocation_error_(std::move(allocation_error)) {}
 
   /// Checks the table against the header and the blobs. To be called once, first; an error is
   /// `protocol_error`, after which nothing else may be called.
@@ -100,12 +100,12 @@ class incoming_message {
   [[nodiscard]] const frame& whole() const noexcept { return frame_; }
   /// Why there was no memory for its values: the sections are there, but for that of the tensors,
   /// and the values must not be read. Success: all is there.
-  [[nodiscard]] const error& lacking() const noexcept { return lacking_; }
+  [[nodiscard]] const error& allocation_error() const noexcept { return allocation_error_; }
 
  private:
   const limits* limits_;
   frame frame_;
-  error lacking_;
+  error allocation_error_;
   message_extensions record_;
   // Offset and length of each known section within the head, indexed by kind; no offset: absent.
   std::array<std::pair<std::uint64_t, std::uint32_t>, 5> sections_{};

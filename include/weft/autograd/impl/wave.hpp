@@ -89,10 +89,10 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     if (!point || point->peer != from) {
       retention_ = m.retention;
       asked_by_[from].insert(m.sequence);
-      return give_up({self_, abort_reason::refused,
-                      "worker " + std::to_string(self_) + " has recorded no message " +
-                          std::to_string(id) + " to worker " + std::to_string(from)},
-                     self_, out);
+      return abort({self_, abort_reason::refused,
+                    "worker " + std::to_string(self_) + " has recorded no message " +
+                        std::to_string(id) + " to worker " + std::to_string(from)},
+                   self_, out);
     }
     if (needed_.contains(id) || !within.insert(id).second) {
       return refuse(from, "a message needed twice", out);
@@ -211,7 +211,7 @@ template <graph G>
 void wave::on(worker_rank from, const abort_message& m, G&, outputs& out) {
   if (m.origin >= world_) return refuse(from, "an abort that names an impossible worker", out);
   if (promised() && from != pass_.initiator) return;
-  give_up(m, from, out);
+  abort(m, from, out);
 }
 
 template <graph G>
@@ -236,13 +236,13 @@ void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
     const auto elsewhere = follow(g, n, edge_to);
     if (!elsewhere) continue;
     if (std::string why = misuse_of(*elsewhere); !why.empty()) {
-      return give_up({self_, abort_reason::misused, std::move(why)}, self_, out);
+      return abort({self_, abort_reason::misused, std::move(why)}, self_, out);
     }
     if (elsewhere->peer == self_) {
-      return give_up({self_, abort_reason::refused,
-                      "worker " + std::to_string(self_) + " has lost its message " +
-                          std::to_string(elsewhere->message) + " to itself"},
-                     self_, out);
+      return abort({self_, abort_reason::refused,
+                    "worker " + std::to_string(self_) + " has lost its message " +
+                        std::to_string(elsewhere->message) + " to itself"},
+                   self_, out);
     }
     asks[elsewhere->peer].push_back(elsewhere->message);
   }
@@ -383,7 +383,7 @@ inline void wave::maybe_finish(outputs& out) {
   out.emplace_back(finished{{participants_.begin(), participants_.end()}});
 }
 
-inline void wave::give_up(abort_message why, worker_rank heard_from, outputs& out) {
+inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out) {
   // Whoever is in the pass was asked by somebody in it, so telling those whom one has asked
   // reaches everybody who has not said done; the initiator is told at once, and tells those it
   // knows of. Whose done comes later is told then.

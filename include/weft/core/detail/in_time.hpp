@@ -41,7 +41,7 @@ namespace weft::detail {
 /// Never destroys `object`: threads that cannot be ended still use it. It stays reachable, so that
 /// a leak checker knows that this is meant.
 template <class T>
-void leave_behind(std::unique_ptr<T> object) {
+void leak(std::unique_ptr<T> object) {
   struct left {
     void* what;
     left* next;

@@ -14,12 +14,12 @@
 namespace weft::detail {
 
 /// This thread runs a worker's loop, or carries its connections, while one lives here.
-class waits_for_nothing {
+class nonblocking_thread {
  public:
-  waits_for_nothing() noexcept : before_(std::exchange(here_, true)) {}
-  waits_for_nothing(const waits_for_nothing&) = delete;
-  waits_for_nothing& operator=(const waits_for_nothing&) = delete;
-  ~waits_for_nothing() { here_ = before_; }
+  nonblocking_thread() noexcept : before_(std::exchange(here_, true)) {}
+  nonblocking_thread(const nonblocking_thread&) = delete;
+  nonblocking_thread& operator=(const nonblocking_thread&) = delete;
+  ~nonblocking_thread() { here_ = before_; }
 
   [[nodiscard]] static bool here() noexcept { return here_; }
 
@@ -65,7 +65,7 @@ class loop_thread {
 
    private:
     loop_thread& loop_;
-    const waits_for_nothing mark_;
+    const nonblocking_thread mark_;
   };
   /// How often one has entered it.
   [[nodiscard]] std::uint64_t times() const noexcept { return times_.load(); }

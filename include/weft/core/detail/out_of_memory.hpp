@@ -26,12 +26,12 @@ namespace weft::detail {
 struct process_name {
   WEFT_PROCESS_WIDE inline static std::atomic<const char*> newest{nullptr};
   WEFT_PROCESS_WIDE inline static std::atomic<unsigned> workers{0};
+  WEFT_PROCESS_WIDE inline static std::atomic_flag ends;  ///< a thread says so already
 };
 
 /// Says so on standard error, and ends the process with status 1. Allocates nothing. Any thread.
 [[noreturn, gnu::cold]] inline void out_of_memory() noexcept {
-  WEFT_PROCESS_WIDE static std::atomic_flag said;
-  while (said.test_and_set()) ::pause();  // bounded: another thread ends the process
+  while (process_name::ends.test_and_set()) ::pause();  // bounded: another thread ends the process
   char line[512] = "weft: ";
   const auto add = [&line](const char* text) {
     std::strncat(line, text, sizeof line - std::strlen(line) - 1);

@@ -22,7 +22,7 @@ class waiting_line {
  public:
   /// When somebody came first. Who comes back with it, because others took what it had waited for,
   /// stands before all who came later.
-  class turn {
+  class ticket {
     friend class waiting_line;
     std::uint64_t number_ = 0;  // none yet
   };
@@ -31,7 +31,7 @@ class waiting_line {
   /// when it leaves.
   class place final : public deadline_entry {
    public:
-    place(waiting_line& line, timer_list& deadlines, time_point deadline, turn& mine)
+    place(waiting_line& line, timer_list& deadlines, time_point deadline, ticket& mine)
         : line_(line), deadlines_(deadlines) {
       deadlines_.add(*this, deadline);
       if (mine.number_ == 0) {

@@ -115,7 +115,7 @@ class scope_executor {
   template <class Function>
   static void run_inside(const intrusive_ptr<const call_scope>& installed, Function&& function) {
     // Held: the call may end within, and its scope is installed until the guard leaves.
-    const intrusive_ptr<const call_scope> call = installed ? installed->forward : nullptr;
+    const intrusive_ptr<const call_scope> call = installed ? installed->delegate : nullptr;
     const detail::scope_guard guard(call ? call.get() : installed.get());
     std::forward<Function>(function)();
   }

@@ -5,8 +5,8 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/preallocated_post.hpp>
 #include <weft/core/detail/ready_line.hpp>
-#include <weft/core/detail/sure_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/event.hpp>
 
@@ -69,7 +69,7 @@ struct event::waiter final : detail::ready_line::item {
   bool listed = false;
   asio::io_context* const io;
   detail::erased_handler<void(asio::error_code)> handler;
-  detail::sure_post post_;
+  detail::preallocated_post post_;
 };
 
 inline event::~event() {

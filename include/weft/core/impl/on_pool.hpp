@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/home.hpp>
+#include <weft/core/detail/context_owner.hpp>
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -82,7 +82,7 @@ auto run_on_pool(F f, std::tuple<Args...> args)
   using R = std::invoke_result_t<F, Args...>;
   const asio::any_io_executor executor = co_await asio::this_coro::executor;
   asio::io_context* const io = io_context_of(executor);
-  home* const worker = io ? homes::of(*io) : nullptr;
+  context_owner* const worker = io ? context_owners::of(*io) : nullptr;
   if (!worker) {
     throw rpc_error(errc::invalid_argument,
                     "there is no compute pool here: the coroutine does not run on a worker");

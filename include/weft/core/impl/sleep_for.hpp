@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/home.hpp>
+#include <weft/core/detail/context_owner.hpp>
 #include <weft/core/detail/keep_result.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -35,7 +35,7 @@ struct place_in_time {
       throw rpc_error(errc::invalid_argument,
                       "there is no clock here: the coroutine does not run on an io_context");
     }
-    const home* const worker = homes::of(*io);
+    const context_owner* const worker = context_owners::of(*io);
     static basic_real_clock<Context> machines;
     time = worker ? &worker->time_here() : &machines;
   }

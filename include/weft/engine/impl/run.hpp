@@ -235,7 +235,7 @@ inline int run_here(const placement& where, make_transports* transports, worker_
     // Before this life ends, which may take long: functions may still run on its pool.
     run_report::ends(self.name, result);
     const int status = conclude(self.name, result);
-    if (life.left_behind()) leave(status);
+    if (life.has_stuck_threads()) leave(status);
     return status;
   } catch (const rpc_error& e) {
     result = e.error();

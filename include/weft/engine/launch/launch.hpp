@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Room launch: processes of one machine. This file starts the program again, once per worker;
 // supervisor.hpp watches over the processes: begin there. Around it: which worker a process is
-// (placement.hpp), what its launcher sees of it (run_report.hpp, culprit.hpp), what the machine
-// gives (usable_cores.hpp, descriptor_limit.hpp). No worker, link or libtorch; of weft it includes
-// core/ and rpc/.
+// (placement.hpp), what its launcher sees of it (run_report.hpp), which failure came first
+// (first_failure.hpp), what the machine gives (usable_cores.hpp, descriptor_limit.hpp). No worker,
+// link or libtorch; of weft it includes core/ and rpc/.
 #pragma once
 
 #include <weft/config.hpp>

@@ -5,8 +5,8 @@
 
 #include <weft/core/detail/descriptor.hpp>
 #include <weft/core/real_clock.hpp>
-#include <weft/engine/launch/culprit.hpp>
 #include <weft/engine/launch/descriptor_limit.hpp>
+#include <weft/engine/launch/first_failure.hpp>
 #include <weft/engine/launch/launch.hpp>
 #include <weft/engine/launch/launch_mark.hpp>
 #include <weft/engine/launch/launch_signals.hpp>
@@ -110,7 +110,7 @@ class supervisor {
       names.push_back(options_.name(r, options_.workers));
       may_go.push_back(options_.may_go && options_.may_go(r));
     }
-    finder_ = culprit_finder(std::move(names), may_go);
+    finder_ = first_failure(std::move(names), may_go);
   }
   ~supervisor() {
     stop(SIGKILL);  // where starting them threw
@@ -163,7 +163,7 @@ class supervisor {
   std::optional<time_point> force_at_;
   std::vector<std::unique_ptr<child>> children_;
   std::size_t running_ = 0;
-  culprit_finder finder_{{}};
+  first_failure finder_{{}};
   enum class stage : std::uint8_t { running, settling, said } stage_ = stage::running;
   bool forcing_ = false;
   std::optional<int> interrupted_;  // by that signal

@@ -87,7 +87,7 @@ class handshake {
   [[nodiscard]] frame welcome();
   [[nodiscard]] frame refuse(const error& reason);
 
-  [[nodiscard]] state now() const noexcept { return now_; }
+  [[nodiscard]] state current_state() const noexcept { return now_; }
   /// The other side's rank. Requires that `now()` is proven or accepted.
   [[nodiscard]] std::uint32_t peer() const noexcept { return peer_; }
   /// Why it was refused. `closed`, from a peer that is a member, means that another connection

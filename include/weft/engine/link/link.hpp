@@ -80,7 +80,7 @@ struct link_counts {
   std::size_t calls = 0;                ///< whose replies somebody awaits here
   std::int64_t answers_due = 0;         ///< of all calls that were sent
   std::size_t served = 0;               ///< requests of the peer whose functions have not ended
-  std::size_t gated = 0;                ///< ... that wait until replies are written
+  std::size_t throttled = 0;            ///< ... that wait until replies are written
   std::size_t for_objects = 0;          ///< ... for objects that are being made
   std::uint64_t window_used = 0;        ///< bytes
   std::uint64_t window_held = 0;        ///< bytes of the peer's requests that have not begun
@@ -94,7 +94,7 @@ class link final : public request_source, public frame_sink {
   link(link_host& me, std::uint32_t rank, asio::io_context& io);
   ~link() override;
 
-  [[nodiscard]] state now() const override;
+  [[nodiscard]] state current_state() const override;
   [[nodiscard]] std::string transport() const override;
   [[nodiscard]] error reason() const override;
 
@@ -102,8 +102,8 @@ class link final : public request_source, public frame_sink {
   sending send_now(outgoing_call& c, const request_body& body, error& why) noexcept override;
   asio::awaitable<call_result> send_later(outgoing_call& c, const request_body& body) override;
   void post(outgoing_call& c, const request_body& body) override;
-  void require_room() override;
-  asio::awaitable<void> wait_for_room(std::optional<duration> limit) override;
+  void require_can_send() override;
+  asio::awaitable<void> wait_writable(std::optional<duration> limit) override;
   [[nodiscard]] reply_line& replies() noexcept override { return pending_; }
   [[nodiscard]] error describe(const error& e, const outgoing_call& c) const noexcept override;
   [[nodiscard]] error caught(const outgoing_call& c, call_progress ran) const noexcept override;
@@ -128,13 +128,13 @@ class link final : public request_source, public frame_sink {
   void flush_late() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
   /// Room for one more request, in the outbox and in the peer's window. False: there is none now.
-  [[nodiscard]] bool roomy() noexcept;
+  [[nodiscard]] bool can_send() noexcept;
   /// Somebody waits in line.
-  [[nodiscard]] bool crowded() const noexcept { return !line_.empty(); }
+  [[nodiscard]] bool has_waiters() const noexcept { return !line_.empty(); }
   /// Waits in line until there is room; with the same turn again, where it stood before. Errors,
   /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
-  asio::awaitable<expected<void>> room(time_point deadline, waiting_line::turn& turn);
-  asio::awaitable<void> room_or_error(time_point deadline);
+  asio::awaitable<expected<void>> wait_in_line(time_point deadline, waiting_line::ticket& ticket);
+  asio::awaitable<void> wait_writable_until(time_point deadline);
   void mark_down(error reason) noexcept override;
 
   // ── connections, any thread ──
@@ -151,11 +151,11 @@ class link final : public request_source, public frame_sink {
   struct arrived_frame {
     frame f;
     std::uint64_t bytes = 0;  // on the wire
-    error lacking;            // set: why there is only a part of it
+    error allocation_error;   // set: why there is only a part of it
   };
   /// What goes on with the rest of a frame for which memory lacked; or why the link cannot.
-  [[nodiscard]] static expected<arrived_frame> left_over(frame&& rest, remains what,
-                                                         std::uint64_t bytes, error why);
+  [[nodiscard]] static expected<arrived_frame> to_partial(frame&& rest, partial_frame what,
+                                                          std::uint64_t bytes, error why);
   /// What came right behind the handshake.
   struct early {
     std::vector<arrived_frame> frames;
@@ -181,7 +181,7 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] std::multiset<std::string> serves();
 
   /// Whether a loss, if there was one, has been told to everybody here. Worker's thread.
-  [[nodiscard]] bool settled() const { return lost_ || now() != state::down; }
+  [[nodiscard]] bool settled() const { return lost_ || current_state() != state::down; }
   /// It is down, and was up before, or has taken posts. Else whoever called by it was told.
   [[nodiscard]] bool broke() const;
   /// The posts to the peer, and those of it that ran; `down`: it was up before.
@@ -195,16 +195,16 @@ class link final : public request_source, public frame_sink {
   // ── life ──
 
   /// Every ping interval, on the front thread: says that this worker lives, if nothing else did.
-  void beat(bool reading) noexcept;
+  void send_heartbeat(bool reading) noexcept;
   /// Every ping interval, on each thread with links: whether the peer still does.
-  void judge(const asio::io_context& here, duration interval) noexcept;
+  void check_peer(const asio::io_context& here, duration interval) noexcept;
 
   // ── request_source ──
-  void handle_here(frame&& f, error lacking) override;
+  void handle_here(frame&& f, error allocation_error) override;
   void start_coroutine(intrusive_ptr<served_request> call) override;
   void begin_waiting(std::uint64_t number) noexcept override;
-  void goes_on(served_request& call) override;
-  void went_on(served_request& call) noexcept override;
+  void begin_forward(served_request& call) override;
+  void end_forward(served_request& call) noexcept override;
   void forget(served_request& call) noexcept override;
 
   // ── requests that wait for their object ──
@@ -217,13 +217,13 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
-  [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+  [[nodiscard]] expected<void> frame_skipped(frame&& rest, partial_frame what, std::uint64_t bytes,
                                              error why) override;
   void progress() noexcept override;
 
  private:
   // calling
-  [[nodiscard]] bool finds_room() noexcept;
+  [[nodiscard]] bool can_send_at_once() noexcept;
   void begin(outgoing_call& c) const noexcept;
   [[nodiscard]] static frame_header header_of(const outgoing_call& c);
   sending send_request(outgoing_call& c, message&& m, time_point now, error& why);
@@ -231,21 +231,21 @@ class link final : public request_source, public frame_sink {
                     error& why) noexcept;
   [[nodiscard]] std::optional<message> written(const request_body& body, error& why) const noexcept;
   asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
-  using result_or_turn = std::variant<call_result, waiting_line::turn>;
-  asio::awaitable<result_or_turn> exchange_for_others(outgoing_call c, message m,
-                                                      waiting_line::turn turn);
+  using result_or_ticket = std::variant<call_result, waiting_line::ticket>;
+  asio::awaitable<result_or_ticket> exchange_for_others(outgoing_call c, message m,
+                                                        waiting_line::ticket ticket);
 
   // sending
   std::optional<std::uint64_t> push(frame&& f);
   void write_locked(std::unique_lock<std::mutex>& lock) noexcept;
   void wrote(std::uint64_t before) noexcept;
   asio::awaitable<void> write_rest(connection_ptr connection);
-  bool look_for_room() noexcept;
+  bool update_can_send() noexcept;
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;
   void give_credit() noexcept;
   [[nodiscard]] bool take_back(std::uint64_t number) noexcept;
-  [[nodiscard]] call_progress give_up(std::uint64_t call, std::uint64_t number) noexcept;
+  [[nodiscard]] call_progress abandon_call(std::uint64_t call, std::uint64_t number) noexcept;
   template <class Tell>
   void each_service(Tell&& tell) noexcept;
 
@@ -282,12 +282,12 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] bool begins_at_once(const served_request& call) const noexcept;
   void leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept;
   void no_longer_served(std::uint64_t call) noexcept;
-  void open_gates() noexcept {
+  void stop_throttling() noexcept {
     const std::lock_guard lock(serving_mutex_);
-    ungated_ = true;
+    throttling_off_ = true;
   }
   void release_soon() noexcept;
-  void release_gated();
+  void release_throttled();
   // calls that wait for their object
   class waiting_call;
   struct waiting_alarm final : deadline_entry {
@@ -327,21 +327,21 @@ class link final : public request_source, public frame_sink {
   std::mutex serving_mutex_;
   receive_window granted_;
   served_calls<served_request> served_;
-  std::deque<intrusive_ptr<served_request>> gated_;  // wait until replies are written
-  bool ungated_ = false;                             // the link is down: no request waits any more
+  std::deque<intrusive_ptr<served_request>> throttled_;  // wait until replies are written
+  bool throttling_off_ = false;  // the link is down: no request waits any more
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
-  std::atomic<std::size_t> going_on_{0};  // requests that wait to; as many
-  std::mutex waiting_mutex_;              // guards the next four; nothing is called under it
+  std::atomic<std::size_t> forwards_pending_{0};  // requests that wait to; as many
+  std::mutex waiting_mutex_;  // guards the next four; nothing is called under it
   waiting_calls<intrusive_ptr<waiting_call>, time_point> waiting_{most_waiting_calls};
   std::optional<time_point> waiting_watched_;  // the alarm rings then
   bool watch_posted_ = false;
   waiting_alarm waiting_alarm_{*this};  // worker's thread
 
   std::atomic<bool> dead_{false};       // nothing more is read
-  std::atomic<bool> roomy_{true};       // for a request; written under the lock
-  std::atomic<bool> releasing_{false};  // release_gated is on its way
+  std::atomic<bool> can_send_{true};    // for a request; written under the lock
+  std::atomic<bool> releasing_{false};  // release_throttled is on its way
   std::atomic<bool> waking_{false};     // who wakes the line is
   std::atomic<std::uint64_t> received_{0};
   std::atomic<std::uint64_t> written_{0};

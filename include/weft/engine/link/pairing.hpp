@@ -21,7 +21,7 @@ class pairing {
   /// Of two that are opened at once, the one that the lower rank opened stays.
   pairing(std::uint32_t self, std::uint32_t peer) noexcept : ours_stays_(self < peer) {}
 
-  [[nodiscard]] state now() const noexcept { return now_; }
+  [[nodiscard]] state current_state() const noexcept { return now_; }
   /// To be connected from now on, though nothing waits to be sent.
   void keep_up() noexcept { wanted_ = true; }
   /// Something is to be sent. True: nobody had wanted it before, so `open` is to be asked.

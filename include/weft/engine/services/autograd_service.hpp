@@ -125,13 +125,13 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] expected<void> joined_arrived(weft::link& from, std::span<const std::byte> body);
   [[nodiscard]] expected<void> control_arrived(weft::link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors,
-                                               const error& lacking);
+                                               const error& allocation_error);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
   void hear(const intrusive_ptr<context_state>& c,
             const std::shared_ptr<autograd::local_pass>& pass, const weft::link& from,
             const autograd::control_body& body, std::vector<at::Tensor> tensors,
-            const error& lacking, effects& todo);
+            const error& allocation_error, effects& todo);
   /// Of a pass that may have succeeded: what it came to here is neither added nor forgotten.
   [[nodiscard]] static error outcome_unknown(const weft::link& initiator) {
     return {errc::autograd_pass_aborted,
@@ -148,10 +148,10 @@ class autograd_service final : public weft::autograd_service {
   template <class Make>
   void whole_step(const intrusive_ptr<context_state>& c,
                   const std::shared_ptr<autograd::local_pass>& pass, Make&& make);
-  [[nodiscard]] autograd::outputs carry_out(context_state& c,
-                                            const std::shared_ptr<autograd::local_pass>& pass,
-                                            autograd::output& one, effects& todo);
-  void finish(const intrusive_ptr<context_state>& c, effects todo);
+  [[nodiscard]] autograd::outputs apply(context_state& c,
+                                        const std::shared_ptr<autograd::local_pass>& pass,
+                                        autograd::output& one, effects& todo);
+  void run_effects(const intrusive_ptr<context_state>& c, effects todo);
   void evaluate(const intrusive_ptr<context_state>& c,
                 const std::shared_ptr<autograd::local_pass>& pass);
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;

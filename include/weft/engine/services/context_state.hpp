@@ -57,9 +57,9 @@ struct context_state final : open_context {
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
-  error gone;       ///< autograd_context_gone and why, once it is released
-  error spoiled;    ///< why a pass that succeeded, or may have, is not added, or that its creator
-                    ///< is lost
+  error release_reason;  ///< autograd_context_gone and why, once it is released
+  /// Why a pass that succeeded, or may have, is not added, or that its creator is lost.
+  error invalid_reason;
   error run_ended;  ///< why nobody waits here any more, once the run has failed
   message_id last_message = 0;
   std::uint32_t last_pass = 0;
@@ -73,7 +73,7 @@ struct context_state final : open_context {
   intrusive_ptr<event> pass_over;  ///< set when the next pass is over; made by who waits for that
 
   /// A pass has run here and its initiator may already say that it succeeded. Under the lock.
-  [[nodiscard]] bool settling() const {
+  [[nodiscard]] bool outcome_pending() const {
     for (const auto& [which, pass] : passes) {
       const autograd::wave& plan = pass->plan();
       if (plan.phase() == autograd::wave_phase::settled && !plan.is_initiator()) return true;
@@ -82,8 +82,8 @@ struct context_state final : open_context {
   }
   /// Throws if there are no gradients to be had. Under the lock.
   void check() const {
-    if (released) throw rpc_error(gone);
-    if (spoiled) throw rpc_error(spoiled);
+    if (released) throw rpc_error(release_reason);
+    if (invalid_reason) throw rpc_error(invalid_reason);
   }
   /// The gradients as they are; `weft::autograd_service::gradients` waits for what is on its way.
   [[nodiscard]] gradient_map snapshot() const {

@@ -51,7 +51,7 @@ enum class lookup_mode : std::uint8_t { waits, looks };
 /// done, and the caller gets it as it is.
 inline asio::awaitable<found_object> find_published(invocation& c, std::string name,
                                                     std::string type, lookup_mode how) {
-  c.now = invocation::stage::arguments;
+  c.reached = invocation::stage::arguments;
   if (const error why = published_names::refuse(name)) throw rpc_error(why);
   if (type.size() > published_names::longest_type) {
     throw rpc_error(errc::bad_arguments, "the type looked up has a name of " +

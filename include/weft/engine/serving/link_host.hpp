@@ -119,7 +119,8 @@ class link_host : public weft::worker {
   /// The run is over, and nobody has failed.
   [[nodiscard]] virtual bool ended_well() const noexcept = 0;
   /// What who waits for `peer` is told, which only leaves.
-  [[nodiscard]] virtual error said_of(std::uint32_t peer, const error& reason) const noexcept = 0;
+  [[nodiscard]] virtual error loss_reason(std::uint32_t peer,
+                                          const error& reason) const noexcept = 0;
 
  protected:
   link_host(worker_parts env, membership all, options settings);

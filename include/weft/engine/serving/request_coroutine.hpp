@@ -75,7 +75,7 @@ class request_coroutine final : public ref_counted, public cancellable {
   /// Serves `call` at once if this waits, else as soon as its coroutine has started.
   void give(intrusive_ptr<request> call) {
     call->runner = this;
-    cell_->forward = intrusive_ptr<const call_scope>(call.get());
+    cell_->delegate = intrusive_ptr<const call_scope>(call.get());
     current_ = std::move(call);
     if (waiting_) waiting_.resume(context_);
   }
@@ -121,7 +121,7 @@ class request_coroutine final : public ref_counted, public cancellable {
       }
       const intrusive_ptr<request> call = std::exchange(self->current_, nullptr);
       call->runner = nullptr;
-      self->cell_->forward = nullptr;
+      self->cell_->delegate = nullptr;
       self->done_(self, *call);
       if (self->spent_) co_return;
     }

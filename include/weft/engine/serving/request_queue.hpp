@@ -8,7 +8,7 @@
 // One inbox keeps the order in which a link's frames came, whatever they are.
 #pragma once
 
-#include <weft/core/detail/sure_post.hpp>
+#include <weft/core/detail/preallocated_post.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/fwd.hpp>
@@ -35,7 +35,7 @@ class request_queue {
   ~request_queue();
 
   /// A frame that `from` has read. Any thread; wakes the worker's once a batch.
-  void push(intrusive_ptr<request_source> from, frame f, error lacking);
+  void push(intrusive_ptr<request_source> from, frame f, error allocation_error);
   /// A request of a coroutine function, or one that goes on. Any thread.
   void push(intrusive_ptr<served_request> call);
   /// One that has waited for its object, by its number at its link; or one behind such. Any thread.
@@ -68,7 +68,7 @@ class request_queue {
   struct entry {
     intrusive_ptr<request_source> from{};  // of a frame
     frame f{};
-    error lacking{};
+    error allocation_error{};
     intrusive_ptr<served_request> call{};
     std::uint64_t waited = 0;  // its number at `from`
     bool in_turn = false;
@@ -81,7 +81,7 @@ class request_queue {
   link_host& me_;
   std::mutex mutex_;  // guards the inbox
   std::vector<entry> inbox_;
-  sure_post wake_;
+  preallocated_post wake_;
   std::atomic<std::size_t> in_turn_{0};  // entries pushed so
   // The worker's thread:
   std::vector<entry> draining_;

@@ -39,14 +39,14 @@ class request_source : public weft::link {
   static constexpr std::uint64_t no_room = ~std::uint64_t{0};
 
   // ── what comes back out of the inbox, worker's thread ──
-  virtual void handle_here(frame&& f, error lacking) = 0;
+  virtual void handle_here(frame&& f, error allocation_error) = 0;
   virtual void start_coroutine(intrusive_ptr<served_request> call) = 0;
   /// The object that it waited for is there. Any thread, unless it is of a coroutine function.
   virtual void begin_waiting(std::uint64_t number) noexcept = 0;
 
   // ── a request that came over this link is no longer served; any thread ──
-  virtual void goes_on(served_request& call) = 0;
-  virtual void went_on(served_request& call) noexcept = 0;
+  virtual void begin_forward(served_request& call) = 0;
+  virtual void end_forward(served_request& call) noexcept = 0;
   virtual void forget(served_request& call) noexcept = 0;
 
  protected:

@@ -26,8 +26,9 @@ class served_request final : public invocation, public deadline_entry {
  public:
   /// Leaves `f` alone if it throws.
   served_request(weft::worker& me, intrusive_ptr<request_source> from, frame&& f,
-                 const limits& bounds, error lacking, std::uint32_t rank, std::string_view name)
-      : invocation(me, std::move(f), bounds, std::move(lacking), rank, name),
+                 const limits& bounds, error allocation_error, std::uint32_t rank,
+                 std::string_view name)
+      : invocation(me, std::move(f), bounds, std::move(allocation_error), rank, name),
         from_(std::move(from)) {}
   ~served_request() override;
 
@@ -39,8 +40,8 @@ class served_request final : public invocation, public deadline_entry {
   std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
   bool begun = false;                 ///< as soon as it arrived
-  bool goes_on = false;               ///< its object is a reference to one elsewhere
-  bool waits_to_go_on = false;        ///< ... and it is not queued there; worker's thread
+  bool forwarded = false;             ///< its object is a reference to one elsewhere
+  bool forward_pending = false;       ///< ... and it is not queued there; worker's thread
   bool accounted = false;             ///< a post that ran to its end, or whose failure is told
   held_memory held;                   ///< of a coroutine that has begun, until its end
   std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
@@ -53,7 +54,7 @@ class served_request final : public invocation, public deadline_entry {
 
   /// How it is served here.
   [[nodiscard]] function_style style() const noexcept {
-    return goes_on ? function_style::coroutine : function->style;
+    return forwarded ? function_style::coroutine : function->style;
   }
   [[nodiscard]] request_source& from() const noexcept { return *from_; }
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
@@ -61,7 +62,7 @@ class served_request final : public invocation, public deadline_entry {
   [[nodiscard]] bool is_post() const noexcept { return (in.header().flags & flag_no_reply) != 0; }
   /// The caller no longer waits. A post that has not begun counts as one that did not run from now
   /// on, also if it stands in the pool's line for long. Worker's thread.
-  void give_up();
+  void cancel();
   /// Whether its function may run. If so, it has begun.
   [[nodiscard]] bool may_run() noexcept {
     fate before = fate::open;

@@ -65,7 +65,7 @@ class ending {
         deadline_(std::max(ends_by, later(over, soon))),
         state_(why == cause::all_done ? state::stopping_services : state::telling) {}
 
-  [[nodiscard]] state now() const noexcept { return state_; }
+  [[nodiscard]] state current_state() const noexcept { return state_; }
   [[nodiscard]] condition awaits() const noexcept {
     switch (state_) {
     case state::telling:

@@ -2,7 +2,7 @@
 // Room shutdown: when and how a run ends. States and counts only, without a clock, a socket or a
 // thread: worker/impl/worker_run.hpp and worker_end.hpp act on them. Includes core/ alone. Beside
 // this file: how requests are counted (drain.hpp), links that break between others (cut_links.hpp),
-// the states of one worker's end (ending.hpp), when rank 0 asks once more (last_looks.hpp).
+// the states of one worker's end (ending.hpp), when rank 0 asks once more (verdict_schedule.hpp).
 //
 // This file is the protocol, over a star around rank 0.
 //
@@ -157,7 +157,8 @@ class shutdown_protocol {
     if (blamed == rank_) {  // nothing below throws: who lacked memory may try again
       failure_.emplace(blamed, std::move(why));
       // Whose loss it cannot bear may have left for a reason, and said so.
-      if (of_another && hearsay_) failure_.emplace(hearsay_->rank, std::move(hearsay_->why));
+      if (of_another && unconfirmed_verdict_)
+        failure_.emplace(unconfirmed_verdict_->rank, std::move(unconfirmed_verdict_->why));
       over_ = true;
       out.end = true;
     }
@@ -176,7 +177,7 @@ class shutdown_protocol {
       if (over_ || gone_[from]) return actions{};
       // Had this worker lost the other, too, the run would be over, or go on without it: one that
       // may go has broken its own link, and does not take with it those who are well.
-      if (m.rank != from && may_go_[from]) return give_up(from, m.why);
+      if (m.rank != from && may_go_[from]) return exclude(from, m.why);
       if (may_go_[m.rank]) return mark_down(from, m.why);
       return m.rank == from ? fail(from, m.why) : accuse(from, m.rank, m.why);
     case kind::lost:
@@ -184,7 +185,7 @@ class shutdown_protocol {
       if (over_) return actions{};
       if (from == 0 || !may_go_[from]) return believe(m);
       // As long as rank 0 can be heard, the run does not depend on what that one says.
-      if (!hearsay_) hearsay_ = m;
+      if (!unconfirmed_verdict_) unconfirmed_verdict_ = m;
       return actions{};
     case kind::ended: {
       if (from != 0 || rank_ == 0) return std::nullopt;
@@ -258,7 +259,7 @@ class shutdown_protocol {
     return out;
   }
   /// Rank 0, of one that did not answer: as `cut`, unless the run goes on without it.
-  actions give_up(std::uint32_t who, std::string why) {
+  actions exclude(std::uint32_t who, std::string why) {
     if (over_ || gone_[who]) return {};
     if (!may_go_[who]) return cut(who, std::move(why));
     std::pair<std::uint32_t, shutdown_message> it_too{who,
@@ -273,7 +274,7 @@ class shutdown_protocol {
     // A worker serves until everybody is done, so losing it after its main ends the run too.
     if (rank_ == 0) return gone_[peer] ? actions{} : mark_down(peer, std::move(why));
     if (peer != 0) return {};  // rank 0 notices too, and tells
-    if (hearsay_) return believe(*hearsay_);
+    if (unconfirmed_verdict_) return believe(*unconfirmed_verdict_);
     over_ = true;
     failure_ = {0, std::move(why)};
     actions out;
@@ -312,7 +313,7 @@ class shutdown_protocol {
   /// Rank 0: what becomes of the run by that link; `why` is what `actions::cut` says, in words.
   actions link_cut(link_ends which, std::string why) {
     if (over_ || gone_[which.low] || gone_[which.high]) return {};
-    return give_up(may_go_[which.low] && !may_go_[which.high] ? which.low : which.high,
+    return exclude(may_go_[which.low] && !may_go_[which.high] ? which.low : which.high,
                    std::move(why));
   }
 
@@ -332,7 +333,7 @@ class shutdown_protocol {
     return failure_;
   }
   /// What this worker, before it leaves, tells the others but rank 0 and the one that failed.
-  [[nodiscard]] std::optional<shutdown_message> parting_words() const {
+  [[nodiscard]] std::optional<shutdown_message> final_message() const {
     if (!told_) return std::nullopt;
     return shutdown_message{shutdown_message::kind::lost, failure_->first, failure_->second};
   }
@@ -465,9 +466,9 @@ class shutdown_protocol {
   bool asked_ = false;  // rank 0: the first round has begun
   bool returned_ = false;
   bool over_ = false;
-  bool told_ = false;                        // by rank 0, or in its words
-  std::optional<shutdown_message> hearsay_;  // `lost`, passed on by one that may go
-  cut_links cuts_;                           // rank 0's
+  bool told_ = false;                                    // by rank 0, or in its words
+  std::optional<shutdown_message> unconfirmed_verdict_;  // `lost`, passed on by one that may go
+  cut_links cuts_;                                       // rank 0's
   struct accusation {
     link_ends of;
     std::uint32_t who;

@@ -57,7 +57,7 @@ class runtime {
   /// in `run` then; on a loop of the user's, that has been destroyed or has dropped its work.
   ~runtime() {
     end_threads("it is left behind with all that it can reach");
-    if (left_behind_) leave_behind(std::move(parts_));
+    if (has_stuck_threads_) leak(std::move(parts_));
   }
 
   /// Where this worker listens, for the rendezvous.
@@ -129,8 +129,8 @@ class runtime {
   [[nodiscard]] bool over() const noexcept { return parts_->me->loop_is_run_by().over(); }
 
   /// Waits for this worker's threads, no longer than the shutdown deadline allows: once it returned
-  /// none runs any more, unless `left_behind` says so. `stuck` says what becomes of what does not
-  /// end. Any thread but these, once.
+  /// none runs any more, unless `has_stuck_threads` says so. `stuck` says what becomes of
+  /// what does not end. Any thread but these, once.
   void end_threads(const char* stuck) noexcept {
     parts& p = *parts_;
     if (std::exchange(p.threads_ended, true)) return;
@@ -139,7 +139,7 @@ class runtime {
     const time_point until = std::max(bound.value_or(later(now, p.settings.shutdown_deadline)),
                                       now + std::chrono::milliseconds(100));
     if (ends_by(until, [&p] { p.stop_threads(); })) return;
-    left_behind_ = true;
+    has_stuck_threads_ = true;
     if (p.me) process_workers::remove(*p.me, p.me->name());  // it is nobody's any more
     or_die([&] { p.result = blame_what_runs(p.result.value_or(error()), stuck); });
   }
@@ -149,7 +149,7 @@ class runtime {
   void let_go_of_loop() {
     end_threads("it is left behind, with all that it can reach but its io_context");
     parts_->me->detach();
-    if (left_behind_) return;
+    if (has_stuck_threads_) return;
     parts_->me->requests().keep_idle(0);
     parts_->me->drop_calls();
     parts_->pool->drop_work();
@@ -157,10 +157,10 @@ class runtime {
   }
   /// Nobody runs what waits for the pool once the threads have ended. On a loop of the user's.
   void drop_pool_work() {
-    if (!left_behind_) parts_->pool->drop_work();
+    if (!has_stuck_threads_) parts_->pool->drop_work();
   }
   /// Whether nothing on a loop of the user's refers to the worker any more. After that, on it.
-  [[nodiscard]] bool left_alone() { return !left_behind_ && parts_->me->left_alone(); }
+  [[nodiscard]] bool is_idle() { return !has_stuck_threads_ && parts_->me->is_idle(); }
   /// What ended the run; rethrows what no run ends by. Once it is over, and the threads ended.
   [[nodiscard]] error result() const {
     if (parts_->failure) std::rethrow_exception(parts_->failure);
@@ -179,7 +179,7 @@ class runtime {
   /// Whether a thread of this worker did not end by the shutdown deadline, as no thread can be made
   /// to. It may go on for ever, so nothing that it can reach is ever destroyed; if the process is
   /// to end, then by std::_Exit.
-  [[nodiscard]] bool left_behind() const noexcept { return left_behind_; }
+  [[nodiscard]] bool has_stuck_threads() const noexcept { return has_stuck_threads_; }
 
   [[nodiscard]] engine::worker& worker() const noexcept { return *parts_->me; }
   [[nodiscard]] const options& settings() const noexcept { return parts_->settings; }
@@ -228,7 +228,7 @@ class runtime {
       for (auto& c : io) {
         guards.emplace_back(asio::make_work_guard(*c));
         threads.emplace_back([this, &c = *c] {
-          const waits_for_nothing mark;
+          const nonblocking_thread mark;
           if (settings.thread_starts) settings.thread_starts();
           for (bool ended = false; !ended;) {
             try {
@@ -303,7 +303,7 @@ class runtime {
 
   std::unique_ptr<parts> parts_;
   service_makers services_;
-  bool left_behind_ = false;
+  bool has_stuck_threads_ = false;
 };
 
 }  // namespace weft::engine

@@ -7,14 +7,14 @@
 // that break between others than rank 0), worker_end.hpp (its end).
 #pragma once
 
-#include <weft/core/detail/home.hpp>
+#include <weft/core/detail/context_owner.hpp>
 #include <weft/engine/cork/cork.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/link/link.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/shutdown/ending.hpp>
-#include <weft/engine/shutdown/last_looks.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
+#include <weft/engine/shutdown/verdict_schedule.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -36,7 +36,7 @@
 
 namespace weft::engine {
 
-class worker final : public link_host, private weft::detail::home {
+class worker final : public link_host, private weft::detail::context_owner {
  public:
   worker(worker_parts env, membership all, options settings);
   ~worker() override;
@@ -87,19 +87,19 @@ class worker final : public link_host, private weft::detail::home {
     return runs ? loop_state::runs : loop_state::idle;
   }
   [[nodiscard]] bool needs_this_thread() const noexcept override {
-    return waits_for_nothing::here() || loop_.is_this() || on_thread();
+    return nonblocking_thread::here() || loop_.is_this() || on_thread();
   }
   [[nodiscard]] std::uint64_t times_run() const noexcept override { return loop_.times(); }
   /// After the run, on a loop that goes on: what is still served is cancelled, and nothing waits
   /// for requests any more. Worker's thread.
   void stop_serving() noexcept {
-    homes_.leave(*this);
+    owners_.leave(*this);
     for (const intrusive_ptr<link>& l : links_) l->cancel_all_served();
     requests().keep_idle(0);
   }
   /// Whether nothing but this refers to it any more, once its run is over: a loop of the user's may
   /// still have something to run or to drop. Worker's thread.
-  [[nodiscard]] bool left_alone();
+  [[nodiscard]] bool is_idle();
   [[nodiscard]] const asio::any_io_executor& compute_pool() const noexcept override {
     return env_.compute;
   }
@@ -119,7 +119,7 @@ class worker final : public link_host, private weft::detail::home {
     return run_.over() && !(failure && failure->first == peer);
   }
   [[nodiscard]] bool ended_well() const noexcept override { return run_.over() && !run_.failure(); }
-  [[nodiscard]] error said_of(std::uint32_t peer, const error& reason) const noexcept override;
+  [[nodiscard]] error loss_reason(std::uint32_t peer, const error& reason) const noexcept override;
 
  private:
   [[nodiscard]] clock& time_here() const noexcept override { return time_; }
@@ -129,9 +129,9 @@ class worker final : public link_host, private weft::detail::home {
   asio::awaitable<void> accept_handshake(connection_ptr connection, handshake& h, link*& out);
   asio::awaitable<void> connect_to(intrusive_ptr<link> to, asio::io_context& io);
   asio::awaitable<void> meet(intrusive_ptr<link> to, asio::io_context& io);
-  void begin_life();
-  void beat_again();
-  void judge_again(std::size_t which);
+  void start_heartbeats();
+  void send_heartbeats();
+  void check_peers(std::size_t which);
   void count_posts(link& broken, std::string why);
   void tell_counts();
   [[nodiscard]] bool counts_first() const;
@@ -143,13 +143,13 @@ class worker final : public link_host, private weft::detail::home {
   [[nodiscard]] std::string lost_posts(std::uint32_t from, std::uint32_t to,
                                        const cut_link::way& way) const;
   void send_control(std::uint32_t rank, const shutdown_message& m);
-  void pass_on_word();
+  void relay_verdict();
   void act(const shutdown_protocol::actions& todo);
   [[nodiscard]] work_report report() const;
   void alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
              std::function<void()> then);
-  void heed_policy();
-  void expect_everybody();
+  void apply_loss_policy();
+  void start_join_deadline();
   void tell_of_waiting(duration after);
   void main_threw(std::exception_ptr what);
   void bound_the_end();
@@ -159,27 +159,27 @@ class worker final : public link_host, private weft::detail::home {
   [[nodiscard]] bool all_sent() const;
   asio::awaitable<error>
   serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> main_);
-  asio::awaitable<void> hand_words_on(time_point deadline);
+  asio::awaitable<void> run_pending_handlers(time_point deadline);
   void close_all() noexcept;
   void forget_timers() noexcept;
-  asio::awaitable<void> carry_out(const ending& end, const error& result, future<void>& running);
-  [[nodiscard]] bool holds(ending::condition c, const future<void>& main_) const;
-  asio::awaitable<void> pass(timer& moment);
+  asio::awaitable<void> enter_state(const ending& end, const error& result, future<void>& running);
+  [[nodiscard]] bool is_met(ending::condition c, const future<void>& main_) const;
+  asio::awaitable<void> poll_interval(timer& moment);
 
-  weft::detail::homes& homes_;  // of `context`; it is there as long as that
+  weft::detail::context_owners& owners_;  // of `context`; it is there as long as that
   std::unique_ptr<timer> trim_;
   std::vector<intrusive_ptr<link>> links_;
   shutdown_protocol run_;
   intrusive_ptr<event> ended_ = make_intrusive<event>();
   std::optional<time_point> ends_by_;
-  std::optional<std::string> thrown_;     // by a handler
-  std::unique_ptr<timer> greeted_;        // everybody, or who is missing is named
-  std::unique_ptr<timer> again_;          // the next count
-  std::unique_ptr<timer> over_;           // at ends_by_
-  std::optional<last_looks> last_looks_;  // after ends_by_; rank 0's
-  time_point asked_at_{};                 // when the last round of counting began
-  std::unique_ptr<timer> waits_;          // for the other mains: the next time to say so
-  std::size_t next_io_ = 0;               // front thread
+  std::optional<std::string> thrown_;                 // by a handler
+  std::unique_ptr<timer> greeted_;                    // everybody, or who is missing is named
+  std::unique_ptr<timer> again_;                      // the next count
+  std::unique_ptr<timer> over_;                       // at ends_by_
+  std::optional<verdict_schedule> verdict_schedule_;  // after ends_by_; rank 0's
+  time_point asked_at_{};                             // when the last round of counting began
+  std::unique_ptr<timer> waits_;  // for the other mains: the next time to say so
+  std::size_t next_io_ = 0;       // front thread
 
   // Links to others than rank 0 that broke, whose posts have not all ended.
   struct uncounted {
@@ -196,11 +196,11 @@ class worker final : public link_host, private weft::detail::home {
   std::optional<std::pair<std::uint32_t, std::string>> lost_posts_;
 
   // Signs of life: one timer on the front thread, one on each thread with links.
-  duration pulse_;
+  duration heartbeat_interval_;
   std::unique_ptr<timer> beat_;
   std::vector<std::pair<asio::io_context*, std::unique_ptr<timer>>> judges_;
-  std::atomic<std::uint64_t> looks_{0};  // of the worker's thread
-  std::uint64_t looks_seen_ = 0;         // front thread
+  std::atomic<std::uint64_t> loop_ticks_{0};  // of the worker's thread
+  std::uint64_t loop_ticks_seen_ = 0;         // front thread
 };
 
 }  // namespace weft::engine

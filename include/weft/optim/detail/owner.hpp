@@ -16,7 +16,7 @@
 #include <weft/core/event.hpp>
 #include <weft/core/on_pool.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
-#include <weft/optim/detail/write_turns.hpp>
+#include <weft/optim/detail/write_lock.hpp>
 #include <weft/optim/options.hpp>
 #include <weft/rref/peer.hpp>
 
@@ -81,7 +81,7 @@ class write_turn final : public ref_counted {
   const intrusive_ptr<event> granted = make_intrusive<event>();
 
  private:
-  using turns = write_turns<intrusive_ptr<event>>;
+  using turns = write_lock<intrusive_ptr<event>>;
   /// Of the process, for inside one process workers can share memory.
   struct everybody {
     std::mutex mutex;

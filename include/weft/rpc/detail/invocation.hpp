@@ -45,14 +45,14 @@ class invocation : public call_scope {
   caller who;
   /// What is under way: it tells what is thrown meanwhile.
   enum class stage : std::uint8_t { arguments, function, result };
-  stage now = stage::arguments;
+  stage reached = stage::arguments;
   bool runs = false;  ///< a coroutine has its frame: what is thrown from now on it did itself
 
  protected:
   /// Leaves `f` alone if it throws.
-  invocation(worker& me, frame&& f, const limits& bounds, error lacking, std::uint32_t from,
-             std::string_view name)
-      : out(bounds), in(std::move(f), bounds, std::move(lacking)), who(me, from, name) {}
+  invocation(worker& me, frame&& f, const limits& bounds, error allocation_error,
+             std::uint32_t from, std::string_view name)
+      : out(bounds), in(std::move(f), bounds, std::move(allocation_error)), who(me, from, name) {}
 };
 
 namespace detail {
@@ -61,7 +61,7 @@ namespace detail {
 template <class R>
 void deliver(invocation& call, R&& value) {
   using T = std::decay_t<R>;
-  call.now = invocation::stage::result;
+  call.reached = invocation::stage::result;
   if (auto* keeper = call.in.record().find<result_keeper>()) {
     using held = typename kept_result<T>::held;
     keeper->keep(std::make_shared<held>(std::forward<R>(value)), type_key<held>);
@@ -78,7 +78,7 @@ void deliver(invocation& call, R&& value) {
 /// An object that was made where it stays: neither copied nor moved.
 template <class T>
 void deliver_made(invocation& call, std::shared_ptr<T> made) {
-  call.now = invocation::stage::result;
+  call.reached = invocation::stage::result;
   auto* keeper = call.in.record().find<result_keeper>();
   if (!keeper) {
     throw rpc_error(errc::bad_arguments, "an object can only be made to be kept, by make<T>()",
@@ -87,7 +87,7 @@ void deliver_made(invocation& call, std::shared_ptr<T> made) {
   keeper->keep(std::move(made), type_key<T>);
 }
 inline void deliver_nothing(invocation& call) {
-  call.now = invocation::stage::result;
+  call.reached = invocation::stage::result;
   if (auto* keeper = call.in.record().find<result_keeper>()) {
     keeper->keep(std::make_shared<std::monostate>(), type_key<std::monostate>);
   }
@@ -96,7 +96,7 @@ inline void deliver_nothing(invocation& call) {
 /// The object that a member function runs on, checked: it is one of its arguments.
 template <class T>
 T& object_of(invocation& call) {
-  call.now = invocation::stage::arguments;
+  call.reached = invocation::stage::arguments;
   auto* target = call.in.record().find<call_target>();
   if (!target) {
     throw rpc_error(errc::bad_arguments, "the function needs an object; call it through an rref",
@@ -109,7 +109,7 @@ T& object_of(invocation& call) {
     throw rpc_error(errc::bad_arguments, "the reference holds an object of another type",
                     call_progress::not_executed);
   }
-  call.now = invocation::stage::function;
+  call.reached = invocation::stage::function;
   return *static_cast<T*>(object);
 }
 
@@ -121,7 +121,7 @@ Tuple decode_arguments(invocation& call) {
   };
   Tuple out = decode(std::type_identity<Tuple>());
   r.finish();
-  call.now = invocation::stage::function;
+  call.reached = invocation::stage::function;
   return out;
 }
 

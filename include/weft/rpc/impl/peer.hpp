@@ -318,7 +318,7 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
   outgoing_call c(to, entry_of<Fn>(to), split::options(given), outgoing_call::urgency::early);
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
-  to.require_room();
+  to.require_can_send();
   asio::any_io_executor executor = to.self().get_executor();
   if constexpr (wants_retry<Args...>) {
     return start_on(std::move(executor),
@@ -354,7 +354,7 @@ asio::awaitable<void> peer::room(const Options&... options) const {
                 "weft: room takes no option but weft::within(...)");
   detail::call_settings settings;
   (settings.set(options), ...);
-  return link().wait_for_room(settings.limit);
+  return link().wait_writable(settings.limit);
 }
 
 template <auto F, class... Args>

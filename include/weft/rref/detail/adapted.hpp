@@ -65,7 +65,7 @@ class pool_run final : public ref_counted {
           throw rpc_error(errc::timed_out, "the deadline passed before the function began",
                           call_progress::not_executed);
         }
-        call_->now = invocation::stage::function;
+        call_->reached = invocation::stage::function;
         if constexpr (std::is_void_v<result>) {
           static_cast<void>(Fn::call(*call_, std::move(*arguments_)));
           value_.emplace();
@@ -157,10 +157,10 @@ asio::awaitable<typename Fn::result> run_in_its_place(invocation& c,
     c.runs = false;
     asio::awaitable<R> running = Fn::call(c, std::move(arguments));
     c.runs = true;
-    c.now = invocation::stage::function;
+    c.reached = invocation::stage::function;
     co_return co_await std::move(running);
   } else {
-    c.now = invocation::stage::function;
+    c.reached = invocation::stage::function;
     if constexpr (std::is_void_v<R>) {
       static_cast<void>(Fn::call(c, std::move(arguments)));
     } else {

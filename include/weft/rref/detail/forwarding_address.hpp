@@ -32,7 +32,8 @@ struct kept_result<rref<T>> {
 };
 
 /// Where a call on that object goes on; null if it is an object.
-[[nodiscard]] inline const forwarding_address* leads_on(const void* object, type_id type) noexcept {
+[[nodiscard]] inline const forwarding_address* forward_target(const void* object,
+                                                              type_id type) noexcept {
   if (!(type == type_key<forwarding_address>)) return nullptr;
   return static_cast<const forwarding_address*>(object);
 }

@@ -2,7 +2,7 @@
 // Functions of objects that serve one call at a time.
 #pragma once
 
-#include <weft/core/detail/turns.hpp>
+#include <weft/core/detail/fifo_lock.hpp>
 #include <weft/rpc/call_target.hpp>
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/retry.hpp>
@@ -35,8 +35,8 @@ struct in_turn : adapted<Fn, in_turn<Fn, T>> {
 
   static asio::awaitable<typename Fn::result> call(invocation& c, typename Fn::arguments&& given) {
     exclusive<T>& all = object_of<exclusive<T>>(c);
-    c.now = invocation::stage::arguments;  // not run yet
-    const turns::place here(all.turns_);
+    c.reached = invocation::stage::arguments;  // not run yet
+    const fifo_lock::place here(all.lock_);
     co_await here.comes();
     call_target& target = *c.in.record().find<call_target>();
     target.object = std::shared_ptr<void>(target.object, &all.object_);

@@ -94,7 +94,7 @@ struct resolving : adapted<Fn, resolving<Fn>> {
   using values = resolved_arguments<typename Fn::arguments>;
   using arguments = typename values::given;
   static asio::awaitable<typename Fn::result> call(invocation& c, arguments&& given) {
-    c.now = invocation::stage::arguments;
+    c.reached = invocation::stage::arguments;
     co_return co_await run_in_its_place<Fn>(c, co_await values::get(std::move(given)));
   }
 };

@@ -15,24 +15,24 @@
 namespace weft::engine {
 
 /// Without waiting, and without passing by who waits in line.
-inline bool link::finds_room() noexcept { return !crowded() && roomy(); }
+inline bool link::can_send_at_once() noexcept { return !has_waiters() && can_send(); }
 
-inline void link::require_room() {
-  if (!finds_room()) refuse_for_want_of_room(*this);
+inline void link::require_can_send() {
+  if (!can_send_at_once()) refuse_for_want_of_room(*this);
 }
 
-inline asio::awaitable<void> link::wait_for_room(std::optional<duration> limit) {
+inline asio::awaitable<void> link::wait_writable(std::optional<duration> limit) {
   const intrusive_ptr<link> self(this);
   const time_point deadline =
       detail::call_settings{limit}.deadline_from(me_.time().now(), me_.settings().call_deadline);
-  if (me_.on_thread()) co_return co_await room_or_error(deadline);
-  co_await start_on(me_.executor_in(nullptr), room_or_error(deadline)).get();
+  if (me_.on_thread()) co_return co_await wait_writable_until(deadline);
+  co_await start_on(me_.executor_in(nullptr), wait_writable_until(deadline)).get();
 }
-inline asio::awaitable<void> link::room_or_error(time_point deadline) {
+inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   const intrusive_ptr<link> self(this);
-  if (finds_room()) co_return;
-  waiting_line::turn turn;
-  const auto found = co_await room(deadline, turn);
+  if (can_send_at_once()) co_return;
+  waiting_line::ticket ticket;
+  const auto found = co_await wait_in_line(deadline, ticket);
   if (found) co_return;
   throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
 }
@@ -141,7 +141,7 @@ inline link::sending link::send_now(outgoing_call& c, const request_body& body,
                                     error& why) noexcept {
   const bool first = !c.has_begun();
   begin(c);
-  if (!me_.on_thread() || !finds_room()) return sending::later;
+  if (!me_.on_thread() || !can_send_at_once()) return sending::later;
   return send_body(c, body, first ? c.begun() : me_.time().now(), why);
 }
 
@@ -151,11 +151,11 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
   call_result r;
   try {
     if (!me_.on_thread()) co_return co_await call_from_elsewhere(c, body);
-    for (waiting_line::turn turn;;) {
+    for (waiting_line::ticket ticket;;) {
       // In line first, so that who waits there holds no encoded message.
-      if (!finds_room()) {
+      if (!can_send_at_once()) {
         c.waits(true);
-        if (auto ok = co_await room(c.deadline(), turn); !ok) {
+        if (auto ok = co_await wait_in_line(c.deadline(), ticket); !ok) {
           co_return call_result{nullptr, ok.error()};
         }
       }
@@ -182,7 +182,7 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
 inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
                                                               const request_body& body) {
   try {
-    for (waiting_line::turn turn;;) {
+    for (waiting_line::ticket ticket;;) {
       error why;
       std::optional<message> m = written(body, why);
       if (!m) {
@@ -190,11 +190,11 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
         co_return call_result{nullptr, why};
       }
       c.waits(true);
-      future<result_or_turn> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
-                                              exchange_for_others(c, *std::move(m), turn));
-      result_or_turn came = co_await std::move(there).get();
+      future<result_or_ticket> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
+                                                exchange_for_others(c, *std::move(m), ticket));
+      result_or_ticket came = co_await std::move(there).get();
       if (auto* result = std::get_if<call_result>(&came)) co_return std::move(*result);
-      turn = std::get<waiting_line::turn>(came);
+      ticket = std::get<waiting_line::ticket>(came);
     }
   } catch (...) {  // as it was cancelled
     c.waits(false);
@@ -203,10 +203,10 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
 }
 
 /// On the worker's thread. A turn: other threads took its room, and it may try again with that.
-inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::turn turn)
-    -> asio::awaitable<result_or_turn> {
-  if (!finds_room()) {
-    if (auto ok = co_await room(c.deadline(), turn); !ok) {
+inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::ticket ticket)
+    -> asio::awaitable<result_or_ticket> {
+  if (!can_send_at_once()) {
+    if (auto ok = co_await wait_in_line(c.deadline(), ticket); !ok) {
       co_return call_result{nullptr, ok.error()};
     }
   }
@@ -215,7 +215,7 @@ inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::
   error why;
   switch (or_die([&] { return send_request(c, std::move(m), now, why); })) {
   case sending::later:
-    co_return turn;
+    co_return ticket;
   case sending::failed:
     co_return call_result{nullptr, std::move(why)};
   case sending::sent:
@@ -227,7 +227,7 @@ inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::
 /// It has a deadline only if it was given one.
 inline void link::post(outgoing_call& c, const request_body& body) {
   begin(c);
-  require_room();
+  require_can_send();
   error why;
   if (std::optional<message> m = written(body, why)) {
     frame_header h = header_of(c);

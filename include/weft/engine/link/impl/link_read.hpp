@@ -65,14 +65,14 @@ inline expected<void> link::frame_arrived(frame&& f) {
 
 /// Only the call or pass that it belongs to fails, where services can count on: what they were told
 /// in its sections is told them, in its place among the other frames.
-inline auto link::left_over(frame&& rest, remains what, std::uint64_t bytes, error why)
+inline auto link::to_partial(frame&& rest, partial_frame what, std::uint64_t bytes, error why)
     -> expected<arrived_frame> {
   frame_header& h = rest.header;
   const bool call = h.kind == frame_kind::request || is_answer(h.kind);
-  if (!call && (h.kind != frame_kind::autograd || what != remains::head)) {
+  if (!call && (h.kind != frame_kind::autograd || what != partial_frame::head)) {
     return tl::unexpected(std::move(why));
   }
-  if (what == remains::header) {
+  if (what == partial_frame::header) {
     if (must_arrive(h)) return tl::unexpected(std::move(why));
     h.sections = h.tensors = 0;
     h.table_bytes = 0;
@@ -84,10 +84,10 @@ inline auto link::left_over(frame&& rest, remains what, std::uint64_t bytes, err
   return arrived_frame{std::move(rest), bytes, std::move(why)};
 }
 
-inline expected<void> link::frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+inline expected<void> link::frame_skipped(frame&& rest, partial_frame what, std::uint64_t bytes,
                                           error why) {
   partial_ = false;
-  auto came = left_over(std::move(rest), what, bytes, std::move(why));
+  auto came = to_partial(std::move(rest), what, bytes, std::move(why));
   if (!came) return tl::unexpected(std::move(came).error());
   arrived_.push_back(*std::move(came));
   return {};
@@ -209,7 +209,7 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
       return broken_protocol("credit for more than was sent");
     }
   }
-  const bool room = look_for_room();
+  const bool room = update_can_send();
   if (line_.empty()) return {};
   if (room) {
     wake_line();
@@ -285,10 +285,10 @@ inline expected<void> link::handle(arrived_frame&& came) {
   case frame_kind::control:
     if (auto ok = admit(f); !ok) return ok;
     if (on_worker_thread_) {
-      handle_here(std::move(f), std::move(came.lacking));
+      handle_here(std::move(f), std::move(came.allocation_error));
     } else {
       me_.requests().push(intrusive_ptr<request_source>(this), std::move(f),
-                          std::move(came.lacking));
+                          std::move(came.allocation_error));
     }
     return {};
   case frame_kind::ping:
@@ -296,7 +296,7 @@ inline expected<void> link::handle(arrived_frame&& came) {
     return {};
   case frame_kind::rref:
   case frame_kind::autograd: {
-    incoming_message m(std::move(f), bounds(), std::move(came.lacking));
+    incoming_message m(std::move(f), bounds(), std::move(came.allocation_error));
     if (auto ok = m.check(); !ok) return ok;
     expected<void> result;
     bool owned = false;
@@ -319,9 +319,9 @@ inline expected<void> link::handle(arrived_frame&& came) {
   return broken_protocol("a handshake frame after the handshake");
 }
 
-inline void link::handle_here(frame&& f, error lacking) {
+inline void link::handle_here(frame&& f, error allocation_error) {
   if (lost_) return;
-  incoming_message m(std::move(f), bounds(), std::move(lacking));
+  incoming_message m(std::move(f), bounds(), std::move(allocation_error));
   const frame_kind kind = m.header().kind;
   if (auto ok = m.check(); !ok) {
     mark_down(ok.error());
@@ -354,8 +354,8 @@ inline void link::reply_arrived(incoming_message&& m) {
   };
   call_result result;
   try {
-    if (m.lacking()) {
-      result.failure = as_far(m.lacking());
+    if (m.allocation_error()) {
+      result.failure = as_far(m.allocation_error());
     } else if (failed) {
       reader r = m.payload();
       result.failure = codec<error>::decode(r);

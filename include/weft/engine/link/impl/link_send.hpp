@@ -27,9 +27,9 @@ inline link::link(link_host& me, std::uint32_t rank, asio::io_context& io)
       granted_(me.settings().window_bytes, me.settings().window_bytes),
       served_(me.salt()),
       budget_(make_intrusive<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
-      pending_(me.context(), me.deadlines(),
-               [this](std::uint64_t call, std::uint64_t number) { return give_up(call, number); }) {
-}
+      pending_(me.context(), me.deadlines(), [this](std::uint64_t call, std::uint64_t number) {
+        return abandon_call(call, number);
+      }) {}
 
 template <class Tell>
 void link::each_service(Tell&& tell) noexcept {
@@ -86,10 +86,10 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (pairing_.now() == state::down) return std::nullopt;
+    if (pairing_.current_state() == state::down) return std::nullopt;
     const frame_kind kind = f.header.kind;
     if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
-      look_for_room();
+      update_can_send();
       return no_room;
     }
     if (is_answer(kind)) {
@@ -102,7 +102,7 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
     const bool post = kind == frame_kind::request && (f.header.flags & flag_no_reply) != 0;
     if (post) requests.posted.fetch_add(1);
     number = outbox_.push(std::move(f));
-    look_for_room();
+    update_can_send();
     connect = pairing_.want();
   }
   if (connect) begin_connecting();
@@ -159,7 +159,7 @@ inline void link::flush_late() noexcept {
 
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
 inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
-  if (pairing_.now() != state::up || writing_ || outbox_.empty()) {
+  if (pairing_.current_state() != state::up || writing_ || outbox_.empty()) {
     lock.unlock();
     return;
   }
@@ -188,14 +188,14 @@ inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
 inline void link::wrote(std::uint64_t before) noexcept {
   if (outbox_.waiting_bytes() == before) return;
   written_.fetch_add(1, std::memory_order_relaxed);
-  if (look_for_room() && !line_.empty()) wake_line();
+  if (update_can_send() && !line_.empty()) wake_line();
   const std::uint64_t replies = outbox_.replies_gone();
   if (replies == 0) return;
   bool release = false;
   {
     const std::lock_guard serving(serving_mutex_);
     granted_.reply_written(replies);
-    release = !gated_.empty() && granted_.may_begin();
+    release = !throttled_.empty() && granted_.may_begin();
   }
   if (release) release_soon();
 }
@@ -209,7 +209,7 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
       write_status result = write_status::closed;
       {
         const std::lock_guard lock(mutex_);
-        if (pairing_.now() != state::up || connection_ != connection) co_return;
+        if (pairing_.current_state() != state::up || connection_ != connection) co_return;
         const std::uint64_t before = outbox_.waiting_bytes();
         result = connection_->try_write(outbox_);
         finished.swap(outbox_.finished());
@@ -229,22 +229,22 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
 // ── room ──
 
 /// Under the lock, after what may have changed it: whether there is room for a request.
-inline bool link::look_for_room() noexcept {
+inline bool link::update_can_send() noexcept {
   const options& o = me_.settings();
   const bool room = outbox_.frames() < o.outbox_frames &&
                     outbox_.waiting_bytes() < o.outbox_bytes && !window_.full();
-  roomy_.store(room, std::memory_order_relaxed);
+  can_send_.store(room, std::memory_order_relaxed);
   return room;
 }
 
-inline bool link::roomy() noexcept {
-  if (roomy_.load(std::memory_order_relaxed)) return true;
+inline bool link::can_send() noexcept {
+  if (can_send_.load(std::memory_order_relaxed)) return true;
   bool ask = false;
   {
     const std::lock_guard lock(mutex_);
     // Of a lost link `queue` tells why.
-    if (pairing_.now() == state::down || look_for_room()) return true;
-    ask = pairing_.now() == state::up && window_.ask();
+    if (pairing_.current_state() == state::down || update_can_send()) return true;
+    ask = pairing_.current_state() == state::up && window_.ask();
   }
   if (ask) send_small(frame_kind::window, 0);
   return false;
@@ -258,13 +258,14 @@ inline void link::wake_line() noexcept {
   });
 }
 
-inline asio::awaitable<expected<void>> link::room(time_point deadline, waiting_line::turn& turn) {
+inline asio::awaitable<expected<void>> link::wait_in_line(time_point deadline,
+                                                          waiting_line::ticket& ticket) {
   const intrusive_ptr<link> self(this);
-  waiting_line::place mine(line_, me_.deadlines(), deadline, turn);
+  waiting_line::place mine(line_, me_.deadlines(), deadline, ticket);
   for (;;) {
-    if (now() == state::down) co_return tl::unexpected(reason());
+    if (current_state() == state::down) co_return tl::unexpected(reason());
     if (calls_over_) co_return tl::unexpected(*calls_over_);
-    if (mine.is_first() && roomy()) co_return expected<void>();
+    if (mine.is_first() && can_send()) co_return expected<void>();
     if (mine.late()) {
       co_return tl::unexpected(waited_in_vain(*this));
     }
@@ -294,7 +295,7 @@ inline void link::give_credit() noexcept {
     frame f = message(me_.settings().bounds).finish(header);
     {
       const std::lock_guard lock(mutex_);
-      if (pairing_.now() == state::down) return;
+      if (pairing_.current_state() == state::down) return;
       {
         const std::lock_guard serving(serving_mutex_);
         f.header.function = granted_.take_due();
@@ -312,21 +313,21 @@ inline void link::give_credit() noexcept {
 inline bool link::take_back(std::uint64_t number) noexcept {
   frame back;
   const std::lock_guard lock(mutex_);
-  if (pairing_.now() == state::down) return number >= unsent_from_;
+  if (pairing_.current_state() == state::down) return number >= unsent_from_;
   back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
   if (back.head.size() == 0) return false;
   static_cast<void>(window_.credited(request_cost(back.wire_size())));
   requests.sent.fetch_sub(1);
   answers_due_.fetch_sub(1, std::memory_order_relaxed);
-  if (look_for_room() && !line_.empty()) wake_line();
+  if (update_can_send() && !line_.empty()) wake_line();
   return true;
 }
 
 /// What is not taken back is cancelled there.
-inline call_progress link::give_up(std::uint64_t call, std::uint64_t number) noexcept {
+inline call_progress link::abandon_call(std::uint64_t call, std::uint64_t number) noexcept {
   if (take_back(number)) return call_progress::not_sent;
   ++given_up_;
-  if (now() != state::down) send_small(frame_kind::cancel, call);
+  if (current_state() != state::down) send_small(frame_kind::cancel, call);
   return call_progress::maybe_executed;
 }
 

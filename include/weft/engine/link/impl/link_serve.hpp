@@ -4,7 +4,7 @@
 //   handle_request ─► immediate: here ─┐
 //                  ─► plain: pool ─┼─ begin? ─► run or serve ─► reply, forget
 //                  ─► coroutine ───┘    │                (one that goes on elsewhere: forward)
-//                                       └─ no: gated, until replies are written ─► release_gated
+//                                       └─ no: throttled, until replies are written
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
@@ -36,7 +36,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
   const function_entry* const known = me_.functions().known(of.function, of.signature);
   const intrusive_ptr<served_request> call(
       new served_request(me_, intrusive_ptr<request_source>(this), std::move(came.f), bounds(),
-                         came.lacking, rank_, name()));
+                         came.allocation_error, rank_, name()));
   if (call->is_post()) requests.arrived.fetch_add(1);
   if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
   if (auto ok = call->in.check(); !ok) return ok;
@@ -53,10 +53,10 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
   }
   call->function = known;
   if (!known) call->failure = me_.functions().find(of.function, of.signature).error();
-  if (call->in.lacking()) call->failure = call->in.lacking();
+  if (call->in.allocation_error()) call->failure = call->in.allocation_error();
   call->target = call->in.record().find<call_target>();
   if (const call_target* const target = call->target) {
-    call->goes_on = leads_on(target->object.get(), target->type) != nullptr;
+    call->forwarded = forward_target(target->object.get(), target->type) != nullptr;
   }
   {
     std::unique_lock lock(serving_mutex_);
@@ -78,7 +78,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
 /// Under the serving lock: whether what this thread does next with a request is to begin it, so
 /// that its window needs no second look.
 inline bool link::begins_at_once(const served_request& call) const noexcept {
-  if (!gated_.empty() || !granted_.may_begin() || call.goes_on) return false;
+  if (!throttled_.empty() || !granted_.may_begin() || call.forwarded) return false;
   if (call.failure) return true;
   if (call.target && call.target->unmade) return false;
   const function_style style = call.function->style;
@@ -100,7 +100,7 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
   const call_target* const target = call->target;
   if (target && target->unmade) return wait_for_object(call);
   if (target && target->failure) return fail_with_object(call, *target);
-  if (call->goes_on) return me_.requests().push(call);
+  if (call->forwarded) return me_.requests().push(call);
   switch (call->function->style) {
   case function_style::immediate:
     if (begin(call, order::none)) serve_here(call);
@@ -170,9 +170,10 @@ inline void link::serve(const intrusive_ptr<served_request>& call) {
 inline bool link::begin(const intrusive_ptr<served_request>& call, order how) noexcept {
   if (call->begun) return true;
   std::unique_lock lock(serving_mutex_);
-  const bool behind = how == order::of_arrival && !gated_.empty();
-  if (!ungated_ && (behind || !granted_.may_begin())) {
-    or_die([&] { how == order::released ? gated_.push_front(call) : gated_.push_back(call); });
+  const bool behind = how == order::of_arrival && !throttled_.empty();
+  if (!throttling_off_ && (behind || !granted_.may_begin())) {
+    or_die(
+        [&] { how == order::released ? throttled_.push_front(call) : throttled_.push_back(call); });
     return false;
   }
   leave_window(*call, lock);
@@ -181,20 +182,21 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
 
 /// A request that goes on has left its caller's window, or two workers that go on by way of each
 /// other would wait for each other's. So this bounds those that wait. Throws rpc_error.
-inline void link::goes_on(served_request& call) {
-  if (going_on_.load(std::memory_order_relaxed) >= most_waiting_calls) {
+inline void link::begin_forward(served_request& call) {
+  if (forwards_pending_.load(std::memory_order_relaxed) >= most_waiting_calls) {
     throw rpc_error(errc::resource_exhausted,
                     std::to_string(most_waiting_calls) +
                         " calls of this peer wait to go on to objects of other workers",
                     call_progress::not_executed);
   }
-  going_on_.fetch_add(1, std::memory_order_relaxed);
-  call.waits_to_go_on = true;
+  forwards_pending_.fetch_add(1, std::memory_order_relaxed);
+  call.forward_pending = true;
 }
 
 /// It is queued towards its object, or never will be.
-inline void link::went_on(served_request& call) noexcept {
-  if (std::exchange(call.waits_to_go_on, false)) going_on_.fetch_sub(1, std::memory_order_relaxed);
+inline void link::end_forward(served_request& call) noexcept {
+  if (std::exchange(call.forward_pending, false))
+    forwards_pending_.fetch_sub(1, std::memory_order_relaxed);
   if (!call.is_post()) call.done();
 }
 
@@ -202,19 +204,19 @@ inline void link::release_soon() noexcept {
   if (releasing_.exchange(true)) return;
   post_or_die(me_.context(), [self = intrusive_ptr<link>(this)] {
     self->releasing_.store(false);
-    self->release_gated();
+    self->release_throttled();
   });
 }
 
 /// Worker's thread.
-inline void link::release_gated() {
+inline void link::release_throttled() {
   for (std::size_t budget = 64; budget > 0; --budget) {
     intrusive_ptr<served_request> next;
     {
       const std::lock_guard lock(serving_mutex_);
-      if (gated_.empty() || !granted_.may_begin()) return;
-      next = std::move(gated_.front());
-      gated_.pop_front();
+      if (throttled_.empty() || !granted_.may_begin()) return;
+      next = std::move(throttled_.front());
+      throttled_.pop_front();
     }
     if (next->failure) {
       if (!begin(next, order::released)) return;
@@ -261,18 +263,18 @@ inline void link::cancel_served(std::uint64_t id) {
     call = intrusive_ptr<served_request>::if_alive(served_.find(id));
   }
   if (!call) return;
-  call->give_up();
+  call->cancel();
   gives_up_waiting(id);  // it may have been between two waits
 }
 
 /// Of a lost link, which needs to find none of them any more.
 inline void link::cancel_all_served() noexcept {
-  for (intrusive_ptr<served_request> gated;;) {
-    gated = nullptr;  // dies without the lock
+  for (intrusive_ptr<served_request> throttled;;) {
+    throttled = nullptr;  // dies without the lock
     const std::lock_guard lock(serving_mutex_);
-    if (gated_.empty()) break;
-    gated = std::move(gated_.front());
-    gated_.pop_front();
+    if (throttled_.empty()) break;
+    throttled = std::move(throttled_.front());
+    throttled_.pop_front();
   }
   for (std::size_t place = 0;;) {
     intrusive_ptr<served_request> call;
@@ -283,7 +285,7 @@ inline void link::cancel_all_served() noexcept {
       call = intrusive_ptr<served_request>::if_alive(next);
     }
     try {
-      if (call) call->give_up();
+      if (call) call->cancel();
     } catch (...) {  // of a cancellation handler of the user's: it runs to its deadline
     }
   }

@@ -10,9 +10,9 @@
 
 namespace weft::engine {
 
-inline link::state link::now() const {
+inline link::state link::current_state() const {
   const std::lock_guard lock(mutex_);
-  return pairing_.now();
+  return pairing_.current_state();
 }
 inline std::string link::transport() const {
   const std::lock_guard lock(mutex_);
@@ -24,7 +24,8 @@ inline error link::reason() const {
 }
 inline std::size_t link::waiting() const {
   const std::lock_guard lock(mutex_);
-  return outbox_.frames() + (pairing_.now() == state::up ? connection_->unsent_frames() : 0);
+  return outbox_.frames() +
+         (pairing_.current_state() == state::up ? connection_->unsent_frames() : 0);
 }
 inline asio::io_context& link::io() const {
   const std::lock_guard lock(mutex_);
@@ -44,7 +45,7 @@ inline link_counts link::count() {
   out.window_used = window_.used();
   const std::lock_guard serving(serving_mutex_);
   out.served = served_.size();
-  out.gated = gated_.size();
+  out.throttled = throttled_.size();
   out.window_held = granted_.held();
   out.window_owed = granted_.owed();
   out.replies_unwritten = granted_.unwritten();
@@ -62,7 +63,7 @@ inline std::multiset<std::string> link::serves() {
 
 inline bool link::broke() const {
   const std::lock_guard lock(mutex_);
-  return pairing_.now() == state::down && (was_up_ || requests.posted.load() > 0);
+  return pairing_.current_state() == state::down && (was_up_ || requests.posted.load() > 0);
 }
 
 inline peer_counts link::carried_posts() const {
@@ -128,10 +129,10 @@ inline void link::cannot_connect(error why) {
 }
 
 inline void link::install(connection_ptr connection, asio::io_context& at, early first) {
-  asio::io_context* home = &at;
+  asio::io_context* target_context = &at;
   try {
     if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
-      home = &me_.context();
+      target_context = &me_.context();
     }
   } catch (...) {  // its transport could not move it
     connection->close();
@@ -149,16 +150,17 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     }
     reason_ = {};
     was_up_ = true;
-    io_ = home;
+    io_ = target_context;
     connection_ = connection;
-    on_worker_thread_ = me_.on_context(*home);
+    on_worker_thread_ = me_.on_context(*target_context);
     received_.fetch_add(1, std::memory_order_relaxed);
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  post_or_die(
-      *home, [self = intrusive_ptr<link>(this), c = std::move(connection),
-              f = std::move(first)]() mutable { self->begin_reading(std::move(c), std::move(f)); });
+  post_or_die(*target_context, [self = intrusive_ptr<link>(this), c = std::move(connection),
+                                f = std::move(first)]() mutable {
+    self->begin_reading(std::move(c), std::move(f));
+  });
 }
 
 inline void link::begin_reading(connection_ptr connection, early first) {
@@ -173,11 +175,11 @@ inline void link::begin_reading(connection_ptr connection, early first) {
 
 inline void link::mark_down(error reason) noexcept {
   frame_queue abandoned;
-  asio::io_context* home = nullptr;
+  asio::io_context* target_context = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!pairing_.lose()) return;
-    open_gates();
+    stop_throttling();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = reason.with([&](error_detail& d) {
       d.ran = call_progress::not_sent;
@@ -187,10 +189,10 @@ inline void link::mark_down(error reason) noexcept {
     if (connection_) connection_->close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
-    home = io_;
+    target_context = io_;
   }
   // Behind what is being read, then behind what was handed over: the loss comes last.
-  post_or_die(*home, [self = intrusive_ptr<link>(this)] {
+  post_or_die(*target_context, [self = intrusive_ptr<link>(this)] {
     post_or_die(self->me_.context(),
                 [self] { post_or_die(self->me_.context(), [self] { self->finish_loss(); }); });
   });
@@ -204,7 +206,7 @@ inline void link::fail_pending(const error& why) noexcept {
 
 inline void link::finish_loss() {
   if (std::exchange(lost_, true)) return;
-  const error why = me_.said_of(rank_, reason());
+  const error why = me_.loss_reason(rank_, reason());
   fail_pending(why);
   cancel_all_served();
   line_.wake_all();
@@ -233,7 +235,7 @@ inline void link::close() noexcept {
       if (me_.ended_well()) reason_ = over;  // whoever has gone, calls are too late for that
       return;
     }
-    open_gates();
+    stop_throttling();
     dead_.store(true, std::memory_order_relaxed);
     reason_ = over;
     if (connection_) connection_->close();
@@ -247,10 +249,10 @@ inline void link::close() noexcept {
 
 // ── life ──
 
-inline void link::beat(bool reading) noexcept {
+inline void link::send_heartbeat(bool reading) noexcept {
   {
     std::unique_lock lock(mutex_);
-    if (pairing_.now() != state::up || !connection_->needs_life()) return;
+    if (pairing_.current_state() != state::up || !connection_->needs_life()) return;
     if (!life_.quiet(written_.load(std::memory_order_relaxed))) return;
     // What waits to be written is as good a sign, if the peer takes it.
     if (!outbox_.empty()) return write_locked(lock);
@@ -258,13 +260,13 @@ inline void link::beat(bool reading) noexcept {
   send_small(frame_kind::ping, reading ? 0 : 1);
 }
 
-inline void link::judge(const asio::io_context& here, duration interval) noexcept {
+inline void link::check_peer(const asio::io_context& here, duration interval) noexcept {
   const options& o = me_.settings();
   using verdict = signs_of_life::verdict;
   verdict peer = verdict::alive;
   {
     const std::lock_guard lock(mutex_);
-    if (pairing_.now() != state::up || io_ != &here || !connection_->needs_life()) return;
+    if (pairing_.current_state() != state::up || io_ != &here || !connection_->needs_life()) return;
     peer = life_.judge({received_.load(std::memory_order_relaxed),
                         written_.load(std::memory_order_relaxed), writing_,
                         peer_busy_.load(std::memory_order_relaxed)},

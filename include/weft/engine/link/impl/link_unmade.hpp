@@ -89,7 +89,7 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
     target.failure = caught_or_die(me_, call_progress::not_executed);
   }
   served_request& call = *waiter->call();
-  call.goes_on = leads_on(target.object.get(), target.type) != nullptr;
+  call.forwarded = forward_target(target.object.get(), target.type) != nullptr;
   or_die([&] {
     if (target.failure) {
       fail_with_object(waiter->call(), target);
@@ -98,7 +98,7 @@ inline void link::begin_waiting(std::uint64_t number) noexcept {
       wait_for_object(waiter->call());
     } else if (call.function->style == function_style::coroutine) {
       start_coroutine(waiter->call());
-    } else if (call.goes_on) {
+    } else if (call.forwarded) {
       me_.requests().push(waiter->call());
     } else {
       submit_plain(waiter->call());  // immediate functions too: this may be any thread
@@ -133,10 +133,10 @@ inline void link::close_waiting() noexcept {
 }
 
 inline void link::drop_waiting() {
-  std::deque<intrusive_ptr<served_request>> gated;  // both die without a lock
+  std::deque<intrusive_ptr<served_request>> throttled;  // both die without a lock
   {
     const std::lock_guard lock(serving_mutex_);
-    gated.swap(gated_);
+    throttled.swap(throttled_);
   }
   std::vector<intrusive_ptr<waiting_call>> waiters;
   const std::lock_guard lock(waiting_mutex_);

@@ -88,7 +88,7 @@ inline void autograd_service::step(context_state& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
                                    autograd::outputs out, effects& todo) {
   for (std::size_t i = 0; i < out.size(); ++i) {
-    autograd::outputs more = carry_out(c, pass, out[i], todo);
+    autograd::outputs more = apply(c, pass, out[i], todo);
     std::move(more.begin(), more.end(), std::back_inserter(out));
   }
   if (pass->over()) {
@@ -111,13 +111,13 @@ void autograd_service::whole_step(const intrusive_ptr<context_state>& c,
     const std::lock_guard lock(c->mutex);
     step(*c, pass, make(), todo);
   }
-  finish(c, std::move(todo));
+  run_effects(c, std::move(todo));
 }
 
 /// Returns what follows from it, to be carried out as well.
-inline autograd::outputs
-autograd_service::carry_out(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
-                            autograd::output& one, effects& todo) {
+inline autograd::outputs autograd_service::apply(context_state& c,
+                                                 const std::shared_ptr<autograd::local_pass>& pass,
+                                                 autograd::output& one, effects& todo) {
   const autograd::pass_id id = pass->plan().pass();
   const auto wake = [&](autograd::aborted* failure) {
     const auto w = c.waiters.find(id);
@@ -129,16 +129,16 @@ autograd_service::carry_out(context_state& c, const std::shared_ptr<autograd::lo
   if (const auto* t = std::get_if<autograd::transmit>(&one)) {
     const error failed = queue(t->to, autograd::encode(t->message), {});
     if (failed == errc::peer_died) return pass->lost(t->to);
-    if (failed) return pass->give_up(autograd::abort_reason::failed, failed.message());
+    if (failed) return pass->abort(autograd::abort_reason::failed, failed.message());
     todo.flush.push_back(t->to);
   } else if (std::holds_alternative<autograd::commit>(one)) {
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
       // The pass has succeeded elsewhere: what is known is that these sums are not right.
-      c.spoiled = error(errc::autograd_pass_aborted,
-                        "the gradients of a pass could not be added up: " + words_of(e),
-                        call_progress::executed);
+      c.invalid_reason = error(errc::autograd_pass_aborted,
+                               "the gradients of a pass could not be added up: " + words_of(e),
+                               call_progress::executed);
     }
   } else if (auto* a = std::get_if<autograd::aborted>(&one)) {
     wake(a);
@@ -155,7 +155,7 @@ autograd_service::carry_out(context_state& c, const std::shared_ptr<autograd::lo
 }
 
 /// Without the lock; what `todo` holds is destroyed here.
-inline void autograd_service::finish(const intrusive_ptr<context_state>& c, effects todo) {
+inline void autograd_service::run_effects(const intrusive_ptr<context_state>& c, effects todo) {
   // Others are woken before the system is asked to write: they begin meanwhile.
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
@@ -204,10 +204,10 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
     const std::lock_guard lock(c->mutex);
     // In one step, as the pass may be claimed again behind it: what failed here is not done.
     step(*c, pass,
-         broken.empty() ? pass->completed() : pass->give_up(autograd::abort_reason::failed, broken),
+         broken.empty() ? pass->completed() : pass->abort(autograd::abort_reason::failed, broken),
          todo);
   }
-  finish(c, std::move(todo));
+  run_effects(c, std::move(todo));
   for (const auto rank : unreachable) whole_step(c, pass, [&] { return pass->lost(rank); });
 }
 
@@ -225,7 +225,7 @@ inline rpc_error autograd_service::failure_of(const context_state& c, const auto
   std::string text = "backward on worker '" + who + "': " + why.text;
   if (why.origin == me_.rank() && why.reason == autograd::abort_reason::refused) {
     const std::lock_guard lock(c.mutex);
-    if (c.released) return rpc_error(c.gone);
+    if (c.released) return rpc_error(c.release_reason);
   }
   errc code = errc::autograd_pass_aborted;
   call_progress ran = call_progress::executed;
@@ -260,7 +260,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   bool begun = false;  // others may have heard of it, or nodes run
   {
     const std::lock_guard lock(state->mutex);
-    if (state->released) throw rpc_error(state->gone);
+    if (state->released) throw rpc_error(state->release_reason);
     if (state->run_ended) {
       throw rpc_error(
           state->run_ended.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
@@ -277,15 +277,15 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
     step(*state, pass, pass->begin(std::move(from)), todo);
     begun = !todo.flush.empty() || !todo.run.empty();
   }
-  finish(state, std::move(todo));
+  run_effects(state, std::move(todo));
 
   // At the deadline, or when the caller is cancelled, the pass is given up everywhere. False: it
   // was over before.
-  const auto give_up = [this, state, pass](const char* why) {
+  const auto abort = [this, state, pass](const char* why) {
     bool open = false;
     whole_step(state, pass, [&] {
       open = !pass->over();
-      return pass->give_up(autograd::abort_reason::cancelled, why);
+      return pass->abort(autograd::abort_reason::cancelled, why);
     });
     return open;
   };
@@ -293,13 +293,13 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   bool cancelled = false;
   try {
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
-                                              [&] { late = give_up("the deadline passed"); });
+                                              [&] { late = abort("the deadline passed"); });
     co_await event::wait(waiter->over);
   } catch (const std::system_error&) {
     cancelled = true;
   }
   if (cancelled) {
-    give_up("the caller was cancelled");
+    abort("the caller was cancelled");
     throw rpc_error(errc::cancelled, "backward was cancelled", call_progress::maybe_executed);
   }
   if (late) {
@@ -321,7 +321,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
                      begun ? call_progress::maybe_executed : call_progress::not_sent);
   }
   const std::lock_guard lock(state->mutex);
-  if (state->spoiled) throw rpc_error(state->spoiled);
+  if (state->invalid_reason) throw rpc_error(state->invalid_reason);
 } catch (const std::bad_alloc&) {
   out_of_memory();
 }
@@ -329,7 +329,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
 inline error autograd_service::ended(const context_ptr& context) const {
   const intrusive_ptr<context_state> state = state_of(context);
   const std::lock_guard lock(state->mutex);
-  return state->released ? state->gone : error();
+  return state->released ? state->release_reason : error();
 }
 
 inline std::optional<autograd::gradient_map>
@@ -337,7 +337,7 @@ autograd_service::gradients_now(const context_ptr& context) const try {
   const intrusive_ptr<context_state> state = state_of(context);
   const std::lock_guard lock(state->mutex);
   state->check();
-  if (state->settling()) return std::nullopt;
+  if (state->outcome_pending()) return std::nullopt;
   return state->gradients;
 } catch (const std::bad_alloc&) {
   out_of_memory();
@@ -353,7 +353,7 @@ autograd_service::gradients(context_ptr context) try {
     {
       const std::lock_guard lock(state->mutex);
       state->check();
-      if (!state->settling()) co_return state->gradients;
+      if (!state->outcome_pending()) co_return state->gradients;
       if (state->run_ended) throw rpc_error(state->run_ended);
       if (!state->pass_over) state->pass_over = make_intrusive<event>();
       over = state->pass_over;

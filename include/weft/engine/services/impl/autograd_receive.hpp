@@ -18,7 +18,7 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
   } catch (const rpc_error& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
-  if (!came.what.empty() && came.tensors.empty() && !came.lacking) {
+  if (!came.what.empty() && came.tensors.empty() && !came.allocation_error) {
     const auto kind = static_cast<std::uint8_t>(came.what.front());
     const auto body = came.what.subspan(1);
     if (kind == release_frame) return release_arrived(from, body);
@@ -39,12 +39,13 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
   if (auto* no = std::get_if<autograd::abort_message>(&message->body)) {
     // Who takes the initiator for lost while it can be reached from here is cut off itself.
     const auto first = message->pass.initiator;
-    const bool here = first == me_.rank() || me_.link_to(first).now() != weft::link::state::down;
+    const bool here =
+        first == me_.rank() || me_.link_to(first).current_state() != weft::link::state::down;
     if (no->reason == autograd::abort_reason::lost && no->origin == first && here) {
       no->origin = from.rank();
     }
   }
-  return control_arrived(from, *message, std::move(came.tensors), came.lacking);
+  return control_arrived(from, *message, std::move(came.tensors), came.allocation_error);
 }
 
 inline expected<void> autograd_service::release_arrived(weft::link& from,
@@ -82,7 +83,7 @@ inline expected<void> autograd_service::joined_arrived(weft::link&,
 inline expected<void> autograd_service::control_arrived(weft::link& from,
                                                         const autograd::control& what,
                                                         std::vector<at::Tensor> tensors,
-                                                        const error& lacking) {
+                                                        const error& allocation_error) {
   const auto context = find(what.pass.context);
   effects todo;
   expected<std::shared_ptr<autograd::local_pass>> pass(nullptr);
@@ -91,7 +92,8 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
     const std::lock_guard lock(context->mutex);
     known = !context->released;
     if (known) pass = admit(*context, from.rank(), what, todo);
-    if (pass && *pass) hear(context, *pass, from, what.body, std::move(tensors), lacking, todo);
+    if (pass && *pass)
+      hear(context, *pass, from, what.body, std::move(tensors), allocation_error, todo);
   }
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
@@ -101,7 +103,7 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
     return {};
   }
   const auto violation = std::exchange(todo.violation, std::nullopt);
-  finish(context, std::move(todo));
+  run_effects(context, std::move(todo));
   if (!pass) return tl::unexpected(pass.error());
   if (violation) {
     return broken_protocol("an autograd frame: " + violation->text);
@@ -113,9 +115,9 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
 inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
                                    const std::shared_ptr<autograd::local_pass>& pass,
                                    const weft::link& from, const autograd::control_body& body,
-                                   std::vector<at::Tensor> tensors, const error& lacking,
+                                   std::vector<at::Tensor> tensors, const error& allocation_error,
                                    effects& todo) {
-  if (!lacking && commits_by_computing(*c, *pass, body)) {
+  if (!allocation_error && commits_by_computing(*c, *pass, body)) {
     // Not on the thread that reads links. Until then gradients() waits.
     return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), body] {
       whole_step(c, pass, [&] { return pass->arrive(rank, body); });
@@ -123,10 +125,10 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
   }
   const auto* grad = std::get_if<autograd::grad_message>(&body);
   autograd::outputs out;
-  if (grad && lacking) {
-    out = pass->fell_short(from.rank(), *grad,
-                           "gradients from worker '" + from.name() +
-                               "' did not fit: " + lacking.detail().text);
+  if (grad && allocation_error) {
+    out = pass->gradients_lost(from.rank(), *grad,
+                               "gradients from worker '" + from.name() +
+                                   "' did not fit: " + allocation_error.detail().text);
   } else {
     out = pass->arrive(from.rank(), body, std::move(tensors));
   }
@@ -185,7 +187,7 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
       std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
-  if (me_.link_to(what.pass.initiator).now() == weft::link::state::down) {
+  if (me_.link_to(what.pass.initiator).current_state() == weft::link::state::down) {
     step(c, pass, pass->lost(what.pass.initiator), todo);
     return nullptr;
   }
@@ -210,7 +212,7 @@ inline void autograd_service::fail_waits(const error& why) {
       }
       if (context->pass_over) todo.wake.push_back(std::exchange(context->pass_over, nullptr));
     }
-    finish(context, std::move(todo));
+    run_effects(context, std::move(todo));
   }
 }
 
@@ -230,7 +232,7 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     {
       const std::lock_guard lock(context->mutex);
       // Before its passes end, or other threads would find that they came to nothing, and go on.
-      if (ends && !context->released) context->spoiled = context_gone(why);
+      if (ends && !context->released) context->invalid_reason = context_gone(why);
       passes = context->passes;
       context->joined.erase(peer.rank());
       if (unheard && !context->released) {
@@ -241,8 +243,8 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     if (!joined.empty()) send_joined(id, joined);
     for (const auto& [which, pass] : passes) {
       whole_step(context, pass, [&] {
-        if (which.initiator == peer.rank() && pass->plan().promised() && !context->spoiled) {
-          context->spoiled = outcome_unknown(peer);
+        if (which.initiator == peer.rank() && pass->plan().promised() && !context->invalid_reason) {
+          context->invalid_reason = outcome_unknown(peer);
         }
         return pass->lost(peer.rank());
       });

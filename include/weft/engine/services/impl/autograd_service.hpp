@@ -57,7 +57,7 @@ inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
     return broken_protocol("an autograd context that cannot be");
   }
   // Lost after this: `down` finds the context, for it takes the same lock later.
-  if (creator != me_.rank() && me_.link_to(creator).now() == weft::link::state::down) {
+  if (creator != me_.rank() && me_.link_to(creator).current_state() == weft::link::state::down) {
     return refuse(errc::autograd_context_gone,
                   "the autograd context of the call ended with its creator '" + name_of(creator) +
                       "'");
@@ -87,7 +87,7 @@ inline std::string autograd_service::absence(autograd::context_id id) const {
   if (mine ? autograd::serial_of(id) <= last_context_ : released_.contains(id)) {
     return "was released";
   }
-  if (!mine && me_.link_to(creator).now() == weft::link::state::down) {
+  if (!mine && me_.link_to(creator).current_state() == weft::link::state::down) {
     return "ended with its creator '" + name_of(creator) + "'";
   }
   return "was never heard of there";
@@ -111,7 +111,7 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
   {
     const std::lock_guard lock(state->mutex);
     if (std::exchange(state->released, true)) return;
-    state->gone = context_gone(why);
+    state->release_reason = context_gone(why);
     passes = state->passes;
     if (std::exchange(state->unreported, false)) {
       unreported.assign(state->joined.begin(), state->joined.end());
@@ -120,9 +120,8 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
   }
   if (over) over->set();
   for (const auto& [id, pass] : passes) {
-    whole_step(state, pass, [&] {
-      return pass->give_up(autograd::abort_reason::refused, "the context " + why);
-    });
+    whole_step(state, pass,
+               [&] { return pass->abort(autograd::abort_reason::refused, "the context " + why); });
   }
   {
     const std::lock_guard lock(state->mutex);
@@ -222,7 +221,8 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
     const std::lock_guard lock(context->mutex);
     if (context->released) {
       if (!request) return;  // the caller hears what it is told, and that it has no history
-      throw rpc_error(context->gone.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
+      throw rpc_error(
+          context->release_reason.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
     }
     if (table && header.kind != frame_kind::failure) {
       try {

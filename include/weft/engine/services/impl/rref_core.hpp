@@ -109,7 +109,7 @@ class rref_core final : public reference_keeper {
     target.object = v.object;
     target.type = v.type;
     target.failure = v.failure;
-    if (const auto* on = leads_on(v.object.get(), v.type);
+    if (const auto* on = forward_target(v.object.get(), v.type);
         on && on->to->id().owner == ledger.self()) {
       target.object = nullptr;
       target.failure =
@@ -134,7 +134,7 @@ class rref_core final : public reference_keeper {
   [[nodiscard]] const forwarding_address* local_lead(const rref_id& id) const {
     const auto at = values.find(id);
     if (at == values.end()) return nullptr;
-    const auto* on = leads_on(at->second.object.get(), at->second.type);
+    const auto* on = forward_target(at->second.object.get(), at->second.type);
     return on && on->to->id().owner == ledger.self() ? on : nullptr;
   }
   /// Under the lock, for a value that was just made: those who wait for it wait for what it leads

@@ -128,7 +128,7 @@ inline std::shared_ptr<void> rref_service::local(const reference& r, type_id typ
                     "the object of reference " + to_string(r.id()) +
                         " is still being made; use to_here() or call(), which wait");
   }
-  if (const auto* on = leads_on(at->second.object.get(), at->second.type)) {
+  if (const auto* on = forward_target(at->second.object.get(), at->second.type)) {
     throw elsewhere(" leads on to an object of worker '", on->to->id().owner);
   }
   void* const object = weft::detail::as_type(at->second.object.get(), at->second.type, type);

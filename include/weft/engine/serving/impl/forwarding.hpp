@@ -43,7 +43,7 @@ class forwarded_body final : public request_body {
   forwarded_body(served_request& call, const intrusive_ptr<reference>& to,
                  const std::optional<rref_protocol::creation>& create) noexcept
       : call_(call), to_(to), create_(create) {}
-  void was_sent() const noexcept override { call_.from().went_on(call_); }
+  void was_sent() const noexcept override { call_.from().end_forward(call_); }
   void write(message& m) const override {
     const auto forwards = call_.in.record().find<rref_handover>()->forwards;
     if (forwards == rref_protocol::most_forwards) {
@@ -88,13 +88,14 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
   weft::worker& me = call.who.self();
   const struct at_the_end {
     served_request& call;
-    ~at_the_end() { call.from().went_on(call); }
+    ~at_the_end() { call.from().end_forward(call); }
   } later{call};
-  const intrusive_ptr<reference> to = leads_on(call.target->object.get(), call.target->type)->to;
+  const intrusive_ptr<reference> to =
+      forward_target(call.target->object.get(), call.target->type)->to;
   weft::link& next = me.link_to(to->id().owner);
   auto* keeper = call.in.record().find<result_keeper>();
   call.runs = true;
-  call.from().goes_on(call);
+  call.from().begin_forward(call);
 
   std::optional<rref_protocol::creation> create;
   std::optional<creation_follower> follow;
@@ -112,7 +113,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
                   outgoing_call::urgency::turn,
                   keeper ? outgoing_call::reply_is::unhurried : outgoing_call::reply_is::awaited);
   const forwarded_body body(call, to, create);
-  call.now = invocation::stage::function;
+  call.reached = invocation::stage::function;
   call_result r;
   try {
     r = co_await next.send_later(c, body);
@@ -122,7 +123,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
   if (follow) {
     (*follow)(r, c);  // whoever uses it hears what became of it
   } else if (r.reply) {
-    call.now = invocation::stage::result;
+    call.reached = invocation::stage::result;
     pass_on(*r.reply, call.out);
   } else {
     call.failure = told_back(call, c, r.failure);

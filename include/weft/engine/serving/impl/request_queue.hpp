@@ -35,8 +35,11 @@ inline void request_queue::drop() noexcept {
   drained_ = 0;
 }
 
-inline void request_queue::push(intrusive_ptr<request_source> from, frame f, error lacking) {
-  push({.from = std::move(from), .f = std::move(f), .lacking = std::move(lacking)});
+inline void request_queue::push(intrusive_ptr<request_source> from, frame f,
+                                error allocation_error) {
+  push({.from = std::move(from),
+        .f = std::move(f),
+        .allocation_error = std::move(allocation_error)});
 }
 inline void request_queue::push(intrusive_ptr<served_request> call) {
   push({.call = std::move(call)});
@@ -92,7 +95,7 @@ inline void request_queue::drain() {
       from.start_coroutine(std::move(e.call));
     } else {
       try {
-        e.from->handle_here(std::move(e.f), std::move(e.lacking));
+        e.from->handle_here(std::move(e.f), std::move(e.allocation_error));
       } catch (...) {  // of a service that refuses what came
         e.from->mark_down(caught_or_die(me_, call_progress::maybe_executed));
       }
@@ -106,8 +109,9 @@ inline void request_queue::drain() {
 
 inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
   const intrusive_ptr<coroutine> by = idle_or_new();
-  // Nobody waits for its outcome here when only the reply is wanted. (One that goes on: `went_on`.)
-  if (!call->is_post() && !call->goes_on) call->done();
+  // Nobody waits for its outcome here when only the reply is wanted. (Of a
+  // forwarded one: `end_forward`.)
+  if (!call->is_post() && !call->forwarded) call->done();
   resume_users(me_.context(), [&] { by->give(call); });
 }
 

@@ -29,7 +29,7 @@ inline void served_request::done() noexcept {
   if (fate_.exchange(fate::runs) != fate::given_up) count_post(!accounted);
 }
 
-inline void served_request::give_up() {
+inline void served_request::cancel() {
   given_up.store(true, std::memory_order_relaxed);
   fate before = fate::open;
   if (fate_.compare_exchange_strong(before, fate::given_up)) count_post(true);
@@ -65,7 +65,7 @@ inline void serving::evaluate(served_request& call) {
 
 inline asio::awaitable<void> serving::serve(intrusive_ptr<served_request> call) {
   try {
-    co_await (call->goes_on ? forward(*call) : call->function->start(*call));
+    co_await (call->forwarded ? forward(*call) : call->function->start(*call));
   } catch (...) {
     fail_from_exception(*call);
     // There may have been none for its frame.
@@ -120,7 +120,7 @@ inline void serving::answer(served_request& call, request_source& peer) {
   if (!call.failure) {
     header.kind = frame_kind::reply;
     const auto sent = send(std::move(call.out), header);
-    if (sent || peer.now() == weft::link::state::down) return;
+    if (sent || peer.current_state() == weft::link::state::down) return;
     call.failure = sent.error().with([](error_detail& d) {
       d.ran = call_progress::executed;
       d.from = origin::remote_runtime;
@@ -130,7 +130,7 @@ inline void serving::answer(served_request& call, request_source& peer) {
   message m(me.settings().bounds);
   codec<error>::encode(m.payload(), call.failure);
   const auto sent = send(std::move(m), header);
-  if (!sent && peer.now() != weft::link::state::down) throw rpc_error(sent.error());
+  if (!sent && peer.current_state() != weft::link::state::down) throw rpc_error(sent.error());
 }
 
 inline void serving::fail_from_exception(served_request& call) noexcept {
@@ -161,7 +161,7 @@ inline void serving::describe_exception(served_request& call) {
         error(make_error_code(errc::remote_exception), intrusive_ptr<const error_detail>(story));
   };
   // A function of weft's may wait for what it needs, and does nothing before.
-  const bool begun = call.now != invocation::stage::arguments;
+  const bool begun = call.reached != invocation::stage::arguments;
   const call_progress ran = begun ? call_progress::maybe_executed : call_progress::not_executed;
   // The caller's time is over, which its own timer may not have told it yet: what it gets must not
   // depend on which of the two it hears first.
@@ -182,7 +182,7 @@ inline void serving::describe_exception(served_request& call) {
       return false;
     }
   };
-  if (call.now != invocation::stage::function && !aborted()) {
+  if (call.reached != invocation::stage::function && !aborted()) {
     // A user's codec, or weft's: the function did not run, or it did.
     const call_progress known = begun ? call_progress::executed : call_progress::not_executed;
     failure = caught(call.who.self(), known).with([&](error_detail& d) {

@@ -188,7 +188,7 @@ inline void joined::free_when_alone(int tries) {
       if (!self.life_) return;
       if (self.ends_threads_.joinable()) self.ends_threads_.join();
       self.life_->let_go_of_loop();
-      if (self.life_->left_alone()) {
+      if (self.life_->is_idle()) {
         self.life_.reset();
         asio::use_service<joined_here>(*self.loop_).forget(self);
       } else if (tries > 0) {
@@ -222,7 +222,7 @@ inline joined_here::joined_here(asio::execution_context& loop)
   auto& io = static_cast<asio::io_context&>(loop);
   const asio::steady_timer touch(io);
   static_cast<void>(waiter_registry::of(io));
-  static_cast<void>(asio::use_service<weft::detail::homes>(io));
+  static_cast<void>(asio::use_service<weft::detail::context_owners>(io));
 }
 
 /// Before the loop destroys what waits in it: none of the workers' threads comes in its way, and

@@ -18,11 +18,11 @@ namespace weft::engine {
 
 inline worker::worker(worker_parts env, membership all, options settings)
     : link_host(std::move(env), std::move(all), std::move(settings)),
-      homes_(asio::use_service<weft::detail::homes>(env_.context)),
+      owners_(asio::use_service<weft::detail::context_owners>(env_.context)),
       run_(members_.rank, members_.size()),
-      pulse_(options_.lost_after > duration(0)
-                 ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
-                 : std::chrono::seconds(2)) {
+      heartbeat_interval_(options_.lost_after > duration(0)
+                              ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
+                              : std::chrono::seconds(2)) {
   for (std::uint32_t r = 0; r < members_.size(); ++r) {
     // A worker talks to itself without leaving its thread.
     asio::io_context& io =
@@ -30,14 +30,14 @@ inline worker::worker(worker_parts env, membership all, options settings)
     links_.push_back(make_intrusive<link>(*this, r, io));
   }
   or_die([this] {
-    homes_.enter(*this);
+    owners_.enter(*this);
     process_workers::add(*this, name());
   });
 }
 
 inline worker::~worker() {
   process_workers::remove(*this, name());
-  homes_.leave(*this);
+  owners_.leave(*this);
   or_die([this] {
     detach();
     drop_calls();
@@ -52,7 +52,7 @@ inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
   });
 }
 
-inline bool worker::left_alone() {
+inline bool worker::is_idle() {
   return requests().empty() && !late().in_turn() &&
          std::all_of(links_.begin(), links_.end(),
                      [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });

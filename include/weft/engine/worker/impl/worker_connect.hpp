@@ -45,11 +45,11 @@ class handshake_sink final : public frame_sink {
     }
     return {};
   }
-  [[nodiscard]] expected<void> frame_skipped(frame&& rest, remains what, std::uint64_t bytes,
+  [[nodiscard]] expected<void> frame_skipped(frame&& rest, partial_frame what, std::uint64_t bytes,
                                              error why) override {
     partial_ = false;
     if (!accepted()) return tl::unexpected(std::move(why));
-    auto came = link::left_over(std::move(rest), what, bytes, std::move(why));
+    auto came = link::to_partial(std::move(rest), what, bytes, std::move(why));
     if (!came) return tl::unexpected(std::move(came).error());
     early_.push_back(*std::move(came));
     return {};
@@ -64,7 +64,7 @@ class handshake_sink final : public frame_sink {
 
  private:
   [[nodiscard]] bool accepted() const noexcept {
-    return handshake_.now() == handshake::state::accepted;
+    return handshake_.current_state() == handshake::state::accepted;
   }
 
   worker& me_;
@@ -94,7 +94,7 @@ inline asio::awaitable<void> converse(connection_ptr connection, handshake& h,
                                       handshake_sink& sink) {
   error why;
   try {
-    while (h.now() == handshake::state::waiting) {
+    while (h.current_state() == handshake::state::waiting) {
       co_await connection->read(sink);
       for (frame& answer : std::exchange(sink.answers, {})) {
         co_await write_alone(connection, std::move(answer));
@@ -176,7 +176,7 @@ inline asio::awaitable<void> worker::meet(intrusive_ptr<link> to, asio::io_conte
   sink.belongs_to(*to);
   co_await write_alone(connection, h.hello());
   co_await converse(connection, h, sink);
-  if (h.now() == handshake::state::accepted) {
+  if (h.current_state() == handshake::state::accepted) {
     env_.transports.was_right(to->rank());
     to->install(std::exchange(connection, nullptr), io, sink.take_early());
   } else if (h.why() == errc::closed) {
@@ -215,7 +215,7 @@ inline asio::awaitable<void> worker::welcome_in(connection_ptr connection, asio:
     const bool bounded = options_.lost_after > duration(0);
     co_await limited(env_.time, io, bounded ? options_.lost_after : options_.handshake_deadline,
                      converse(connection, h, sink));
-    if (h.now() != handshake::state::accepted) throw rpc_error(h.why());
+    if (h.current_state() != handshake::state::accepted) throw rpc_error(h.why());
   } catch (...) {
     link->unreserve();
     throw;
@@ -228,7 +228,7 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
                                                       link*& out) {
   handshake_sink sink(*this, h);
   co_await converse(connection, h, sink);
-  if (h.now() != handshake::state::proven) co_return;
+  if (h.current_state() != handshake::state::proven) co_return;
   link& link = *links_[h.peer()];
   using welcome = link::welcome;
   switch (link.reserve()) {
@@ -251,9 +251,9 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
 
 // ── signs of life ──
 
-inline void worker::begin_life() {
+inline void worker::start_heartbeats() {
   beat_ = env_.time.make_timer(front());
-  post_or_die(front(), [this] { beat_again(); });
+  post_or_die(front(), [this] { send_heartbeats(); });
   std::vector<asio::io_context*> where = env_.io;
   if (where.empty()) where.push_back(&env_.context);
   if (where.front() != &front()) where.push_back(&front());
@@ -261,22 +261,22 @@ inline void worker::begin_life() {
     judges_.emplace_back(io, env_.time.make_timer(*io));
   }
   for (std::size_t i = 0; i < judges_.size(); ++i) {
-    post_or_die(*judges_[i].first, [this, i] { judge_again(i); });
+    post_or_die(*judges_[i].first, [this, i] { check_peers(i); });
   }
 }
 
-inline void worker::beat_again() {
-  const std::uint64_t looks = looks_.load(std::memory_order_relaxed);
-  const bool reading = !links_on_context() || looks != std::exchange(looks_seen_, looks);
-  for (const auto& l : links_) l->beat(reading);
-  beat_->arm(env_.time.now() + pulse_, dies([this] { beat_again(); }));
+inline void worker::send_heartbeats() {
+  const std::uint64_t looks = loop_ticks_.load(std::memory_order_relaxed);
+  const bool reading = !links_on_context() || looks != std::exchange(loop_ticks_seen_, looks);
+  for (const auto& l : links_) l->send_heartbeat(reading);
+  beat_->arm(env_.time.now() + heartbeat_interval_, dies([this] { send_heartbeats(); }));
 }
 
-inline void worker::judge_again(std::size_t which) {
+inline void worker::check_peers(std::size_t which) {
   auto& [io, alarm] = judges_[which];
-  if (on_context(*io)) looks_.fetch_add(1, std::memory_order_relaxed);
-  for (const auto& l : links_) l->judge(*io, pulse_);
-  alarm->arm(env_.time.now() + pulse_, dies([this, which] { judge_again(which); }));
+  if (on_context(*io)) loop_ticks_.fetch_add(1, std::memory_order_relaxed);
+  for (const auto& l : links_) l->check_peer(*io, heartbeat_interval_);
+  alarm->arm(env_.time.now() + heartbeat_interval_, dies([this, which] { check_peers(which); }));
 }
 
 }  // namespace weft::engine

@@ -72,7 +72,7 @@ inline void worker::answer_count(std::uint64_t round) {
 /// Where no end has reported one yet, the report is on its way, or there is none.
 inline void worker::wait_for_other_end(link_ends which) {
   duration patience = std::chrono::milliseconds(1500);
-  if (run_.waits_for(which)) patience = 2 * pulse_ + std::chrono::seconds(2);
+  if (run_.waits_for(which)) patience = 2 * heartbeat_interval_ + std::chrono::seconds(2);
   alarm(cuts_[which], later(env_.time.now(), patience), std::chrono::milliseconds(500),
         [this, which] {
           // Whoever has not greeted rank 0 is missed by that, and a lost one is about to be told.
@@ -85,7 +85,7 @@ inline void worker::wait_for_other_end(link_ends which) {
 /// By rank 0.
 inline bool worker::reached(link_ends which) const {
   const auto up = [this](std::uint32_t r) {
-    return r == rank() || links_[r]->now() == link::state::up;
+    return r == rank() || links_[r]->current_state() == link::state::up;
   };
   return up(which.low) && up(which.high);
 }

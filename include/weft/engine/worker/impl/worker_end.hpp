@@ -16,8 +16,8 @@
 namespace weft::engine {
 
 /// What is to be done in that state of the end; `result` is what the run ends with.
-inline asio::awaitable<void> worker::carry_out(const ending& end, const error& result,
-                                               future<void>& running) {
+inline asio::awaitable<void> worker::enter_state(const ending& end, const error& result,
+                                                 future<void>& running) {
   using state = ending::state;
   const auto& failure = run_.failure();
   const auto culprit = failure ? std::optional(failure->first) : std::nullopt;
@@ -26,11 +26,11 @@ inline asio::awaitable<void> worker::carry_out(const ending& end, const error& r
                                       members_.members[failure->first].name +
                                       "': " + failure->second);
   };
-  switch (end.now()) {
+  switch (end.current_state()) {
   case state::telling:
     // Nobody waits to tell it what it will not hear.
     if (culprit != rank() && rank() != 0) links_[*culprit]->mark_down(result);
-    pass_on_word();
+    relay_verdict();
     break;
   case state::failing_calls: {
     // The others are well: calls to them end, but no service may think that they are gone.
@@ -48,7 +48,7 @@ inline asio::awaitable<void> worker::carry_out(const ending& end, const error& r
     for (const auto& s : services_) {
       if (s) s->fail_waits(no_more);
     }
-    co_await hand_words_on(end.by(env_.time.now()));
+    co_await run_pending_handlers(end.by(env_.time.now()));
     break;
   }
   case state::stopping_main:
@@ -72,7 +72,7 @@ inline asio::awaitable<void> worker::carry_out(const ending& end, const error& r
   }
 }
 
-inline bool worker::holds(ending::condition c, const future<void>& main_) const {
+inline bool worker::is_met(ending::condition c, const future<void>& main_) const {
   using condition = ending::condition;
   switch (c) {
   case condition::none:
@@ -82,7 +82,7 @@ inline bool worker::holds(ending::condition c, const future<void>& main_) const 
   case condition::sent_to_rank_0:
     return sent(*links_[0]);
   case condition::link_to_rank_0_down:
-    return links_[0]->now() == link::state::down;
+    return links_[0]->current_state() == link::state::down;
   case condition::losses_told:
     return std::all_of(links_.begin(), links_.end(),
                        [](const intrusive_ptr<link>& l) { return l->settled(); });
@@ -90,22 +90,24 @@ inline bool worker::holds(ending::condition c, const future<void>& main_) const 
     return main_.ready();
   case condition::others_left:
     return std::all_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
-      return l->rank() == rank() || l->now() != link::state::up;
+      return l->rank() == rank() || l->current_state() != link::state::up;
     });
   }
   return true;
 }
 
 /// To those whom rank 0's own word may not have reached yet, before they see a link closed.
-inline void worker::pass_on_word() {
+inline void worker::relay_verdict() {
   for (const intrusive_ptr<link>& l : links_) {
-    if (l->rank() == 0 || l->rank() == rank() || l->now() != link::state::up) continue;
-    const auto words = run_.parting_words();
+    if (l->rank() == 0 || l->rank() == rank() || l->current_state() != link::state::up) continue;
+    const auto words = run_.final_message();
     if (words && words->rank != l->rank()) send_control(l->rank(), *words);
   }
 }
 
-inline bool worker::sent(const link& l) { return l.now() == link::state::down || l.waiting() == 0; }
+inline bool worker::sent(const link& l) {
+  return l.current_state() == link::state::down || l.waiting() == 0;
+}
 inline bool worker::all_sent() const {
   return std::all_of(links_.begin(), links_.end(),
                      [](const intrusive_ptr<link>& l) { return sent(*l); });
@@ -114,7 +116,7 @@ inline bool worker::all_sent() const {
 /// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
 /// that waits through others hears why they failed before it is cancelled. A few turns are made
 /// though the time is over.
-inline asio::awaitable<void> worker::hand_words_on(time_point deadline) {
+inline asio::awaitable<void> worker::run_pending_handlers(time_point deadline) {
   constexpr int most = 64;
   constexpr int always = 8;
   for (int i = 0; i < most && (i < always || env_.time.now() < deadline); ++i) {
@@ -128,7 +130,7 @@ inline void worker::close_all() noexcept {
 }
 
 /// A millisecond; for the end of a run only.
-inline asio::awaitable<void> worker::pass(timer& moment) {
+inline asio::awaitable<void> worker::poll_interval(timer& moment) {
   const intrusive_ptr<event> tick = make_intrusive<event>();
   moment.arm(env_.time.now() + std::chrono::milliseconds(1), dies([tick] { tick->set(); }));
   co_await event::wait(tick);

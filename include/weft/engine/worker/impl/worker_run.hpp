@@ -83,7 +83,7 @@ inline void worker::lost(link& peer, const error& reason) {
 }
 
 /// Whoever leaves because the run has failed is well: its users hear of the one that is not.
-inline error worker::said_of(std::uint32_t peer, const error& reason) const noexcept {
+inline error worker::loss_reason(std::uint32_t peer, const error& reason) const noexcept {
   const auto& failure = run_.failure();
   if (!failure || !only_leaves(peer)) return reason;
   return reason.with([&](error_detail& d) {
@@ -128,7 +128,7 @@ inline work_report worker::report() const {
   for (peer_counts& c : all) {
     link& to = *links_[c.peer];
     c.sent = to.requests.sent.load();
-    if (to.now() != link::state::down) continue;
+    if (to.current_state() != link::state::down) continue;
     c.down = to.broke();
     if (!c.down) c.sent = 0;
   }
@@ -155,14 +155,14 @@ inline void worker::alarm(std::unique_ptr<timer>& by, time_point when, duration 
 }
 
 /// Tells the protocol without whom the run goes on.
-inline void worker::heed_policy() {
+inline void worker::apply_loss_policy() {
   for (std::uint32_t r = 0; r < members_.size(); ++r) {
     if (options_.on_loss.goes_on_without(members_.members[r].role)) run_.may_go(r);
   }
 }
 
 /// Whoever has not greeted rank 0 by then died before it could, or cannot reach it.
-inline void worker::expect_everybody() {
+inline void worker::start_join_deadline() {
   if (members_.size() == 1) return;
   const duration limit = options_.rendezvous_deadline;
   alarm(greeted_, later(env_.time.now(), limit), time_to_answer(limit), [this, limit] {
@@ -170,7 +170,7 @@ inline void worker::expect_everybody() {
     std::vector<std::uint32_t> missing;
     for (const intrusive_ptr<link>& l : links_) {
       const bool expected = rank() == 0 ? l->rank() != 0 : l->rank() == 0;
-      if (!expected || l->now() == link::state::up || run_.gone(l->rank())) continue;
+      if (!expected || l->current_state() == link::state::up || run_.gone(l->rank())) continue;
       missing.push_back(l->rank());
       names += (names.empty() ? "" : ", ") + l->name();
     }
@@ -234,13 +234,13 @@ inline void worker::give_up_waiting() {
     return std::to_string(n) + (n == 1 ? " request" : " requests");
   };
   const time_point now = env_.time.now();
-  const bool first = !last_looks_;
-  if (first) last_looks_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
-  const auto next = last_looks_->next(now);
+  const bool first = !verdict_schedule_;
+  if (first) verdict_schedule_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
+  const auto next = verdict_schedule_->next(now);
   std::string why;
   auto missing = run_.unfinished();
   // Whenever it was asked, who has not answered for that long is silent.
-  if (missing && missing->unheard && now - asked_at_ >= last_looks_->apart()) {
+  if (missing && missing->unheard && now - asked_at_ >= verdict_schedule_->apart()) {
     run_.last_call();
     missing = run_.unfinished();
   }
@@ -249,7 +249,7 @@ inline void worker::give_up_waiting() {
     for (; missing && missing->silent; missing = run_.unfinished()) {
       why = "it did not answer by " + deadline + " whether its requests are done";
       if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
-      act(finally ? run_.cut(missing->worker, why) : run_.give_up(missing->worker, why));
+      act(finally ? run_.cut(missing->worker, why) : run_.exclude(missing->worker, why));
       any = true;
     }
     return any;
@@ -265,10 +265,10 @@ inline void worker::give_up_waiting() {
     if (next) {
       run_.last_call();
     } else if (owes_nothing || too_late) {
-      when = last_looks_->more(too_late ? now : asked_at_, now);
+      when = verdict_schedule_->more(too_late ? now : asked_at_, now);
     }
     if (when) {
-      return alarm(over_, *when, last_looks_->apart(), [this] { give_up_waiting(); });
+      return alarm(over_, *when, verdict_schedule_->apart(), [this] { give_up_waiting(); });
     }
     if (owes_nothing && !too_late) {
       run_.last_call();  // nothing is open but that answer
@@ -378,11 +378,11 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
         return env_.io.empty() ? front() : *env_.io[next_io_++ % env_.io.size()];
       },
       [this](connection_ptr c, asio::io_context& io) { accept(std::move(c), io); });
-  begin_life();
-  heed_policy();
+  start_heartbeats();
+  apply_loss_policy();
   trim_buffers();
   if (rank() != 0) links_[0]->open();
-  expect_everybody();
+  start_join_deadline();
   auto body = [](worker& me,
                  std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
     std::exception_ptr threw;
@@ -415,14 +415,14 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   ending end(rank() == 0 ? ending::place::rank_0 : ending::place::elsewhere, cause, over,
              *ends_by_);
   const auto moment = env_.time.make_timer(env_.context);
-  while (end.now() != ending::state::over) {
-    co_await carry_out(end, result, running);
-    const auto so = [&](ending::condition c) { return holds(c, running); };
-    while (!end.step(so, env_.time.now())) co_await pass(*moment);
+  while (end.current_state() != ending::state::over) {
+    co_await enter_state(end, result, running);
+    const auto so = [&](ending::condition c) { return is_met(c, running); };
+    while (!end.step(so, env_.time.now())) co_await poll_interval(*moment);
   }
   // Whoever waited for a link is told, in front of this, that it is closed; where functions may
   // still run, also those that wait through others.
-  co_await (result ? hand_words_on(env_.time.now()) : detail::next_turn(env_.context));
+  co_await (result ? run_pending_handlers(env_.time.now()) : detail::next_turn(env_.context));
   co_return result;
 }
 

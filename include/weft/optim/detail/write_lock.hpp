@@ -14,7 +14,7 @@ namespace weft::optim::detail {
 /// Not thread-safe. A turn is granted when no earlier one, granted or waiting, has memory of its
 /// own in common; so nobody is overtaken for ever.
 template <class Waiter>
-class write_turns {
+class write_lock {
  public:
   /// What a memory is called: the address of its storage, say.
   using memory = const void*;

@@ -17,10 +17,10 @@
 
 namespace weft::engine {
 
-class last_looks {
+class verdict_schedule {
  public:
   /// After `ends_by` the others wait for rank 0 as long as `grace`.
-  last_looks(time_point ends_by, duration grace)
+  verdict_schedule(time_point ends_by, duration grace)
       : apart_(grace / 4), verdict_(later(ends_by, grace - grace / 8)) {}
   /// When to look again after one at `now`; nothing: it is time for the verdict.
   [[nodiscard]] std::optional<time_point> next(time_point now) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Whose turn it is: random steps over a few memories, against a model.
-#include <weft/optim/detail/write_turns.hpp>
+#include <weft/optim/detail/write_lock.hpp>
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@
 namespace optim_tests {
 namespace {
 
-using turns = weft::optim::detail::write_turns<int>;
+using turns = weft::optim::detail::write_lock<int>;
 
 TEST_CASE("write turns: in order where memory overlaps, at once where it does not") {
   static const char memories[4] = {};

@@ -14,11 +14,11 @@ namespace weft::detail {
 
 /// Memory of one post. It is free again when its handler begins, so the handler may post anew, or
 /// own what holds this.
-class sure_post {
+class preallocated_post {
  public:
-  sure_post() = default;
-  sure_post(const sure_post&) = delete;
-  sure_post& operator=(const sure_post&) = delete;
+  preallocated_post() = default;
+  preallocated_post(const preallocated_post&) = delete;
+  preallocated_post& operator=(const preallocated_post&) = delete;
 
   /// Any thread, while no earlier one is on its way. Semantic duty: moving it does not throw.
   template <class Handler>
@@ -34,7 +34,7 @@ class sure_post {
   template <class T>
   struct place {
     using value_type = T;
-    explicit place(sure_post& w) noexcept : where(&w) {}
+    explicit place(preallocated_post& w) noexcept : where(&w) {}
     template <class U>
     place(const place<U>& other) noexcept : where(other.where) {}
     T* allocate(std::size_t) noexcept {
@@ -46,7 +46,7 @@ class sure_post {
     bool operator==(const place<U>& other) const noexcept {
       return where == other.where;
     }
-    sure_post* where;
+    preallocated_post* where;
   };
 
   alignas(std::max_align_t) std::byte memory_[room];

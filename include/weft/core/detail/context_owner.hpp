@@ -21,45 +21,45 @@ class pool_job : public ref_counted {
   virtual void run() noexcept = 0;
 };
 
-/// A worker, as coroutines on its io_context see it.
-class home {
+/// The worker that runs an io_context, as coroutines there see it.
+class context_owner {
  public:
   [[nodiscard]] virtual clock& time_here() const noexcept = 0;
   /// Runs it on the compute pool.
   virtual void submit(intrusive_ptr<pool_job> job) = 0;
 
  protected:
-  ~home() = default;
+  ~context_owner() = default;
 };
 
 /// The workers of one io_context; nearly always one.
-class homes final : public asio::execution_context::service {
+class context_owners final : public asio::execution_context::service {
  public:
-  using key_type = homes;
+  using key_type = context_owners;
   WEFT_PROCESS_WIDE inline static asio::execution_context::id id;
 
-  explicit homes(asio::execution_context& context) : service(context) {}
+  explicit context_owners(asio::execution_context& context) : service(context) {}
   void shutdown() override {}
 
   /// The first that entered and has not left; null: none. It leaves once its run is over, on the
   /// thread of the io_context, or when nobody runs that.
-  [[nodiscard]] static home* of(asio::execution_context& context) {
-    homes& all = asio::use_service<homes>(context);
+  [[nodiscard]] static context_owner* of(asio::execution_context& context) {
+    context_owners& all = asio::use_service<context_owners>(context);
     const std::lock_guard lock(all.mutex_);
-    return all.homes_.empty() ? nullptr : all.homes_.front();
+    return all.owners_.empty() ? nullptr : all.owners_.front();
   }
-  void enter(home& h) {
+  void enter(context_owner& h) {
     const std::lock_guard lock(mutex_);
-    homes_.push_back(&h);
+    owners_.push_back(&h);
   }
-  void leave(const home& h) noexcept {
+  void leave(const context_owner& h) noexcept {
     const std::lock_guard lock(mutex_);
-    homes_.erase(std::remove(homes_.begin(), homes_.end(), &h), homes_.end());
+    owners_.erase(std::remove(owners_.begin(), owners_.end(), &h), owners_.end());
   }
 
  private:
   std::mutex mutex_;
-  std::vector<home*> homes_;
+  std::vector<context_owner*> owners_;
 };
 
 }  // namespace weft::detail

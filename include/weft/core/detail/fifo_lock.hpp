@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Coroutines that go one after another.
+// A lock for coroutines, which get it in the order in which they asked.
 #pragma once
 
 #include <weft/core/event.hpp>
@@ -12,12 +12,12 @@
 namespace weft::detail {
 
 /// In the order in which they came. Thread safe; outlives its places.
-class turns {
+class fifo_lock {
  public:
   /// In line, until it is destroyed: then it is the next one's turn.
   class place {
    public:
-    explicit place(turns& of) : of_(of), mine_(make_intrusive<event>()) {
+    explicit place(fifo_lock& of) : of_(of), mine_(make_intrusive<event>()) {
       const std::lock_guard lock(of_.mutex_);
       at_ = of_.line_.insert(of_.line_.end(), mine_);
       if (at_ == of_.line_.begin()) mine_->set();
@@ -37,7 +37,7 @@ class turns {
     [[nodiscard]] asio::awaitable<void> comes() const { return event::wait(mine_); }
 
    private:
-    turns& of_;
+    fifo_lock& of_;
     const intrusive_ptr<event> mine_;
     std::list<intrusive_ptr<event>>::iterator at_;
   };

@@ -24,10 +24,10 @@ namespace weft::engine {
 /// order in which they come. The first process to exit is rarely the one that failed: the others
 /// leave as soon as they have lost it. Who may go (options::on_loss) is no culprit: how it went is
 /// told apart, and that it blames another proves nothing, as it may have been cut off.
-class culprit_finder {
+class first_failure {
  public:
   /// `may_go`: by rank, missing ones may not; rank 0 never may.
-  explicit culprit_finder(std::vector<std::string> names, const std::vector<bool>& may_go = {})
+  explicit first_failure(std::vector<std::string> names, const std::vector<bool>& may_go = {})
       : names_(std::move(names)) {
     workers_.resize(names_.size());
     for (std::size_t r = 1; r < std::min(may_go.size(), workers_.size()); ++r) {
