@@ -30,10 +30,16 @@ inline void die_of(const std::exception_ptr& failed) noexcept {
   }
 }
 
-/// Runs a coroutine of weft's there. What it throws but std::bad_alloc is dropped.
-template <class Executor>
-void spawn_or_die(Executor&& on, asio::awaitable<void> work) noexcept {
-  or_die([&] { asio::co_spawn(std::forward<Executor>(on), std::move(work), &die_of); });
+/// Runs a coroutine of weft's there, and holds `keeps`, whose member it may be, until it has ended:
+/// before it begins it holds nothing itself. What it throws but std::bad_alloc is dropped.
+template <class Executor, class... Keeps>
+void spawn_or_die(Executor&& on, asio::awaitable<void> work, Keeps... keeps) noexcept {
+  or_die([&] {
+    asio::co_spawn(std::forward<Executor>(on), std::move(work),
+                   [... held = std::move(keeps)](const std::exception_ptr& failed) noexcept {
+                     die_of(failed);
+                   });
+  });
 }
 
 }  // namespace weft::detail

@@ -131,7 +131,7 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] bool can_send() noexcept;
   /// Somebody waits in line.
   [[nodiscard]] bool has_waiters() const noexcept { return !line_.empty(); }
-  /// Waits in line until there is room; with the same turn again, where it stood before. Errors,
+  /// Waits in line until there is room; with the same ticket again, where it stood before. Errors,
   /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
   asio::awaitable<expected<void>> wait_in_line(time_point deadline, waiting_line::ticket& ticket);
   asio::awaitable<void> wait_writable_until(time_point deadline);

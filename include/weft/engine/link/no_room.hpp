@@ -39,10 +39,10 @@ namespace weft::engine {
   return full + " is full";
 }
 
-[[noreturn]] inline void refuse_for_want_of_room(const weft::link& to) {
-  throw rpc_error(
-      error(errc::too_many_calls, limit_in_words(to) + "; a call that is awaited waits for room")
-          .with([&](error_detail& d) { d.peer = to.name(); }));
+/// Of one that does not wait.
+[[nodiscard]] inline error no_room_now(const weft::link& to) {
+  return error(errc::too_many_calls, limit_in_words(to) + "; a call that is awaited waits for room")
+      .with([&](error_detail& d) { d.peer = to.name(); });
 }
 
 /// Of a call that waited for room in vain.

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <weft/core/detail/erased_handler.hpp>
-#include <weft/core/detail/post_or_die.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/preallocated_post.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
@@ -69,7 +70,8 @@ class pipe_waiter final : public registered_waiter {
   void post_resume() noexcept {
     const auto guard = waiter_registry::guard_context(home());
     if (!guard) return;
-    post_or_die(executor_, [self = intrusive_ptr<pipe_waiter>(this)] { self->resume(); });
+    post_(asio::query(executor_, asio::execution::context),
+          [self = intrusive_ptr<pipe_waiter>(this)] { or_die([&] { self->resume(); }); });
   }
   /// A wake() that comes before this is answered by it: the waiter looks again.
   void resume() {
@@ -84,6 +86,7 @@ class pipe_waiter final : public registered_waiter {
   std::atomic<state> now_{state::idle};
   erased_handler<void()> handler_;  // touched by the io_context's thread only, as the next
   asio::cancellation_slot slot_;    // of that handler
+  preallocated_post post_;
 };
 
 }  // namespace weft::detail

@@ -18,7 +18,7 @@ namespace weft::engine {
 inline bool link::can_send_at_once() noexcept { return !has_waiters() && can_send(); }
 
 inline void link::require_can_send() {
-  if (!can_send_at_once()) refuse_for_want_of_room(*this);
+  if (!can_send_at_once()) throw rpc_error(no_room_now(*this));
 }
 
 inline asio::awaitable<void> link::wait_writable(std::optional<duration> limit) {
@@ -202,7 +202,7 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
   }
 }
 
-/// On the worker's thread. A turn: other threads took its room, and it may try again with that.
+/// On the worker's thread. A ticket: other threads took its room, and it may try again with that.
 inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::ticket ticket)
     -> asio::awaitable<result_or_ticket> {
   if (!can_send_at_once()) {
@@ -235,7 +235,7 @@ inline void link::post(outgoing_call& c, const request_body& body) {
     if (c.settings().limit) h.deadline = deadline_field(*c.settings().limit);
     me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
     const auto queued = queue(*std::move(m), h);
-    if (queued && *queued == no_room) refuse_for_want_of_room(*this);
+    if (queued && *queued == no_room) why = no_room_now(*this);
     if (!queued) why = queued.error();
   }
   if (why) throw rpc_error(describe(why, c));

@@ -176,7 +176,9 @@ inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
   wrote(before);
   asio::io_context& io = *io_;
   lock.unlock();
-  if (rest) or_die([&] { spawn_or_die(io, write_rest(std::move(rest))); });
+  if (rest) {
+    or_die([&] { spawn_or_die(io, write_rest(std::move(rest)), intrusive_ptr<link>(this)); });
+  }
   // `finished` dies here, without the lock; its storage goes back for the next batch.
   finished.clear();
   lock.lock();

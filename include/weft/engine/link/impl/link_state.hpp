@@ -168,7 +168,7 @@ inline void link::begin_reading(connection_ptr connection, early first) {
   for (arrived_frame& a : first.frames) arrived_.push_back(std::move(a));
   partial_ = first.another_begun;
   watch_stalls();
-  spawn_or_die(io(), read_loop(std::move(connection)));
+  spawn_or_die(io(), read_loop(std::move(connection)), intrusive_ptr<link>(this));
 }
 
 // ── loss ──
