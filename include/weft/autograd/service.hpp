@@ -56,7 +56,7 @@ class autograd_service : public service {
   /// autograd_context_gone, and why, once it is released; success before. Any thread.
   [[nodiscard]] virtual error ended(const context_ptr& state) const = 0;
   /// Those that are known now; none if a pass has yet to say whether it succeeded. Any thread.
-  /// Throws autograd_context_gone, and what `invalid_reason` the context.
+  /// Throws autograd_context_gone, or why the context is not valid any more.
   [[nodiscard]] virtual std::optional<autograd::gradient_map>
   gradients_now(const context_ptr& state) const = 0;
   /// The context of the running coroutine or function, if any; it may be released meanwhile.

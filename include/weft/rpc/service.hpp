@@ -57,14 +57,14 @@ class service {
 
   /// A request, reply or failure came that has a section which this service reads: reads it, in the
   /// order of sending. An error closes the link. Called before the function runs and before the
-  /// caller resumes. Of a message that has an `allocation_error()` the function does not
-  /// run, and the caller gets that error.
+  /// caller resumes. Of a message that has an `allocation_error()` the function does not run, and
+  /// the caller gets that error.
   virtual expected<void> arrive(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};
   }
-  /// A frame of a kind that it owns; if it has an `allocation_error()`, its payload is
-  /// there and the tensors are not. An error closes the link.
+  /// A frame of a kind that it owns; if it has an `allocation_error()`, its payload is there, its
+  /// tensors are not. An error closes the link.
   virtual expected<void> frame(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};

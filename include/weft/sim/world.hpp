@@ -80,7 +80,7 @@ class world {
   /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
   /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
-  [[nodiscard]] bool faulty() const noexcept { return faulty_ || allocation_error_.struck; }
+  [[nodiscard]] bool faulty() const noexcept { return faulty_ || shortage_.struck; }
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
   /// How its run ended; success also while it goes on.
   [[nodiscard]] error ended(std::uint32_t rank) const { return at(rank).ended().value_or(error()); }
@@ -167,7 +167,7 @@ class world {
   const char* thread_ = nullptr;        // that of `start`, by an address in it
   static inline thread_local char here_ = 0;
   bool faulty_ = false, was_cut_ = false;
-  shortage allocation_error_;
+  shortage shortage_;
   std::string story_;
 };
 

@@ -29,12 +29,8 @@ class frame_queue {
   [[nodiscard]] const frame& operator[](std::size_t i) const noexcept { return ring_[slot(i)]; }
   [[nodiscard]] frame& operator[](std::size_t i) noexcept { return ring_[slot(i)]; }
 
-  /// Makes sure that the next `push` does not throw.
-  void make_room() {
-    if (size_ == ring_.size()) grow();
-  }
   void push(frame&& f) {
-    make_room();
+    if (size_ == ring_.size()) grow();
     ring_[slot(size_)] = std::move(f);
     most_ = std::max(most_, ++size_);
   }

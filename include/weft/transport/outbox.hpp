@@ -29,8 +29,6 @@ class outbox {
 
   // The link's side.
 
-  /// Makes sure that the next `push` does not throw.
-  void make_room() { waiting_.make_room(); }
   /// The number that the next frame gets.
   [[nodiscard]] std::uint64_t next_number() const noexcept { return next_; }
   /// The number of the first frame of which nothing was written.

@@ -5,7 +5,7 @@
 // payloads, tensors, budgets, what codecs and constructors allocate. All else is weft's own: its
 // tables, frames of its coroutines, handlers. No code handles the lack of that. It throws
 // std::bad_alloc up to the next of a few doors, each of which ends the process: the handlers that
-// weft runs on an io_context (post_or_die.hpp), its alarms (`dies`), its threads, and the calls by
+// weft runs on an io_context (post_or_die.hpp), its alarms, its threads, and the calls by
 // which users enter the engine. So nobody sees an engine that is half changed, and the others see a
 // lost worker.
 #pragma once

@@ -19,14 +19,20 @@ void post_or_die(Context&& to, Handler handler) noexcept {
   or_die([&] { asio::post(to, dies(std::move(handler))); });
 }
 
-/// What became of a coroutine of weft's: whatever else than std::bad_alloc it threw is dropped.
+/// Sets `alarm`, a `timer`, so that it runs `handler`.
+template <class Timer, class Time, class Handler>
+void arm_or_die(Timer& alarm, Time when, Handler handler) noexcept {
+  or_die([&] { alarm.arm(when, dies(std::move(handler))); });
+}
+
+/// What was thrown and nobody waits for: std::bad_alloc ends the process, all else is dropped.
 inline void die_of(const std::exception_ptr& failed) noexcept {
   if (!failed) return;
   try {
     std::rethrow_exception(failed);
   } catch (const std::bad_alloc&) {
     out_of_memory();
-  } catch (...) {  // nobody waits for it
+  } catch (...) {  // dropped
   }
 }
 

@@ -2,7 +2,7 @@
 // Bodies of weft/core/future.hpp.
 #pragma once
 
-#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -178,14 +178,11 @@ void future<T>::finish(Handler handler, intrusive_ptr<detail::future_state<T>> s
 
 template <class T>
 void future<T>::cancel() noexcept {
-  detail::or_die([this] {
-    try {
-      stop(std::exchange(state_, nullptr));
-    } catch (const std::bad_alloc&) {
-      throw;
-    } catch (...) {  // of a cancellation handler of the user's
-    }
-  });
+  try {
+    stop(std::exchange(state_, nullptr));
+  } catch (...) {  // of a cancellation handler of the user's
+    detail::die_of(std::current_exception());
+  }
 }
 
 template <class T>

@@ -47,15 +47,16 @@
 namespace weft::engine {
 
 /// One side of one handshake: a state machine without sockets, clock and threads. Frames go in, the
-/// frames to be sent come out; after each, `now()` says how it stands. What closes the connection,
-/// and when, is the caller's matter. One thread at a time; `all` must outlive it.
+/// frames to be sent come out; after each, `current_state()` says how it stands. What closes the
+/// connection, and when, is the caller's matter. One thread at a time; `all` must outlive it.
 ///
 ///   handshake h(all, to, random);                         handshake h(all, random);
-///   write(h.hello());                                     // `now()` is waiting
-///   for each frame until `now()` is not waiting:  if (auto answer = h.arrived(f)) write(*answer);
-///   now() == accepted: a member, and what comes           now() == proven: decide which connection
+///   write(h.hello());                                     // its state is waiting
+///   for each frame while it is waiting:
+///     if (auto answer = h.arrived(f)) write(*answer);       // the same
+///   accepted: a member, and what comes                    proven: decide which connection
 ///     behind is none of its frames                          stays, then write(h.welcome()) and go
-///   now() == refused: `why()`                               on, or write(h.refuse(why))
+///   refused: `why()`                                        on, or write(h.refuse(why))
 class handshake {
  public:
   enum class state : std::uint8_t {
@@ -82,13 +83,13 @@ class handshake {
   /// another wire version is told so.
   [[nodiscard]] std::optional<frame> failed(const error& reason);
 
-  /// Accepting side, once `now()` is proven: this connection stays, if the other side is ready, or
-  /// it does not.
+  /// Accepting side, once it is proven: this connection stays, if the other side is ready, or it
+  /// does not.
   [[nodiscard]] frame welcome();
   [[nodiscard]] frame refuse(const error& reason);
 
   [[nodiscard]] state current_state() const noexcept { return now_; }
-  /// The other side's rank. Requires that `now()` is proven or accepted.
+  /// The other side's rank. Requires that it is proven or accepted.
   [[nodiscard]] std::uint32_t peer() const noexcept { return peer_; }
   /// Why it was refused. `closed`, from a peer that is a member, means that another connection
   /// between the two stays; from anybody else it never comes out of here.

@@ -129,8 +129,8 @@ class runtime {
   [[nodiscard]] bool over() const noexcept { return parts_->me->loop_is_run_by().over(); }
 
   /// Waits for this worker's threads, no longer than the shutdown deadline allows: once it returned
-  /// none runs any more, unless `has_stuck_threads` says so. `stuck` says what becomes of
-  /// what does not end. Any thread but these, once.
+  /// none runs any more, unless `has_stuck_threads` says so. `stuck` says what becomes of what
+  /// does not end. Any thread but these, once.
   void end_threads(const char* stuck) noexcept {
     parts& p = *parts_;
     if (std::exchange(p.threads_ended, true)) return;
@@ -140,7 +140,7 @@ class runtime {
                                       now + std::chrono::milliseconds(100));
     if (ends_by(until, [&p] { p.stop_threads(); })) return;
     has_stuck_threads_ = true;
-    if (p.me) process_workers::remove(*p.me, p.me->name());  // it is nobody's any more
+    if (p.me) process_workers::remove(*p.me);  // it is nobody's any more
     or_die([&] { p.result = blame_what_runs(p.result.value_or(error()), stuck); });
   }
   /// Nothing of this worker's enters a loop of the user's from then on: its threads have ended, and

@@ -129,10 +129,10 @@ inline bool world::run_handlers() {
     if (!h.alive() || fates_[r].paused_until > time_.now()) continue;
     runs_now_ = r;
     draw_shortage();
-    weft::detail::decides_memory = &allocation_error_;
+    weft::detail::decides_memory = &shortage_;
     const bool ran = h.step(i);
     weft::detail::decides_memory = nullptr;
-    if (std::exchange(allocation_error_.struck, false)) {
+    if (std::exchange(shortage_.struck, false)) {
       faulty_ = true;
       tell(r, "it lacked memory");
     }
@@ -162,13 +162,13 @@ inline void world::bury() {
 
 /// Of the handler that runs next.
 inline void world::draw_shortage() {
-  allocation_error_.before = allocation_error_.more = 0;
+  shortage_.before = shortage_.more = 0;
   if (how_.lacks_memory_per_1024 == 0 || time_.now() - timeline::beginning > how_.faults_end ||
       choices_.pick(1024) < 1024 - how_.lacks_memory_per_1024) {
     return;
   }
-  allocation_error_.before = 1 + choices_.pick(4);
-  if (choices_.pick(4) == 3) allocation_error_.more = 1 + choices_.pick(8);
+  shortage_.before = 1 + choices_.pick(4);
+  if (choices_.pick(4) == 3) shortage_.more = 1 + choices_.pick(8);
 }
 
 inline bool world::step() { return step_by(time_point::max()); }

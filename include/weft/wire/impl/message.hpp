@@ -93,7 +93,7 @@ inline frame message::finish(frame_header header) && {
 }
 
 inline expected<void> incoming_message::check() {
-  auto refuse = [](std::string text) { return detail::broken_protocol(text); };
+  constexpr auto refuse = &detail::broken_protocol;
   const frame_header& h = frame_.header;
   const std::uint64_t head = header_size + h.payload_bytes + h.table_bytes;
   if (h.payload_bytes > limits_->payload || frame_.head.size() != head) {

@@ -2,7 +2,7 @@
 // Bodies of ../link.hpp: reading, and where each frame goes.
 #pragma once
 
-#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/link/impl/link_serve.hpp>
 #include <weft/engine/link/impl/link_state.hpp>
 #include <weft/engine/link/impl/link_unmade.hpp>
@@ -224,14 +224,13 @@ inline void link::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
   const std::uint64_t seen = progress_;
   const bool partial = partial_;
-  stall_->arm(later(me_.time().now(), me_.settings().stall_limit), dies([this, seen, partial] {
-                if (partial && partial_ && seen == progress_) {
-                  return mark_down(error(errc::protocol_error,
-                                         "the peer began a frame and stopped sending",
-                                         call_progress::maybe_executed, origin::transport));
-                }
-                watch_stalls();
-              }));
+  arm_or_die(*stall_, later(me_.time().now(), me_.settings().stall_limit), [this, seen, partial] {
+    if (partial && partial_ && seen == progress_) {
+      return mark_down(error(errc::protocol_error, "the peer began a frame and stopped sending",
+                             call_progress::maybe_executed, origin::transport));
+    }
+    watch_stalls();
+  });
 }
 
 /// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer

@@ -287,6 +287,7 @@ inline void link::cancel_all_served() noexcept {
     try {
       if (call) call->cancel();
     } catch (...) {  // of a cancellation handler of the user's: it runs to its deadline
+      die_of(std::current_exception());
     }
   }
 }

@@ -109,8 +109,8 @@ inline void request_queue::drain() {
 
 inline void request_queue::serve(const intrusive_ptr<served_request>& call) {
   const intrusive_ptr<coroutine> by = idle_or_new();
-  // Nobody waits for its outcome here when only the reply is wanted. (Of a
-  // forwarded one: `end_forward`.)
+  // Nobody waits for its outcome here when only the reply is wanted. (Of a forwarded one:
+  // `end_forward`.)
   if (!call->is_post() && !call->forwarded) call->done();
   resume_users(me_.context(), [&] { by->give(call); });
 }

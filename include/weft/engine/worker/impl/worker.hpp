@@ -36,7 +36,7 @@ inline worker::worker(worker_parts env, membership all, options settings)
 }
 
 inline worker::~worker() {
-  process_workers::remove(*this, name());
+  process_workers::remove(*this);
   owners_.leave(*this);
   or_die([this] {
     detach();

@@ -117,10 +117,10 @@ inline asio::awaitable<void> limited(clock& time, asio::io_context& io, duration
   };
   const auto b = std::make_shared<bound>();
   const auto alarm = time.make_timer(io);
-  alarm->arm(later(time.now(), limit), dies([b] {
-               b->passed = true;
-               b->stop.emit(asio::cancellation_type::terminal);
-             }));
+  arm_or_die(*alarm, later(time.now(), limit), [b] {
+    b->passed = true;
+    b->stop.emit(asio::cancellation_type::terminal);
+  });
   try {
     co_await asio::co_spawn(io, std::move(work),
                             asio::bind_cancellation_slot(b->stop.slot(), asio::use_awaitable));
@@ -269,14 +269,14 @@ inline void worker::send_heartbeats() {
   const std::uint64_t looks = loop_ticks_.load(std::memory_order_relaxed);
   const bool reading = !links_on_context() || looks != std::exchange(loop_ticks_seen_, looks);
   for (const auto& l : links_) l->send_heartbeat(reading);
-  beat_->arm(env_.time.now() + heartbeat_interval_, dies([this] { send_heartbeats(); }));
+  arm_or_die(*beat_, env_.time.now() + heartbeat_interval_, [this] { send_heartbeats(); });
 }
 
 inline void worker::check_peers(std::size_t which) {
   auto& [io, alarm] = judges_[which];
   if (on_context(*io)) loop_ticks_.fetch_add(1, std::memory_order_relaxed);
   for (const auto& l : links_) l->check_peer(*io, heartbeat_interval_);
-  alarm->arm(env_.time.now() + heartbeat_interval_, dies([this, which] { check_peers(which); }));
+  arm_or_die(*alarm, env_.time.now() + heartbeat_interval_, [this, which] { check_peers(which); });
 }
 
 }  // namespace weft::engine

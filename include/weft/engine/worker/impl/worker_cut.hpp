@@ -3,6 +3,7 @@
 // while both live. Each end counts its posts and tells rank 0, which decides (shutdown_protocol).
 #pragma once
 
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/log.hpp>
 #include <weft/engine/link/link.hpp>
 #include <weft/engine/worker/worker.hpp>
@@ -44,7 +45,7 @@ inline void worker::tell_counts() {
     return;
   }
   if (!counts_) counts_ = env_.time.make_timer(env_.context);
-  counts_->arm(now + std::chrono::milliseconds(1), dies([this] { tell_counts(); }));
+  arm_or_die(*counts_, now + std::chrono::milliseconds(1), [this] { tell_counts(); });
 }
 
 /// Rank 0 hears of a broken link before it hears that a main failed for that reason, and before it

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/next_turn.hpp>
-#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/event.hpp>
 #include <weft/engine/shutdown/ending.hpp>
 #include <weft/engine/worker/impl/worker.hpp>
@@ -132,7 +132,7 @@ inline void worker::close_all() noexcept {
 /// A millisecond; for the end of a run only.
 inline asio::awaitable<void> worker::poll_interval(timer& moment) {
   const intrusive_ptr<event> tick = make_intrusive<event>();
-  moment.arm(env_.time.now() + std::chrono::milliseconds(1), dies([tick] { tick->set(); }));
+  arm_or_die(moment, env_.time.now() + std::chrono::milliseconds(1), [tick] { tick->set(); });
   co_await event::wait(tick);
 }
 

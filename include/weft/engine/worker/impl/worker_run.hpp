@@ -114,7 +114,7 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   }
   if (todo.ask_again) {
     if (!again_) again_ = env_.time.make_timer(env_.context);
-    again_->arm(env_.time.now() + *todo.ask_again, dies([this] { act(run_.ask_again()); }));
+    arm_or_die(*again_, env_.time.now() + *todo.ask_again, [this] { act(run_.ask_again()); });
   }
 }
 
@@ -146,12 +146,12 @@ inline duration time_to_answer(duration of) {
 inline void worker::alarm(std::unique_ptr<timer>& by, time_point when, duration grace,
                           std::function<void()> then) {
   if (!by) by = env_.time.make_timer(env_.context);
-  by->arm(when, dies([this, &by, when, grace, then = std::move(then)]() mutable {
-            if (!by) return;
-            const time_point now = env_.time.now();
-            if (now < later(when, grace)) return then();
-            alarm(by, now + grace, grace, std::move(then));
-          }));
+  arm_or_die(*by, when, [this, &by, when, grace, then = std::move(then)]() mutable {
+    if (!by) return;
+    const time_point now = env_.time.now();
+    if (now < later(when, grace)) return then();
+    alarm(by, now + grace, grace, std::move(then));
+  });
 }
 
 /// Tells the protocol without whom the run goes on.
@@ -191,15 +191,14 @@ inline void worker::start_join_deadline() {
 inline void worker::tell_of_waiting(duration after) {
   if (rank() != 0 || after <= duration::zero() || run_.over() || ends_by_) return;
   if (!waits_) waits_ = env_.time.make_timer(env_.context);
-  waits_->arm(later(env_.time.now(), after), dies([this] {
-                std::string who;
-                for (const std::uint32_t r : run_.running()) {
-                  who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
-                }
-                say(name(),
-                    "its main has returned, and it serves until all have; it waits for " + who);
-                tell_of_waiting(options_.still_waiting);
-              }));
+  arm_or_die(*waits_, later(env_.time.now(), after), [this] {
+    std::string who;
+    for (const std::uint32_t r : run_.running()) {
+      who += (who.empty() ? "" : ", ") + ("'" + members_.members[r].name + "'");
+    }
+    say(name(), "its main has returned, and it serves until all have; it waits for " + who);
+    tell_of_waiting(options_.still_waiting);
+  });
 }
 
 /// Every main has returned: from now on the time counts.
@@ -429,11 +428,10 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
 /// Gives idle receive buffers back to the system.
 inline void worker::trim_buffers() {
   if (!trim_) trim_ = env_.time.make_timer(env_.context);
-  trim_->arm(later(env_.time.now(), options_.buffer_cache_idle), dies([this] {
-               buffers().release_idle(env_.time.now().time_since_epoch(),
-                                      options_.buffer_cache_idle);
-               trim_buffers();
-             }));
+  arm_or_die(*trim_, later(env_.time.now(), options_.buffer_cache_idle), [this] {
+    buffers().release_idle(env_.time.now().time_since_epoch(), options_.buffer_cache_idle);
+    trim_buffers();
+  });
 }
 
 }  // namespace weft::engine
