@@ -37,7 +37,7 @@ TEST_CASE("process memory: a message for which the process gets no memory fails 
       const int status = run.wait();
       INFO(over, ", ", io_threads, " I/O threads: ", run.output());
       CHECK(status == 0);
-      CHECK(run.count(refusal + "call of 'short_of_memory::size_of") == 3);
+      CHECK(run.count(refusal + "call of 'short_of_memory::size_of' on worker 'worker1': ") == 3);
       CHECK(run.count("small: 1000\n") == 3);
       CHECK(run.said("large: 100000000\n"));
       // Encoding it, reading it, and what the function did, in that order.

@@ -4,11 +4,10 @@
 #include <weft/run.hpp>
 
 #include <atomic>
+#include <core/own_operator_new.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <iostream>
-#include <new>
 #include <string>
 
 namespace allocations {
@@ -44,28 +43,10 @@ asio::awaitable<void> main_(weft::worker& me) {
 
 }  // namespace allocations
 
-extern "C" {
-void* __real_malloc(std::size_t size);  // NOLINT: the linker's names
-void* __real_aligned_alloc(std::size_t align, std::size_t size);
-void* __wrap_malloc(std::size_t size) {
+bool weft::testing::allocation_fails(std::size_t) noexcept {
   ++allocations::made;
-  return __real_malloc(size);
+  return false;
 }
-void* __wrap_aligned_alloc(std::size_t align, std::size_t size) {
-  ++allocations::made;
-  return __real_aligned_alloc(align, size);
-}
-}
-void* operator new(std::size_t size) {
-  ++allocations::made;
-  if (void* p = __real_malloc(size == 0 ? 1 : size)) return p;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t size) { return operator new(size); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

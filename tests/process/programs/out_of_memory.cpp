@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <core/own_operator_new.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -214,25 +215,7 @@ std::string attempt(bool joined, long n, int& ended) {
 
 }  // namespace out_of_memory
 
-extern "C" {
-void* __real_malloc(std::size_t size);  // NOLINT: the linker's names
-void* __real_aligned_alloc(std::size_t align, std::size_t size);
-void* __wrap_malloc(std::size_t size) {
-  return out_of_memory::fails() ? nullptr : __real_malloc(size);
-}
-void* __wrap_aligned_alloc(std::size_t align, std::size_t size) {
-  return out_of_memory::fails() ? nullptr : __real_aligned_alloc(align, size);
-}
-}
-void* operator new(std::size_t size) {
-  if (void* p = out_of_memory::fails() ? nullptr : __real_malloc(size == 0 ? 1 : size)) return p;
-  throw std::bad_alloc();
-}
-void* operator new[](std::size_t size) { return operator new(size); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+bool weft::testing::allocation_fails(std::size_t) noexcept { return out_of_memory::fails(); }
 
 int main(int argc, char** argv) {
   using namespace out_of_memory;
