@@ -51,7 +51,6 @@
 #include <weft/engine/serving/request_source.hpp>
 #include <weft/engine/serving/served_calls.hpp>
 #include <weft/engine/serving/served_request.hpp>
-#include <weft/engine/serving/waiting_calls.hpp>
 #include <weft/engine/shutdown/drain.hpp>
 #include <weft/memory/detail/memory_budget.hpp>
 #include <weft/transport/frame_sink.hpp>
@@ -92,7 +91,6 @@ struct link_counts {
 class link final : public request_source, public frame_sink {
  public:
   link(link_host& me, std::uint32_t rank, asio::io_context& io);
-  ~link() override;
 
   [[nodiscard]] state current_state() const override;
   [[nodiscard]] std::string transport() const override;
@@ -202,16 +200,14 @@ class link final : public request_source, public frame_sink {
   // ── request_source ──
   void handle_here(frame&& f, error allocation_error) override;
   void start_coroutine(intrusive_ptr<served_request> call) override;
-  void begin_waiting(std::uint64_t number) noexcept override;
+  void object_found(const intrusive_ptr<served_request>& call) noexcept override;
+  void object_missed(const intrusive_ptr<served_request>& call) noexcept override;
   void begin_forward(served_request& call) override;
   void end_forward(served_request& call) noexcept override;
   void forget(served_request& call) noexcept override;
 
-  // ── requests that wait for their object ──
-  /// Ends every call that waits for its object, and whatever would wait from now on. Any thread.
-  void close_waiting() noexcept;
-  /// Forgets them without an answer: they hold their requests, which hold this link.
-  void drop_waiting();
+  /// Forgets requests that wait until replies are written, unanswered: they hold this link.
+  void drop_throttled();
 
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
@@ -288,24 +284,10 @@ class link final : public request_source, public frame_sink {
   }
   void release_soon() noexcept;
   void release_throttled();
-  // calls that wait for their object
-  class waiting_call;
-  struct waiting_alarm final : deadline_entry {
-    explicit waiting_alarm(link& l) : link_(l) {}
-    void expired() override;
-    link& link_;
-  };
-  void wait_for_object(intrusive_ptr<served_request> call);  // the thread that reads
-  // Any thread:
-  void object_there(std::uint64_t number, function_style style) noexcept;
+  void wait_for_object(const intrusive_ptr<served_request>& call);
   void fail_with_object(const intrusive_ptr<served_request>& call,
                         const call_target& target) noexcept;
-  void give_up_waiting(const intrusive_ptr<waiting_call>& w, const error& why) noexcept;
-  [[nodiscard]] intrusive_ptr<waiting_call> take_waiting(std::uint64_t number) noexcept;
-  void watch_waiting(const std::unique_lock<std::mutex>&) noexcept;
   void cancel_served(std::uint64_t call);
-  bool gives_up_waiting(std::uint64_t call);
-  [[nodiscard]] static error caller_gave_up();
 
   mutable std::mutex mutex_;  // guards the next group
   pairing pairing_;
@@ -332,12 +314,8 @@ class link final : public request_source, public frame_sink {
 
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
+  std::atomic<std::size_t> for_objects_{0};
   std::atomic<std::size_t> forwards_pending_{0};  // requests that wait to; as many
-  std::mutex waiting_mutex_;  // guards the next four; nothing is called under it
-  waiting_calls<intrusive_ptr<waiting_call>, time_point> waiting_{most_waiting_calls};
-  std::optional<time_point> waiting_watched_;  // the alarm rings then
-  bool watch_posted_ = false;
-  waiting_alarm waiting_alarm_{*this};  // worker's thread
 
   std::atomic<bool> dead_{false};       // nothing more is read
   std::atomic<bool> can_send_{true};    // for a request; written under the lock
@@ -370,24 +348,6 @@ class link final : public request_source, public frame_sink {
   std::uint64_t turn_ = 0;           // in which flush_early last wrote
   bool lost_ = false;
   std::uint64_t given_up_ = 0;  // calls that nobody waits for any more, whose answers may come
-};
-
-/// A request whose object is still being made. It is in two places: in `waiting_`, which decides
-/// how its wait ends, and with the object, which tells it that it is there.
-class link::waiting_call final : public object_waiter {
- public:
-  waiting_call(intrusive_ptr<link> l, intrusive_ptr<served_request> c)
-      : link_(std::move(l)), call_(std::move(c)) {}
-  void object_there() noexcept override { link_->object_there(number_, call_->function->style); }
-
-  [[nodiscard]] call_target& target() const noexcept { return *call_->target; }
-  [[nodiscard]] const intrusive_ptr<served_request>& call() const noexcept { return call_; }
-
- private:
-  friend class link;
-  const intrusive_ptr<link> link_;
-  const intrusive_ptr<served_request> call_;
-  std::uint64_t number_ = 0;
 };
 
 }  // namespace weft::engine

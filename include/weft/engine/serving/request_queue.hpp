@@ -12,6 +12,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/serving/object_wait.hpp>
 #include <weft/engine/serving/request_coroutine.hpp>
 #include <weft/engine/serving/served_request.hpp>
 #include <weft/engine/serving/serving.hpp>
@@ -38,8 +39,9 @@ class request_queue {
   void push(intrusive_ptr<request_source> from, frame f, error allocation_error);
   /// A request of a coroutine function, or one that goes on. Any thread.
   void push(intrusive_ptr<served_request> call);
-  /// One that has waited for its object, by its number at its link; or one behind such. Any thread.
-  void push_in_turn(intrusive_ptr<request_source> of, std::uint64_t number);
+  /// One that waits for its object, to be watched; or, `there`, to begin in turn. Any thread.
+  void push(intrusive_ptr<object_wait> wait, bool there);
+  /// One behind such. Any thread.
   void push_in_turn(intrusive_ptr<served_request> call);
   /// One that was pushed in turn has not begun: others for the same object must not overtake it.
   [[nodiscard]] bool somebody_has_waited() const noexcept {
@@ -70,7 +72,7 @@ class request_queue {
     frame f{};
     error allocation_error{};
     intrusive_ptr<served_request> call{};
-    std::uint64_t waited = 0;  // its number at `from`
+    intrusive_ptr<object_wait> wait{};
     bool in_turn = false;
   };
   void push(entry&& what);

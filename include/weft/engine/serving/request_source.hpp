@@ -41,8 +41,12 @@ class request_source : public weft::link {
   // ── what comes back out of the inbox, worker's thread ──
   virtual void handle_here(frame&& f, error allocation_error) = 0;
   virtual void start_coroutine(intrusive_ptr<served_request> call) = 0;
-  /// The object that it waited for is there. Any thread, unless it is of a coroutine function.
-  virtual void begin_waiting(std::uint64_t number) noexcept = 0;
+
+  // ── of a request that waited for its object ──
+  /// The object, or why there is none, is there. Any thread, unless it is of a coroutine function.
+  virtual void object_found(const intrusive_ptr<served_request>& call) noexcept = 0;
+  /// The wait ended before, by `call->failure`. Worker's thread.
+  virtual void object_missed(const intrusive_ptr<served_request>& call) noexcept = 0;
 
   // ── a request that came over this link is no longer served; any thread ──
   virtual void begin_forward(served_request& call) = 0;

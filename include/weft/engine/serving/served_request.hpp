@@ -35,9 +35,9 @@ class served_request final : public invocation, public deadline_entry {
   const function_entry* function = nullptr;
   error failure;                  ///< set: a failure is sent instead of `out`
   call_target* target = nullptr;  ///< what the request says of its object, if it has one
-  /// Cancels the coroutine that serves it, while one does; worker's thread only.
-  cancellable* runner = nullptr;
-  std::atomic<bool> given_up{false};  ///< the caller no longer waits: not to be begun
+  /// Cancels what serves it, or waits for its object, while something does. Called on the worker's
+  /// thread.
+  std::atomic<cancellable*> runner{nullptr};
   std::uint64_t cost = 0;             ///< in the peer's window, until it begins
   bool begun = false;                 ///< as soon as it arrived
   bool forwarded = false;             ///< its object is a reference to one elsewhere
@@ -60,8 +60,11 @@ class served_request final : public invocation, public deadline_entry {
   [[nodiscard]] std::uint64_t call() const noexcept { return in.header().call; }
   /// Nobody waits for a reply.
   [[nodiscard]] bool is_post() const noexcept { return (in.header().flags & flag_no_reply) != 0; }
-  /// The caller no longer waits. A post that has not begun counts as one that did not run from now
-  /// on, also if it stands in the pool's line for long. Worker's thread.
+  /// The caller no longer waits: its function does not begin any more. A post that has not begun
+  /// counts as one that did not run from now on, also if it stands in the pool's line for long.
+  void give_up() noexcept;
+  [[nodiscard]] bool given_up() const noexcept { return fate_.load() == fate::given_up; }
+  /// As `give_up`; one that has begun is cancelled. Worker's thread.
   void cancel();
   /// Whether its function may run. If so, it has begun.
   [[nodiscard]] bool may_run() noexcept {
@@ -77,7 +80,7 @@ class served_request final : public invocation, public deadline_entry {
  private:
   /// Its deadline passed while its coroutine runs.
   void expired() override {
-    if (runner) runner->cancel();
+    if (cancellable* const by = runner.load()) by->cancel();
   }
 
   enum class fate : std::uint8_t { open, runs, given_up };

@@ -65,7 +65,7 @@ class worker final : public link_host, private weft::detail::context_owner {
   void drop_calls() noexcept {
     for (const intrusive_ptr<link>& l : links_) {
       l->drop_calls();
-      l->drop_waiting();
+      l->drop_throttled();
     }
   }
   void add_service(service_id slot, std::unique_ptr<service> s) {

@@ -38,7 +38,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
       new served_request(me_, intrusive_ptr<request_source>(this), std::move(came.f), bounds(),
                          came.allocation_error, rank_, name()));
   if (call->is_post()) requests.arrived.fetch_add(1);
-  if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->given_up = true;
+  if (std::binary_search(cancelled_.begin(), cancelled_.end(), of.call)) call->give_up();
   if (auto ok = call->in.check(); !ok) return ok;
   const frame_header& header = call->in.header();
   if (const auto left = time_left(header.deadline)) call->deadline = arrived_at_ + *left;
@@ -151,10 +151,7 @@ inline void link::start_coroutine(intrusive_ptr<served_request> call) {
 }
 
 inline void link::serve(const intrusive_ptr<served_request>& call) {
-  if (call->given_up.load(std::memory_order_relaxed) || serving::too_late(*call) ||
-      !call->may_run()) {
-    return serve_here(call);
-  }
+  if (serving::too_late(*call) || !call->may_run()) return serve_here(call);
   // It may wait for long, so it leaves the window; what its arguments take is counted on.
   const frame_header& header = call->in.header();
   const std::uint64_t held = request_cost(header.payload_bytes + header.table_bytes);
@@ -256,26 +253,23 @@ inline void link::no_longer_served(std::uint64_t id) noexcept {
 }
 
 inline void link::cancel_served(std::uint64_t id) {
-  if (gives_up_waiting(id)) return;
   intrusive_ptr<served_request> call;
   {
     const std::lock_guard lock(serving_mutex_);
     call = intrusive_ptr<served_request>::if_alive(served_.find(id));
   }
-  if (!call) return;
-  call->cancel();
-  gives_up_waiting(id);  // it may have been between two waits
+  if (call) call->cancel();
+}
+
+inline void link::drop_throttled() {
+  std::deque<intrusive_ptr<served_request>> throttled;  // dies without the lock
+  const std::lock_guard lock(serving_mutex_);
+  throttled.swap(throttled_);
 }
 
 /// Of a lost link, which needs to find none of them any more.
 inline void link::cancel_all_served() noexcept {
-  for (intrusive_ptr<served_request> throttled;;) {
-    throttled = nullptr;  // dies without the lock
-    const std::lock_guard lock(serving_mutex_);
-    if (throttled_.empty()) break;
-    throttled = std::move(throttled_.front());
-    throttled_.pop_front();
-  }
+  drop_throttled();
   for (std::size_t place = 0;;) {
     intrusive_ptr<served_request> call;
     {

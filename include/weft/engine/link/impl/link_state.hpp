@@ -37,10 +37,7 @@ inline link_counts link::count() {
   out.calls = pending_.waiting();
   out.answers_due = answers_due_.load(std::memory_order_relaxed);
   out.budget_used = budget_->used();
-  {
-    const std::lock_guard lock(waiting_mutex_);
-    out.for_objects = waiting_.size();
-  }
+  out.for_objects = for_objects_.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   out.window_used = window_.used();
   const std::lock_guard serving(serving_mutex_);
@@ -210,7 +207,6 @@ inline void link::finish_loss() {
   fail_pending(why);
   cancel_all_served();
   line_.wake_all();
-  close_waiting();
   if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
   me_.lost(*this, why);
 }
@@ -243,7 +239,6 @@ inline void link::close() noexcept {
     abandoned = outbox_.abandon();
   }
   fail_pending(reason());
-  close_waiting();
   line_.wake_all();
 }
 

@@ -5,6 +5,7 @@
 #include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/resume_users.hpp>
 #include <weft/engine/cork/cork.hpp>
+#include <weft/engine/serving/impl/object_wait.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/serving/request_source.hpp>
 #include <weft/rpc/detail/caught.hpp>
@@ -44,8 +45,8 @@ inline void request_queue::push(intrusive_ptr<request_source> from, frame f,
 inline void request_queue::push(intrusive_ptr<served_request> call) {
   push({.call = std::move(call)});
 }
-inline void request_queue::push_in_turn(intrusive_ptr<request_source> of, std::uint64_t number) {
-  push({.from = std::move(of), .waited = number, .in_turn = true});
+inline void request_queue::push(intrusive_ptr<object_wait> wait, bool there) {
+  push({.wait = std::move(wait), .in_turn = there});
 }
 inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
   push({.call = std::move(call), .in_turn = true});
@@ -88,8 +89,8 @@ inline void request_queue::drain() {
     entry e = std::move(draining_[drained_++]);
     if (since_flush > 0) cork.before_handler();
     if (e.in_turn) in_turn_.fetch_sub(1, std::memory_order_relaxed);
-    if (e.waited != 0) {
-      e.from->begin_waiting(e.waited);
+    if (e.wait) {
+      e.in_turn ? e.wait->begin() : e.wait->watch();
     } else if (e.call) {
       request_source& from = e.call->from();
       from.start_coroutine(std::move(e.call));

@@ -29,11 +29,13 @@ inline void served_request::done() noexcept {
   if (fate_.exchange(fate::runs) != fate::given_up) count_post(!accounted);
 }
 
-inline void served_request::cancel() {
-  given_up.store(true, std::memory_order_relaxed);
+inline void served_request::give_up() noexcept {
   fate before = fate::open;
   if (fate_.compare_exchange_strong(before, fate::given_up)) count_post(true);
-  if (runner) runner->cancel();
+}
+inline void served_request::cancel() {
+  give_up();
+  expired();
 }
 
 inline void served_request::count_post(bool cut) noexcept {
@@ -47,7 +49,7 @@ inline void serving::evaluate(served_request& call) {
   const scope_guard guard(&call);
   if (call.failure) {
     // It cannot run.
-  } else if (call.given_up.load(std::memory_order_relaxed) || !call.may_run()) {
+  } else if (!call.may_run()) {
     call.failure = error(errc::cancelled, "the caller gave up before the function began",
                          call_progress::not_executed, origin::remote_runtime);
   } else if (too_late(call)) {
