@@ -2,12 +2,15 @@
 // Objects that were never made: what their users are told, and what is said if there are none.
 #include "pure.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <regex>
 #include <rpc/said.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -69,6 +72,26 @@ asio::awaitable<rref<thing>> make_thing(worker& me, int rank) {
   co_return me.peer(rank).make<thing>();
 }
 int nothing() { return 0; }
+
+gate& door() {
+  static gate g;
+  return g;
+}
+std::atomic<bool> computes{false}, used{false};
+struct slowly_made {
+  slowly_made() { door().pass(); }
+  int get() {
+    used = true;
+    return 7;
+  }
+};
+/// Keeps the worker's thread until somebody has used the object.
+asio::awaitable<bool> compute() {
+  computes = true;
+  const auto patience = std::chrono::steady_clock::now() + 20s;
+  while (!used && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+  co_return used;
+}
 
 /// What a user sees, but for how long it took.
 std::string printed(const weft::error& e) {
@@ -180,6 +203,21 @@ TEST_CASE(
   CHECK(here.times("kept, and never used") == 1);
   CHECK(here.times("no such thing") + here.times("this is never made") == 0);
   CHECK(here.times("(creations_failed)") == 4);
+}
+
+TEST_CASE("unmade: a plain function has its object though the worker's thread computes") {
+  run_pure(2, over::tcp, 1u, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+    door().close();
+    const auto before = all.at(1).stats().served;
+    weft::future<bool> busy = me.peer(1).start<&compute>();
+    CHECK(co_await eventually([] { return computes.load(); }));
+    const auto made = me.peer(1).make<slowly_made>();
+    weft::future<int> got = made.start<&slowly_made::get>();
+    CHECK(co_await eventually([&] { return all.at(1).stats().served == before + 3; }));
+    door().open();
+    CHECK(co_await std::move(got) == 7);
+    CHECK(co_await std::move(busy));
+  });
 }
 
 TEST_CASE("unmade: a making whose time is over when it begins is not sent") {
