@@ -339,7 +339,7 @@ TEST_CASE("executor: an error stops the pass, names the node, and changes nothin
   local_graph nodes(none);
   const auto roots = roots_of(graph.roots);
   wave plan({0, 0, 0}, 0, 1, graph_retention::retain);
-  plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
+  plan.step(wave_input::begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   CHECK(executor.evaluate_ready([](outgoing_gradients&&) {}) == executor_status::failed);
@@ -379,7 +379,7 @@ TEST_CASE("executor: anomaly mode finds NaN and names the node") {
   local_graph nodes(none);
   const auto roots = roots_of(std::vector<at::Tensor>{loss});
   wave plan({0, 0, 0}, 0, 1);
-  plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
+  plan.step(wave_input::begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   REQUIRE(executor.evaluate_ready([](outgoing_gradients&&) {}) == executor_status::failed);
@@ -393,7 +393,7 @@ TEST_CASE("executor: stops before the next node when told to") {
   const auto a = leaf({3});
   const auto roots = roots_of(std::vector<at::Tensor>{(a * a).sum()});
   wave plan({0, 0, 0}, 0, 1);
-  plan.step(begin{{nodes.index(roots[0].edge.function)}}, nodes);
+  plan.step(wave_input::begin{{nodes.index(roots[0].edge.function)}}, nodes);
   local_executor executor(nodes, plan);
   executor.seed(roots[0]);
   executor.stop();

@@ -67,9 +67,10 @@ class workers {
   }
 
   /// A pass begun by `initiator`; returns the error, if it had one.
-  std::optional<aborted> backward(worker_rank initiator, std::span<const at::Tensor> roots,
-                                  graph_retention retention = graph_retention::release,
-                                  std::span<const at::Tensor> given = {}) {
+  std::optional<wave_output::aborted> backward(worker_rank initiator,
+                                               std::span<const at::Tensor> roots,
+                                               graph_retention retention = graph_retention::release,
+                                               std::span<const at::Tensor> given = {}) {
     start(initiator, roots, retention, given);
     finish();
     const pass_id pass{context, initiator, last_pass_};
@@ -92,7 +93,9 @@ class workers {
       if (!w.passes.empty()) throw std::logic_error("a pass was kept");
     }
   }
-  const std::optional<aborted>& result(const pass_id& pass) const { return results_.at(pass); }
+  const std::optional<wave_output::aborted>& result(const pass_id& pass) const {
+    return results_.at(pass);
+  }
 
   const gradient_map& gradients(worker_rank w) const { return at_[w].gradients; }
   std::size_t messages_to(worker_rank w) const { return at_[w].messages; }
@@ -180,16 +183,16 @@ class workers {
   }
   void act(worker_rank w, const pass_id& id, outputs out) {
     one_worker& me = at_[w];
-    for (output& o : out) {
-      if (auto* t = std::get_if<transmit>(&o)) {
+    for (wave_output::any& o : out) {
+      if (auto* t = std::get_if<wave_output::transmit>(&o)) {
         send(w, t->to, t->message, {});
-      } else if (std::holds_alternative<commit>(o)) {
+      } else if (std::holds_alternative<wave_output::commit>(o)) {
         me.gradients.merge(std::move(me.passes.at(id)->gradients()));
-      } else if (std::holds_alternative<finished>(o)) {
+      } else if (std::holds_alternative<wave_output::finished>(o)) {
         results_[id] = std::nullopt;
-      } else if (auto* a = std::get_if<aborted>(&o)) {
+      } else if (auto* a = std::get_if<wave_output::aborted>(&o)) {
         if (w == id.initiator) results_[id] = std::move(*a);
-      } else if (auto* v = std::get_if<violation>(&o)) {
+      } else if (auto* v = std::get_if<wave_output::violation>(&o)) {
         throw std::logic_error("worker " + std::to_string(v->from) + " sent " + v->text);
       }
     }
@@ -204,7 +207,7 @@ class workers {
   std::vector<one_worker> at_;
   std::map<std::pair<worker_rank, worker_rank>, std::deque<frame>> wires_;
   std::set<std::pair<worker_rank, pass_id>> claims_;
-  std::map<pass_id, std::optional<aborted>> results_;
+  std::map<pass_id, std::optional<wave_output::aborted>> results_;
   message_id last_message_ = 0;
   std::uint32_t last_pass_ = 0;
 };

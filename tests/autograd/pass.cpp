@@ -183,7 +183,7 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
     return p;
   };
   const auto is_violation = [](const outputs& out) {
-    return out.size() == 1 && std::holds_alternative<violation>(out[0]);
+    return out.size() == 1 && std::holds_alternative<wave_output::violation>(out[0]);
   };
   grad_message one{1, 1, {1}};
   {
@@ -203,7 +203,8 @@ TEST_CASE("pass: gradients that do not fit what was sent are refused") {
     p->evaluate([](worker_rank, packed_gradients&&, bool) {});
     const auto out = p->completed();
     REQUIRE(!out.empty());
-    CHECK(std::get<aborted>(out.back()).text.find("than its tensor") != std::string::npos);
+    CHECK(std::get<wave_output::aborted>(out.back()).text.find("than its tensor") !=
+          std::string::npos);
     CHECK(p->over());
   }
   const auto p = begun();
@@ -261,7 +262,7 @@ TEST_CASE("pass: what no other message leads to runs before discovery is over") 
     CHECK(p.completed().empty());
     const auto over = p.arrive(1, done_message{});
     REQUIRE(over.size() == 3);  // end, commit, finished
-    CHECK(std::holds_alternative<finished>(over.back()));
+    CHECK(std::holds_alternative<wave_output::finished>(over.back()));
     CHECK(at::equal(p.gradients().find(a), at::full({2}, 4, at::kDouble)));
   }
 }
@@ -278,7 +279,7 @@ TEST_CASE("pass: a lost initiator drops the pass, also while it runs") {
   REQUIRE(p.claim());
   const auto out = p.lost(0);
   REQUIRE(!out.empty());
-  CHECK(std::get<aborted>(out.back()).reason == abort_reason::lost);
+  CHECK(std::get<wave_output::aborted>(out.back()).reason == abort_reason::lost);
   p.evaluate([](worker_rank, packed_gradients&&, bool) {});
   CHECK(p.completed().empty());
   CHECK(p.gradients().empty());

@@ -25,6 +25,8 @@
 namespace {
 
 using namespace weft::autograd;
+using namespace weft::autograd::wave_input;
+using namespace weft::autograd::wave_output;
 using weft::testing::rounds;
 using weft::testing::test_graph;
 
@@ -282,10 +284,10 @@ class network {
     }
     feed(to, arrived{from, std::move(c.body)});
   }
-  void feed(worker_rank w, const input& in) {
+  void feed(worker_rank w, const wave_input::any& in) {
     worker_state& s = at_[w];
     if (!s.plan) return;
-    for (const output& out : s.plan->step(in, history_.workers[w])) act(w, out);
+    for (const wave_output::any& out : s.plan->step(in, history_.workers[w])) act(w, out);
     if (s.plan && s.plan->over()) {
       s.ended.add(pass_);
       s.plan.reset();
@@ -301,7 +303,7 @@ class network {
       feed(w, drained{});
     }
   }
-  void act(worker_rank w, const output& out) {
+  void act(worker_rank w, const wave_output::any& out) {
     worker_state& s = at_[w];
     if (const auto* t = std::get_if<transmit>(&out)) {
       transmit_to(w, t->to, t->message);
@@ -823,7 +825,7 @@ TEST_CASE("wave: the loss of a participant that is not yet known as one ends the
   wave asked({the_context, 0, 1}, 1, 3);
   const auto to_initiator = [](const outputs& out) {
     std::vector<control_body> said;
-    for (const output& o : out) {
+    for (const wave_output::any& o : out) {
       const auto* t = std::get_if<transmit>(&o);
       if (t && t->to == 0) said.push_back(t->message.body);
     }
@@ -851,7 +853,7 @@ TEST_CASE("wave: the loss of a participant that is not yet known as one ends the
   CHECK(why.reason == abort_reason::lost);
   const auto told = to_initiator(out);
   CHECK(told.empty());
-  const auto tells_it = [&](const output& o) {
+  const auto tells_it = [&](const wave_output::any& o) {
     const auto* t = std::get_if<transmit>(&o);
     return t && t->to == 1 && std::holds_alternative<abort_message>(t->message.body);
   };

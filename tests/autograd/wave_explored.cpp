@@ -35,6 +35,8 @@ template struct exploring::revealed<
 namespace waves {
 
 using namespace weft::autograd;
+using namespace weft::autograd::wave_input;
+using namespace weft::autograd::wave_output;
 using exploring::encoder;
 using exploring::hold;
 using part = weft::testing::test_graph;
@@ -399,10 +401,10 @@ struct world {
     }
     feed(to, arrived{from, std::move(c.body)});
   }
-  void feed(worker_rank w, const input& in) {
+  void feed(worker_rank w, const wave_input::any& in) {
     if (!at[w]->plan) return;
     part& mine = const_cast<part&>(graph->parts[w]);  // `freeze` changes nothing
-    for (const output& out : at[w].change().plan->step(in, mine)) act_on(w, out);
+    for (const wave_output::any& out : at[w].change().plan->step(in, mine)) act_on(w, out);
     worker& s = at[w].change();
     if (s.plan->over()) {
       s.ended.add(pass);
@@ -417,7 +419,7 @@ struct world {
     at[w].change().all_known = false;
     feed(w, drained{});
   }
-  void act_on(worker_rank w, const output& out) {
+  void act_on(worker_rank w, const wave_output::any& out) {
     if (const auto* t = std::get_if<transmit>(&out)) return send(w, t->to, t->message);
     worker& s = at[w].change();
     const auto& roots = graph->roots;

@@ -80,9 +80,9 @@ class local_pass {
   /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
   /// awaits them from that worker; `why` says so.
   outputs gradients_lost(worker_rank from, const grad_message& what, std::string why);
-  outputs lost(worker_rank peer) { return absorb(wave_.step(autograd::lost{peer}, graph_)); }
+  outputs lost(worker_rank peer) { return absorb(wave_.step(wave_input::lost{peer}, graph_)); }
   outputs abort(abort_reason reason, std::string text) {
-    return absorb(wave_.step(failed{reason, std::move(text)}, graph_));
+    return absorb(wave_.step(wave_input::failed{reason, std::move(text)}, graph_));
   }
   /// True if there is something to run and nobody runs it. The caller then owes one `evaluate` and
   /// one `completed`, in this order.
@@ -126,7 +126,7 @@ class local_pass {
 };
 
 inline outputs local_pass::begin(std::vector<root> roots) {
-  autograd::begin in;
+  wave_input::begin in;
   for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
   roots_ = std::move(roots);
   return absorb(wave_.step(in, graph_));
@@ -137,17 +137,17 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   if (over()) return {};
   const auto* grad = std::get_if<grad_message>(&body);
   if (grad == nullptr) {
-    if (!tensors.empty()) return {violation{from, "tensors with a control message"}};
-    return absorb(wave_.step(arrived{from, body}, graph_));
+    if (!tensors.empty()) return {wave_output::violation{from, "tensors with a control message"}};
+    return absorb(wave_.step(wave_input::arrived{from, body}, graph_));
   }
   const auto point = graph_.send(grad->message);
   if (!point || graph_.node(point->node).num_inputs() != grad->slots) {
-    return {violation{from, "gradients of another message than was sent"}};
+    return {wave_output::violation{from, "gradients of another message than was sent"}};
   }
   auto gradients = unpack(*grad, std::move(tensors));
-  if (!gradients) return {violation{from, "other gradients than announced"}};
-  outputs out = wave_.step(arrived{from, body}, graph_);
-  const bool refused = !out.empty() && std::holds_alternative<violation>(out.front());
+  if (!gradients) return {wave_output::violation{from, "other gradients than announced"}};
+  outputs out = wave_.step(wave_input::arrived{from, body}, graph_);
+  const bool refused = !out.empty() && std::holds_alternative<wave_output::violation>(out.front());
   // A second copy of a message finds its place taken, or yields no start.
   if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
   out = absorb(std::move(out));
@@ -160,26 +160,26 @@ inline outputs local_pass::gradients_lost(worker_rank from, const grad_message& 
   if (over()) return {};
   const auto point = graph_.send(what.message);
   if (!point || graph_.node(point->node).num_inputs() != what.slots) {
-    return {violation{from, "gradients of another message than was sent"}};
+    return {wave_output::violation{from, "gradients of another message than was sent"}};
   }
-  outputs out = wave_.step(arrived{from, what}, graph_);
-  if (!out.empty() && std::holds_alternative<violation>(out.front())) return out;
+  outputs out = wave_.step(wave_input::arrived{from, what}, graph_);
+  if (!out.empty() && std::holds_alternative<wave_output::violation>(out.front())) return out;
   return abort(abort_reason::failed, std::move(why));
 }
 
 inline outputs local_pass::absorb(outputs from_wave) {
-  const auto mine = [&](const output& out) {
-    if (std::holds_alternative<launch>(out)) {
+  const auto mine = [&](const wave_output::any& out) {
+    if (std::holds_alternative<wave_output::launch>(out)) {
       graph_.freeze();
       executor_.emplace(graph_, wave_, state_);
-    } else if (std::holds_alternative<autograd::complete>(out)) {
+    } else if (std::holds_alternative<wave_output::complete>(out)) {
       if (activity_ == activity::resting) executor_->complete(wave_);  // else when it rests
-    } else if (const auto* s = std::get_if<start>(&out)) {
+    } else if (const auto* s = std::get_if<wave_output::start>(&out)) {
       if (auto parked = parked_.extract(s->message)) {
         seeds_.push_back({s->node, std::move(parked.mapped())});
       }
     } else {
-      if (std::holds_alternative<aborted>(out) && executor_) executor_->stop();
+      if (std::holds_alternative<wave_output::aborted>(out) && executor_) executor_->stop();
       return false;
     }
     return true;
@@ -217,7 +217,8 @@ inline outputs local_pass::completed() {
                  executor_->failure().node + ": " + executor_->failure().text);
   }
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
-  return last_ == executor_status::drained ? absorb(wave_.step(drained{}, graph_)) : outputs();
+  return last_ == executor_status::drained ? absorb(wave_.step(wave_input::drained{}, graph_))
+                                           : outputs();
 }
 
 }  // namespace weft::autograd

@@ -84,7 +84,9 @@ concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_in
   { g.freeze() };
 };
 
-// ── inputs ──────────────────────────────────────────────────────────────────────────────────────
+/// What a wave is told.
+namespace wave_input {
+
 /// Starts the pass; only on its initiator, once. Roots may repeat.
 struct begin {
   std::vector<node_index> roots;
@@ -105,9 +107,13 @@ struct failed {
 struct lost {
   worker_rank peer = 0;
 };
-using input = std::variant<begin, arrived, drained, failed, lost>;
+using any = std::variant<begin, arrived, drained, failed, lost>;
 
-// ── outputs, to be acted on in order ────────────────────────────────────────────────────────────
+}  // namespace wave_input
+
+/// What a wave has its owner do, in order.
+namespace wave_output {
+
 struct transmit {
   worker_rank to = 0;
   control message;
@@ -141,9 +147,11 @@ struct violation {
   std::string text;
   blame on = blame::sender;
 };
-using output =
-    std::variant<transmit, launch, complete, start, commit, finished, aborted, violation>;
-using outputs = std::vector<output>;
+using any = std::variant<transmit, launch, complete, start, commit, finished, aborted, violation>;
+
+}  // namespace wave_output
+
+using outputs = std::vector<wave_output::any>;
 
 enum class wave_phase : std::uint8_t {
   idle,      ///< no need heard yet
@@ -165,7 +173,7 @@ class wave {
 
   /// After `launch`, `g` is only read.
   template <graph G>
-  outputs step(const input& in, G& g);
+  outputs step(const wave_input::any& in, G& g);
 
   const pass_id& pass() const { return pass_; }
   worker_rank self() const { return self_; }
@@ -205,18 +213,18 @@ class wave {
   };
 
   template <graph G>
-  void take(const begin& in, G& g, outputs& out);
+  void take(const wave_input::begin& in, G& g, outputs& out);
   template <graph G>
-  void take(const arrived& in, G& g, outputs& out);
+  void take(const wave_input::arrived& in, G& g, outputs& out);
   template <graph G>
-  void take(const drained&, G&, outputs& out);
+  void take(const wave_input::drained&, G&, outputs& out);
   template <graph G>
-  void take(const failed& in, G&, outputs& out) {
+  void take(const wave_input::failed& in, G&, outputs& out) {
     if (promised() && in.reason != abort_reason::refused) return;
     abort({self_, in.reason, in.text}, self_, out);
   }
   template <graph G>
-  void take(const lost& in, G&, outputs& out);
+  void take(const wave_input::lost& in, G&, outputs& out);
 
   template <graph G>
   void on(worker_rank from, const need_message& m, G& g, outputs& out);
@@ -261,10 +269,10 @@ class wave {
   }
 
   void send(worker_rank to, control_body body, outputs& out) const {
-    out.emplace_back(transmit{to, control{pass_, std::move(body)}});
+    out.emplace_back(wave_output::transmit{to, control{pass_, std::move(body)}});
   }
   static void refuse(worker_rank from, std::string text, outputs& out, blame on = blame::sender) {
-    out.emplace_back(violation{from, std::move(text), on});
+    out.emplace_back(wave_output::violation{from, std::move(text), on});
   }
 
   pass_id pass_;

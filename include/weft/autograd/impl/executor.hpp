@@ -194,15 +194,17 @@ inline void local_executor::fail(node_type& node, std::string text, std::excepti
 inline void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
                            const send_table& sends, worker_rank self) {
   local_graph nodes(sends);
-  begin start_at;
+  wave_input::begin start_at;
   for (const root& r : roots) start_at.roots.push_back(nodes.index(r.edge.function));
   wave plan({0, self, 0}, self, self + 1, retention);
-  for (const output& out : plan.step(start_at, nodes)) {
-    if (const auto* t = std::get_if<transmit>(&out)) {
+  for (const wave_output::any& out : plan.step(start_at, nodes)) {
+    if (const auto* t = std::get_if<wave_output::transmit>(&out)) {
       throw std::invalid_argument("weft: backward: a root depends on worker " +
                                   std::to_string(t->to));
     }
-    if (const auto* a = std::get_if<aborted>(&out)) throw std::invalid_argument("weft: " + a->text);
+    if (const auto* a = std::get_if<wave_output::aborted>(&out)) {
+      throw std::invalid_argument("weft: " + a->text);
+    }
   }
   local_executor executor(nodes, plan);
   for (root& r : roots) executor.seed(std::move(r));

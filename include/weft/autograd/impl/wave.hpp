@@ -8,14 +8,14 @@
 namespace weft::autograd {
 
 template <graph G>
-outputs wave::step(const input& in, G& g) {
+outputs wave::step(const wave_input::any& in, G& g) {
   outputs out;
   if (!over()) std::visit([&](const auto& i) { take(i, g, out); }, in);
   return out;
 }
 
 template <graph G>
-void wave::take(const begin& in, G& g, outputs& out) {
+void wave::take(const wave_input::begin& in, G& g, outputs& out) {
   if (phase_ != wave_phase::idle || !is_initiator()) return;
   phase_ = wave_phase::discover;
   std::vector<node_index> stack;
@@ -30,7 +30,7 @@ void wave::take(const begin& in, G& g, outputs& out) {
 }
 
 template <graph G>
-void wave::take(const arrived& in, G& g, outputs& out) {
+void wave::take(const wave_input::arrived& in, G& g, outputs& out) {
   if (in.from == self_ || in.from >= world_) {
     return refuse(in.from, "a message of a pass from an impossible worker", out);
   }
@@ -38,7 +38,7 @@ void wave::take(const arrived& in, G& g, outputs& out) {
 }
 
 template <graph G>
-void wave::take(const drained&, G&, outputs& out) {
+void wave::take(const wave_input::drained&, G&, outputs& out) {
   if (phase_ != wave_phase::run) return;
   phase_ = wave_phase::settled;
   if (is_initiator()) return maybe_finish(out);
@@ -46,7 +46,7 @@ void wave::take(const drained&, G&, outputs& out) {
 }
 
 template <graph G>
-void wave::take(const lost& in, G&, outputs& out) {
+void wave::take(const wave_input::lost& in, G&, outputs& out) {
   // Having settled and sent its acks, a participant waits for the initiator alone; that one watches
   // the others.
   const bool open = phase_ != wave_phase::settled || deficit_ != 0;
@@ -191,7 +191,7 @@ void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
   if (phase_ == wave_phase::discover) {
     early_.push_back(m.message);
   } else {
-    out.emplace_back(start{m.message, needed->second.node});
+    out.emplace_back(wave_output::start{m.message, needed->second.node});
   }
 }
 
@@ -218,7 +218,7 @@ template <graph G>
 void wave::on(worker_rank from, const end_message&, G&, outputs& out) {
   if (from != pass_.initiator) return refuse(from, "an end from another than the initiator", out);
   if (phase_ != wave_phase::settled) return refuse(from, "an end before the pass was done", out);
-  out.emplace_back(commit{});
+  out.emplace_back(wave_output::commit{});
   phase_ = wave_phase::ended;
 }
 
@@ -325,7 +325,7 @@ void wave::run_early(G& g, std::span<const node_index> roots, outputs& out) {
   const auto grows = [&](node_index n) { return may_grow(n); };
   if (!stack.empty() || std::all_of(roots.begin(), roots.end(), grows)) return open_.clear();
   g.freeze();
-  out.emplace_back(launch{});
+  out.emplace_back(wave_output::launch{});
 }
 
 inline void wave::maybe_settle(outputs& out) {
@@ -367,20 +367,22 @@ inline void wave::send_ack(engagement to, std::vector<worker_rank> workers,
 inline void wave::enter_run_phase(outputs& out) {
   phase_ = wave_phase::run;
   if (open_.empty()) {
-    out.emplace_back(launch{});
+    out.emplace_back(wave_output::launch{});
   } else {
     open_.clear();
-    out.emplace_back(complete{});
+    out.emplace_back(wave_output::complete{});
   }
-  for (message_id m : std::exchange(early_, {})) out.emplace_back(start{m, needed_.at(m).node});
+  for (message_id m : std::exchange(early_, {})) {
+    out.emplace_back(wave_output::start{m, needed_.at(m).node});
+  }
 }
 
 inline void wave::maybe_finish(outputs& out) {
   if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
   phase_ = wave_phase::ended;
   for (worker_rank w : participants_) send(w, end_message{}, out);
-  out.emplace_back(commit{});
-  out.emplace_back(finished{{participants_.begin(), participants_.end()}});
+  out.emplace_back(wave_output::commit{});
+  out.emplace_back(wave_output::finished{{participants_.begin(), participants_.end()}});
 }
 
 inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out) {
@@ -397,7 +399,7 @@ inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out)
   if (why.reason != abort_reason::refused) tell.erase(heard_from);
   for (worker_rank w : tell) send(w, why, out);
   phase_ = wave_phase::aborted;
-  out.emplace_back(aborted{why.origin, why.reason, std::move(why.text)});
+  out.emplace_back(wave_output::aborted{why.origin, why.reason, std::move(why.text)});
 }
 
 }  // namespace weft::autograd

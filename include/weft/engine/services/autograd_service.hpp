@@ -96,7 +96,7 @@ class autograd_service final : public weft::autograd_service {
     std::vector<std::shared_ptr<autograd::local_pass>> run;
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
     std::vector<intrusive_ptr<event>> wake;
-    std::optional<autograd::violation> violation;
+    std::optional<autograd::wave_output::violation> violation;
     std::vector<refusal> refusals;
   };
 
@@ -150,12 +150,13 @@ class autograd_service final : public weft::autograd_service {
                   const std::shared_ptr<autograd::local_pass>& pass, Make&& make);
   [[nodiscard]] autograd::outputs apply(context_state& c,
                                         const std::shared_ptr<autograd::local_pass>& pass,
-                                        autograd::output& one, effects& todo);
+                                        autograd::wave_output::any& one, effects& todo);
   void run_effects(const intrusive_ptr<context_state>& c, effects todo);
   void evaluate(const intrusive_ptr<context_state>& c,
                 const std::shared_ptr<autograd::local_pass>& pass);
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
-  [[nodiscard]] rpc_error failure_of(const context_state& c, const autograd::aborted& why,
+  [[nodiscard]] rpc_error failure_of(const context_state& c,
+                                     const autograd::wave_output::aborted& why,
                                      call_progress if_lost) const;
 
   engine::worker& me_;

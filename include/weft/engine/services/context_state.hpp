@@ -43,8 +43,8 @@ using autograd::worker_rank;
 /// Who waits for a pass that began here.
 struct pass_waiter : ref_counted {
   intrusive_ptr<event> over = make_intrusive<event>();
-  std::optional<autograd::aborted>
-      failure;  // these two under the context's lock, before `over` is set
+  // These two under the context's lock, before `over` is set.
+  std::optional<autograd::wave_output::aborted> failure;
   error run_ended;
 };
 

@@ -117,21 +117,21 @@ void autograd_service::whole_step(const intrusive_ptr<context_state>& c,
 /// Returns what follows from it, to be carried out as well.
 inline autograd::outputs autograd_service::apply(context_state& c,
                                                  const std::shared_ptr<autograd::local_pass>& pass,
-                                                 autograd::output& one, effects& todo) {
+                                                 autograd::wave_output::any& one, effects& todo) {
   const autograd::pass_id id = pass->plan().pass();
-  const auto wake = [&](autograd::aborted* failure) {
+  const auto wake = [&](autograd::wave_output::aborted* failure) {
     const auto w = c.waiters.find(id);
     if (w == c.waiters.end()) return;
     todo.wake.push_back(w->second->over);
     if (failure) w->second->failure = std::move(*failure);
     c.waiters.erase(w);
   };
-  if (const auto* t = std::get_if<autograd::transmit>(&one)) {
+  if (const auto* t = std::get_if<autograd::wave_output::transmit>(&one)) {
     const error failed = queue(t->to, autograd::encode(t->message), {});
     if (failed == errc::peer_died) return pass->lost(t->to);
     if (failed) return pass->abort(autograd::abort_reason::failed, failed.message());
     todo.flush.push_back(t->to);
-  } else if (std::holds_alternative<autograd::commit>(one)) {
+  } else if (std::holds_alternative<autograd::wave_output::commit>(one)) {
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
@@ -140,11 +140,11 @@ inline autograd::outputs autograd_service::apply(context_state& c,
                                "the gradients of a pass could not be added up: " + words_of(e),
                                call_progress::executed);
     }
-  } else if (auto* a = std::get_if<autograd::aborted>(&one)) {
+  } else if (auto* a = std::get_if<autograd::wave_output::aborted>(&one)) {
     wake(a);
-  } else if (std::holds_alternative<autograd::finished>(one)) {
+  } else if (std::holds_alternative<autograd::wave_output::finished>(one)) {
     wake(nullptr);
-  } else if (auto* v = std::get_if<autograd::violation>(&one)) {
+  } else if (auto* v = std::get_if<autograd::wave_output::violation>(&one)) {
     if (v->on == autograd::blame::somebody) {
       todo.refusals.push_back({v->from, id, v->text, false});
     } else if (!todo.violation) {
@@ -219,7 +219,8 @@ inline time_point autograd_service::deadline_of(std::optional<duration> limit) c
   return here && here->deadline ? std::min(own, *here->deadline) : own;
 }
 
-inline rpc_error autograd_service::failure_of(const context_state& c, const autograd::aborted& why,
+inline rpc_error autograd_service::failure_of(const context_state& c,
+                                              const autograd::wave_output::aborted& why,
                                               call_progress if_lost) const {
   const std::string& who = name_of(why.origin);
   std::string text = "backward on worker '" + who + "': " + why.text;
@@ -306,7 +307,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
     throw rpc_error(errc::timed_out, "backward did not end by its deadline",
                     call_progress::maybe_executed);
   }
-  std::optional<autograd::aborted> failure;
+  std::optional<autograd::wave_output::aborted> failure;
   {
     const std::lock_guard lock(state->mutex);
     failure = waiter->failure;
