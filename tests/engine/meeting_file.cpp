@@ -193,7 +193,7 @@ std::string key_under(const std::map<std::string, std::string>& set, std::uint32
                       const char* launcher = "srun") {
   const weft::testing::environment guard(
       {"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}, set);
-  return weft::engine::run_key({0, size, size, launcher});
+  return weft::engine::run_key({0, size, size, launcher}, weft::engine::run_id_of({}));
 }
 
 TEST_CASE("meeting file: a key for each job, step, parent and size") {
@@ -221,6 +221,8 @@ TEST_CASE("meeting file: a key for each job, step, parent and size") {
   CHECK(key_under({}) == key_under({}));
   CHECK(key_under({{"WEFT_RUN_ID", "7"}}) ==
         key_under({{"WEFT_RUN_ID", "7"}, {"SLURM_JOB_ID", "8"}}, 2, "torchrun"));
+  const weft::testing::environment guard({"WEFT_RUN_ID"}, {{"WEFT_RUN_ID", "7"}});
+  CHECK(weft::engine::run_id_of("the option's") == "the option's");
 }
 
 }  // namespace meeting_files

@@ -59,7 +59,7 @@ struct joining {
   const placement where = place.value_or(placement{});
   settle_threads(o, where.on_this_host);
   meeting_request ask{where, introduce(where.rank, where.size, o), countdown(o.rendezvous_deadline),
-                      system_random(), o.run_id};
+                      system_random(), run_id_of(o.run_id)};
   ask.self.incarnation = random_id(ask.random);
   if (launched) run_report::begins();
   std::string why_so_many = word_of_launcher(where, o);

@@ -222,7 +222,7 @@ inline int run_here(const placement& where, make_transports* transports, worker_
     runtime life(transport_set(transports(reached_at)), o, services_of_run());
     self.addresses = life.addresses();
     if (where.size > 1) {
-      const meeting_request ask{where, self, left, random, o.run_id};
+      const meeting_request ask{where, self, left, random, run_id_of(o.run_id)};
       meeting met = apart<meeting>([ask] { return meet(ask); }, left, stuck_store());
       all = std::move(met.all);
       store = std::move(met.store);

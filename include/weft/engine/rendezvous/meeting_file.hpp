@@ -25,11 +25,15 @@ namespace weft::engine {
 
 class countdown;
 
-/// What the workers of one run have in common and no other run at the same time has:
-///   options.run_id; else WEFT_RUN_ID; else the job that mpirun (PMIX_NAMESPACE, PMI_JOBID) or srun
-///   (SLURM_JOB_ID with SLURM_STEP_ID) names; else the parent process, for processes that were
-///   started by hand together with the command line.
-[[nodiscard]] inline std::string run_key(const placement& where, const std::string& run_id = {});
+/// `option`, which is options.run_id; else WEFT_RUN_ID; else "".
+[[nodiscard]] inline std::string run_id_of(const std::string& option) {
+  return option.empty() ? environment_text("WEFT_RUN_ID").value_or("") : option;
+}
+
+/// What the workers of one run have in common and no other run at the same time has: `run_id`; else
+/// the job that mpirun (PMIX_NAMESPACE, PMI_JOBID) or srun (SLURM_JOB_ID with SLURM_STEP_ID) names;
+/// else the parent process, for processes that were started by hand together with the command line.
+[[nodiscard]] inline std::string run_key(const placement& where, const std::string& run_id);
 
 /// Where workers of this user meet. Throws rpc_error rendezvous_failed without a folder for
 /// temporary files.

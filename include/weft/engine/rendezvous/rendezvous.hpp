@@ -80,7 +80,7 @@ struct meeting_request {
   member self;
   countdown left;
   random_source random;
-  std::string run_id{};  ///< options.run_id
+  std::string run_id{};  ///< see `run_id_of`
 };
 
 /// All of it, in whatever way the environment says. Blocks as long as the store does. Throws as the
@@ -287,8 +287,7 @@ class store_meeting {
 };
 
 /// A meeting in a file: rank 0's line carries the token.
-[[nodiscard]] inline membership meet_on_this_host(const meeting_request& what,
-                                                  const countdown& left) {
+[[nodiscard]] inline membership meet_on_this_host(const meeting_request& what) {
   const placement& where = what.where;
   member self = what.self;
   random_source random = what.random;
@@ -299,10 +298,9 @@ class store_meeting {
   std::vector<std::string> lines;
   try {
     lines = meet_in_file(meeting_folder(), run_key(where, what.run_id), where.rank, where.size,
-                         line, left);
+                         line, what.left);
   } catch (const rpc_error& e) {
-    const bool named = !what.run_id.empty() || environment_text("WEFT_RUN_ID");
-    if (named || where.launcher != "torchrun") throw;
+    if (!what.run_id.empty() || where.launcher != "torchrun") throw;
     throw rpc_error(errc::rendezvous_failed,
                     e.error().detail().text +
                         " (without MASTER_ADDR or WEFT_RUN_ID those meet that one process "
@@ -392,8 +390,7 @@ inline store_ptr open_store(const placement& where, const countdown& left,
     const store_ptr store = o.isServer ? served(at, o, left) : connected(at, o, left);
     store->setTimeout(timeout);
     std::string prefix = "weft/" + environment_text("TORCHELASTIC_RESTART_COUNT").value_or("0");
-    const std::string run = run_id.empty() ? environment_text("WEFT_RUN_ID").value_or("") : run_id;
-    if (!run.empty()) prefix += "/" + run;
+    if (!run_id.empty()) prefix += "/" + run_id;
     return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
   } catch (const rpc_error&) {
     throw;
@@ -412,7 +409,7 @@ inline membership rendezvous(c10d::Store& store, std::uint32_t rank, std::uint32
 
 inline meeting meet(meeting_request what) {
   if (!environment_text("MASTER_ADDR") && what.where.one_host()) {
-    return {meet_on_this_host(what, what.left), nullptr};
+    return {meet_on_this_host(what), nullptr};
   }
   store_ptr store = open_store(what.where, what.left, what.run_id);
   membership all = store_meeting(*store, what.where.rank, what.where.size, what.left)

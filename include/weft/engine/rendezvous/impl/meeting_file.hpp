@@ -58,7 +58,6 @@ inline std::filesystem::path meeting_folder() {
 inline std::string run_key(const placement& where, const std::string& run_id) {
   auto key = [&]() -> std::string {
     if (!run_id.empty()) return "run " + run_id;
-    if (const auto id = environment_text("WEFT_RUN_ID")) return "run " + *id;
     for (const char* name : {"PMIX_NAMESPACE", "PMI_JOBID"}) {
       if (const auto id = environment_text(name)) return "mpi " + *id;
     }
