@@ -72,7 +72,7 @@ inline bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
 }
 
-// Plain functions run on the pool, coroutines on the worker's thread, light ones on the link's.
+// Plain functions run on the pool, coroutines on the worker's thread, immediate ones on the link's.
 inline at::Tensor add(const at::Tensor& a, const at::Tensor& b) { return a + b; }
 inline at::Tensor mul(const at::Tensor& a, const at::Tensor& b) { return a * b; }
 inline at::Tensor matmul(const at::Tensor& a, const at::Tensor& b) { return a.matmul(b); }

@@ -395,14 +395,14 @@ struct world {
   static std::uint64_t encode(encoder& e, const shutdown_protocol& p) {
     return exploring::with_members(
         p, [&](const auto& done, auto finished, const auto& gone, const drain& counting, bool asked,
-               bool returned, bool over, bool told, const auto& hearsay, const auto& failure,
+               bool returned, bool over, bool told, const auto& unconfirmed, const auto& failure,
                const cut_links& cuts, const auto& accused) {
           encode(e, cuts);
           e << (accused ? 1 + accused->who : 0);
           e.list(done);
           e.list(gone);
           e << finished << (asked ? 1 : 0) << (returned ? 1 : 0) << (over ? 1 : 0) << (told ? 1 : 0)
-            << (hearsay ? 1 + hearsay->rank : 0) << (failure ? 1 + failure->first : 0);
+            << (unconfirmed ? 1 + unconfirmed->rank : 0) << (failure ? 1 + failure->first : 0);
           return encode(e, counting);
         });
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The windows of three workers that call each other, in every schedule: who waits for room, what
-// waits at the gate for replies to be written, or for an object that another call makes; between
-// them links on which few frames fit. Nobody may wait for ever, and no byte of a window may go
-// astray.
+// The windows of three workers that call each other, in every schedule: who waits for room, what is
+// throttled until replies are written, or waits for an object that another call makes; between them
+// links on which few frames fit. Nobody may wait for ever, and no byte of a window may go astray.
 #include "core/explore.hpp"
 #include <weft/engine/link/window.hpp>
 
@@ -58,7 +57,7 @@ struct world {
     looked,  // there was room
     under_way,
     waits_for_object,
-    gated,
+    throttled,
     runs,
     calls_another,
     over
@@ -72,8 +71,8 @@ struct world {
   struct end {
     send_window window{granted};
     receive_window given{granted, granted};
-    std::vector<std::uint32_t> line;   // calls that wait for room
-    std::vector<std::uint32_t> gated;  // requests that wait for replies to be written
+    std::vector<std::uint32_t> line;       // calls that wait for room
+    std::vector<std::uint32_t> throttled;  // requests that wait for replies to be written
     std::vector<frame> outbox;
     std::vector<frame> wire;
   };
@@ -158,7 +157,7 @@ struct world {
     case act::read:
       return read(m.a, m.b);
     case act::make_object:
-      return begin_or_gate(m.a);
+      return begin_or_throttle(m.a);
     case act::finish:
       return finish(m.a);
     case act::give_up: {
@@ -199,7 +198,7 @@ struct world {
     for (std::uint32_t c = 0; c < calls.size(); ++c) {
       if (calls[c].from != a || calls[c].to != b) continue;
       most = std::max(most, calls[c].cost);
-      if (at[c] == stage::gated || at[c] == stage::waits_for_object) held += calls[c].cost;
+      if (at[c] == stage::throttled || at[c] == stage::waits_for_object) held += calls[c].cost;
     }
     hold(caller.window.used() == under_way + callee.given.held() + callee.given.owed() + credit,
          "every byte of a window is somewhere:", a, b);
@@ -228,7 +227,7 @@ struct world {
           one->given, [&](std::uint64_t held, std::uint64_t owed, std::uint64_t unwritten,
                           bool starved) { e << held << owed << unwritten << (starved ? 1 : 0); });
       e.list(one->line);
-      e.list(one->gated);
+      e.list(one->throttled);
       for (const auto* queue : {&one->outbox, &one->wire}) {
         e.list(*queue, [&](const frame& f) {
           e << static_cast<std::uint64_t>(f.what) << f.call << f.credit;
@@ -266,10 +265,10 @@ struct world {
     e.wire.push_back(f);
     if (f.what == frame::kind::reply) e.given.reply_written(calls[f.call].reply);
     // bounded: each turn lets one of them begin
-    while (!change(from, to).gated.empty() && of(from, to).given.may_begin()) {
-      auto& gated = change(from, to).gated;
-      const std::uint32_t next = gated.front();
-      gated.erase(gated.begin());
+    while (!change(from, to).throttled.empty() && of(from, to).given.may_begin()) {
+      auto& throttled = change(from, to).throttled;
+      const std::uint32_t next = throttled.front();
+      throttled.erase(throttled.begin());
       begin(next);
     }
   }
@@ -283,7 +282,7 @@ struct world {
       if (calls[f.call].object_of != none && at[calls[f.call].object_of] != stage::over) {
         at[f.call] = stage::waits_for_object;
       } else {
-        begin_or_gate(f.call);
+        begin_or_throttle(f.call);
       }
       return;
     }
@@ -300,11 +299,11 @@ struct world {
     const std::uint64_t credit = e.given.take_due();
     if (credit != 0) e.outbox.push_back({frame::kind::window, none, credit});
   }
-  void begin_or_gate(std::uint32_t c) {
+  void begin_or_throttle(std::uint32_t c) {
     end& e = change(calls[c].to, calls[c].from);
-    if (e.gated.empty() && e.given.may_begin()) return begin(c);
-    e.gated.push_back(c);
-    at[c] = stage::gated;
+    if (e.throttled.empty() && e.given.may_begin()) return begin(c);
+    e.throttled.push_back(c);
+    at[c] = stage::throttled;
   }
   void begin(std::uint32_t c) {
     end& e = change(calls[c].to, calls[c].from);

@@ -22,7 +22,6 @@ my @exceptions = (  # file, rule, reason
   ["include/weft/core/real_clock", "clock", "what virtual_clock stands for"],
   ["include/weft/core/real_clock", "timer", "what virtual_clock stands for"],
   ["include/weft/core/system_random", "random", "a world gives its workers sources of their own"],
-  ["include/weft/core/detail/insist", "timer", "waits for memory, which a world lacks for fewer tries"],
   ["include/weft/core/detail/waiter_registry", "timer", "waits for other threads, which are none"],
   ["include/weft/core/detail/blocking_end", "thread", "blocks a thread that is no worker'"'"'s"],
   ["${engine}rref_core", "thread", "waits for other threads, which are none"],

@@ -11,15 +11,15 @@
 namespace optim_tests {
 namespace {
 
-using turns = weft::optim::detail::write_lock<int>;
+using write_lock = weft::optim::detail::write_lock<int>;
 
-TEST_CASE("write turns: in order where memory overlaps, at once where it does not") {
+TEST_CASE("write lock: in order where memory overlaps, at once where it does not") {
   static const char memories[4] = {};
   std::size_t waited = 0;
   for (std::uint32_t seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
-    turns queue;
-    std::map<int, std::pair<turns::place, std::set<const void*>>> all;  // by arrival
+    write_lock queue;
+    std::map<int, std::pair<write_lock::place, std::set<const void*>>> all;  // by arrival
     std::set<int> granted;
     for (int next = 0; next < 60 || !all.empty(); ++next) {
       REQUIRE(next < 1000);
@@ -27,7 +27,7 @@ TEST_CASE("write turns: in order where memory overlaps, at once where it does no
         std::set<const void*> wanted;
         for (std::uint32_t i = 0; i <= random() % 3; ++i) wanted.insert(&memories[random() % 4]);
         const auto place = queue.enter({wanted.begin(), wanted.end()}, next);
-        if (turns::is_granted(place)) granted.insert(next);
+        if (write_lock::is_granted(place)) granted.insert(next);
         all.emplace(next, std::pair(place, wanted));
       } else if (!all.empty()) {
         auto leaving = std::next(all.begin(), static_cast<std::ptrdiff_t>(random() % all.size()));
@@ -46,7 +46,7 @@ TEST_CASE("write turns: in order where memory overlaps, at once where it does no
         bool free = true;
         for (const void* m : turn.second) free = free && !taken.contains(m);
         CHECK(granted.contains(who) == free);
-        CHECK(turns::is_granted(turn.first) == free);
+        CHECK(write_lock::is_granted(turn.first) == free);
         waited += free ? 0 : 1;
         taken.insert(turn.second.begin(), turn.second.end());
       }

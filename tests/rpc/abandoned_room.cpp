@@ -24,7 +24,7 @@ using weft::within;
 /// Where the reading thread of one way's peer stops.
 std::atomic<gate*> the_door{nullptr};
 
-/// A light function: it runs on the thread that reads.
+/// An immediate function: it runs on the thread that reads.
 weft::immediate<int> stop_reading(int n) {
   the_door.load()->pass();
   return n;

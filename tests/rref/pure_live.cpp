@@ -570,7 +570,7 @@ TEST_CASE("rref: another thread makes and uses references, and awaits them on a 
   }
 }
 
-TEST_CASE("rref: a class with light constructors is made in place, another on the pool") {
+TEST_CASE("rref: a class with an immediate constructor is made in place, another on the pool") {
   for (const over how : {over::inproc, over::tcp}) {
     CAPTURE(name_of(how));
     pure_cluster all(2, how, with_io_threads(0));

@@ -227,7 +227,7 @@ class witness {
       };
       must(here.calls == 0, "calls", here.calls);
       must(here.served == 0, "requests", here.served);
-      must(here.throttled == 0, "gated requests", here.throttled);
+      must(here.throttled == 0, "throttled requests", here.throttled);
       must(here.for_objects == 0, "requests for objects", here.for_objects);
       must(here.window_held == 0, "bytes of requests", here.window_held);
       must(here.budget_used == 0, "bytes of arguments", here.budget_used);

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace gated_requests {
+namespace throttled_requests {
 
 using namespace std::chrono_literals;
 using namespace weft::testing;
@@ -103,7 +103,8 @@ void catch_up(Where& where) {
   REQUIRE(done->get_future().wait_for(wait_patience) == std::future_status::ready);
 }
 
-TEST_CASE("gated: a coroutine function does not wait behind a plain one for the pool's thread") {
+TEST_CASE(
+    "throttled: a coroutine function does not wait behind a plain one for the pool's thread") {
   for (const unsigned io_threads : {0u, 1u}) {
     CAPTURE(io_threads);
     weft::options o = with_io_threads(io_threads);
@@ -147,4 +148,4 @@ TEST_CASE("gated: a coroutine function does not wait behind a plain one for the 
   }
 }
 
-}  // namespace gated_requests
+}  // namespace throttled_requests

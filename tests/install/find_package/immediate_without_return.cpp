@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads like a coroutine, but a immediate<void> function has to `return {};`.
+// Reads like a coroutine, but an immediate<void> function has to `return {};`.
 #include <weft/rpc/immediate.hpp>
 
 int counted = 0;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace culprits {
+namespace first_failures {
 
 using weft::engine::first_failure;
 
@@ -24,7 +24,7 @@ first_failure three() {
   return f;
 }
 
-TEST_CASE("culprit: a run that failed is not made good by a process that returns 0") {
+TEST_CASE("first failure: a run that failed is not made good by a process that returns 0") {
   first_failure finder({"a", "b"});
   finder.heard(0, "begins\nends a its owner has destroyed it\n");
   finder.ended(0, 0);
@@ -33,7 +33,7 @@ TEST_CASE("culprit: a run that failed is not made good by a process that returns
   CHECK(*finder.culprit() == "worker 'a' (rank 0) failed: its owner has destroyed it");
 }
 
-TEST_CASE("culprit: a good end names nobody") {
+TEST_CASE("first failure: a good end names nobody") {
   auto f = three();
   CHECK_FALSE(f.ended_well());
   for (std::uint32_t r = 0; r < 3; ++r) {
@@ -46,7 +46,7 @@ TEST_CASE("culprit: a good end names nobody") {
   CHECK_FALSE(f.suspect());
 }
 
-TEST_CASE("culprit: where it is unknown how a process ended, what it said counts") {
+TEST_CASE("first failure: where it is unknown how a process ended, what it said counts") {
   auto f = three();
   f.heard(0, "ends well\n");
   f.ended(0, std::nullopt);
@@ -62,7 +62,7 @@ TEST_CASE("culprit: where it is unknown how a process ended, what it said counts
   CHECK(g.culprit() == "worker 'c' (rank 2) failed: no more data");
 }
 
-TEST_CASE("culprit: who was killed, before or after those that lost it") {
+TEST_CASE("first failure: who was killed, before or after those that lost it") {
   for (const bool first : {true, false}) {
     auto f = three();
     if (first) f.ended(1, killed);
@@ -79,7 +79,7 @@ TEST_CASE("culprit: who was killed, before or after those that lost it") {
   }
 }
 
-TEST_CASE("culprit: who left with status 0 before the end") {
+TEST_CASE("first failure: who left with status 0 before the end") {
   auto f = three();
   f.ended(1, exited(0));
   CHECK(f.culprit() == "worker 'b b' (rank 1) left with status 0 before the run had ended");
@@ -90,7 +90,7 @@ TEST_CASE("culprit: who left with status 0 before the end") {
   CHECK(late.culprit() == "worker 'b' (rank 1) left with status 0 before the run had ended");
 }
 
-TEST_CASE("culprit: programs that do not use run are judged by their status alone") {
+TEST_CASE("first failure: programs that do not use run are judged by their status alone") {
   first_failure f({"a", "b"});
   f.ended(0, exited(0));
   CHECK_FALSE(f.failed());
@@ -98,7 +98,7 @@ TEST_CASE("culprit: programs that do not use run are judged by their status alon
   CHECK(f.culprit() == "worker 'b' (rank 1) exited with status 3");
 }
 
-TEST_CASE("culprit: whose main failed") {
+TEST_CASE("first failure: whose main failed") {
   auto f = three();
   f.heard(0, "ends c the data are gone\n");
   f.ended(0, exited(1));
@@ -108,7 +108,7 @@ TEST_CASE("culprit: whose main failed") {
   CHECK(f.culprit() == "worker 'c' (rank 2) failed: the data are gone");
 }
 
-TEST_CASE("culprit: who is blamed by most, and never ends by itself") {
+TEST_CASE("first failure: who is blamed by most, and never ends by itself") {
   first_failure f({"a", "b", "c", "d"});
   const char* reports[] = {"ends b lost\n", "", "ends d no sign of life\n", ""};
   for (std::uint32_t r = 0; r < 4; ++r) f.heard(r, "begins\n");
@@ -124,7 +124,7 @@ TEST_CASE("culprit: who is blamed by most, and never ends by itself") {
   CHECK_FALSE(f.culprit());
 }
 
-TEST_CASE("culprit: where nobody is to blame, the first who said why") {
+TEST_CASE("first failure: where nobody is to blame, the first who said why") {
   auto f = three();
   f.heard(2, "ends ? these ranks of 4 are missing: 3\n");
   f.ended(2, exited(1));
@@ -154,7 +154,7 @@ void end_well(first_failure& f) {
   CHECK(f.ended_well());
 }
 
-TEST_CASE("culprit: whoever may go is told of once, however it goes, and is none") {
+TEST_CASE("first failure: whoever may go is told of once, however it goes, and is none") {
   const auto gone = [](const char* report, int status) {
     auto f = three_but_one();
     f.heard(2, report);
@@ -174,7 +174,8 @@ TEST_CASE("culprit: whoever may go is told of once, however it goes, and is none
         "worker 'c' (rank 2) failed: the data are gone");
 }
 
-TEST_CASE("culprit: that one who may go blames another proves nothing, but counts as a voice") {
+TEST_CASE(
+    "first failure: that one who may go blames another proves nothing, but counts as a voice") {
   auto f = three_but_one();
   f.heard(2, "ends b%b no sign of life\n");
   f.ended(2, exited(1));
@@ -189,7 +190,7 @@ TEST_CASE("culprit: that one who may go blames another proves nothing, but count
   CHECK(with_others.suspect() == "worker 'b b' (rank 1) was lost: no sign of life");
 }
 
-TEST_CASE("culprit: the others, and rank 0, fail a run as ever where somebody may go") {
+TEST_CASE("first failure: the others, and rank 0, fail a run as ever where somebody may go") {
   auto f = three_but_one();
   f.ended(2, killed);
   f.ended(1, killed);
@@ -199,7 +200,7 @@ TEST_CASE("culprit: the others, and rank 0, fail a run as ever where somebody ma
   CHECK(zero.culprit() == "worker 'a' (rank 0) was killed by signal 9 (Killed)");
 }
 
-TEST_CASE("culprit: reports come in pieces, and nonsense is nobody's fault") {
+TEST_CASE("first failure: reports come in pieces, and nonsense is nobody's fault") {
   const std::string text = "begins\nnonsense\nends \nends ? \nends well\n";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {
     first_failure f({"a"});
@@ -234,4 +235,4 @@ TEST_CASE("lines: whole ones, also in pieces; a bar's last state; nothing withou
   CHECK(printed.size() > 10);
 }
 
-}  // namespace culprits
+}  // namespace first_failures
