@@ -38,13 +38,13 @@ class served_request final : public invocation, public deadline_entry {
   /// Cancels what serves it, or waits for its object, while something does. Called on the worker's
   /// thread.
   std::atomic<cancellable*> runner{nullptr};
-  std::uint64_t cost = 0;             ///< in the peer's window, until it begins
-  bool begun = false;                 ///< as soon as it arrived
-  bool forwarded = false;             ///< its object is a reference to one elsewhere
-  bool forward_pending = false;       ///< ... and it is not queued there; worker's thread
-  bool accounted = false;             ///< a post that ran to its end, or whose failure is told
-  held_memory held;                   ///< of a coroutine that has begun, until its end
-  std::atomic<bool> served{false};    ///< in the link's `served_calls`, until its answer is queued
+  std::uint64_t cost = 0;           ///< in the peer's window, until it begins
+  bool begun = false;               ///< as soon as it arrived
+  bool forwarded = false;           ///< its object is a reference to one elsewhere
+  bool forward_pending = false;     ///< ... and it is not queued there; worker's thread
+  bool accounted = false;           ///< a post that ran to its end, or whose failure is told
+  held_memory held;                 ///< of a coroutine that has begun, until its end
+  std::atomic<bool> served{false};  ///< in the link's `served_calls`, until its answer is queued
   served_request* served_next = nullptr;  ///< ... these two under the link's lock
   served_request** served_link = nullptr;
 

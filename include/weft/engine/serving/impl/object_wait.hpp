@@ -60,12 +60,11 @@ inline void object_wait::cancel() {
   const intrusive_ptr<served_request> call = take();
   if (!call) return;
   std::exchange(call->target->unmade, nullptr)->leave(*this);
-  call->failure =
-      call->given_up()
-          ? error(errc::cancelled, "the caller gave up before the object was made",
-                  call_progress::not_executed, origin::remote_runtime)
-          : error(errc::timed_out, "the deadline passed before the object was made",
-                  call_progress::not_executed, origin::remote_runtime);
+  call->failure = call->given_up()
+                      ? error(errc::cancelled, "the caller gave up before the object was made",
+                              call_progress::not_executed, origin::remote_runtime)
+                      : error(errc::timed_out, "the deadline passed before the object was made",
+                              call_progress::not_executed, origin::remote_runtime);
   call->from().object_missed(call);
 }
 
