@@ -87,10 +87,6 @@ asio::awaitable<bool> eventually_within(worker& me, weft::duration d, std::funct
   const weft::time_point end = me.time().now() + d;
   co_return co_await eventually([&] { return done() || me.time().now() >= end; }) && done();
 }
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(error(errc::peer_died, "the cable was cut"));
-  co_return;
-}
 
 namespace {
 
