@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <core/error_of.hpp>
 #include <string>
 #include <vector>
 
@@ -165,23 +166,15 @@ TEST_CASE("rref: classes of one structure are fetched apart") {
 TEST_CASE("rref: an empty reference is refused in words") {
   run_workers(1, [](workers&, worker& me) -> asio::awaitable<void> {
     const rref<probe> empty;
-    const auto refusal = [](auto use) {
-      try {
-        use();
-      } catch (const weft::rpc_error& e) {
-        return e.error();
-      }
-      return weft::error();
-    };
     using weft::errc;
-    CHECK(refusal([&] { static_cast<void>(empty.call<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.call<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.start<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.start<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.remote<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.remote<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.local()); }) == errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(rref<int>().to_here()); }) == errc::invalid_argument);
+    CHECK(error_of([&] { static_cast<void>(empty.local()); }) == errc::invalid_argument);
+    CHECK(error_of([&] { static_cast<void>(rref<int>().to_here()); }) == errc::invalid_argument);
     static_cast<void>(me);
     co_return;
   });

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <core/error_of.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,12 +59,7 @@ std::size_t in_line(pure_cluster& all, std::uint32_t rank) {
 /// What publishing it says; success if it says nothing.
 template <class T>
 error refused(worker& me, std::string name, const rref<T>& it) {
-  try {
-    me.publish(std::move(name), it);
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
+  return error_of([&] { me.publish(std::move(name), it); });
 }
 
 /// On another worker, as a started call.

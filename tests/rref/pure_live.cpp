@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <cstddef>
 #include <optional>
 #include <rpc/raw_peer.hpp>
@@ -175,7 +176,7 @@ asio::awaitable<int> greet(worker& me, int rank) {
 }
 
 asio::awaitable<int> never_made_use_of(thing&) {
-  co_await weft::event::wait(weft::make_intrusive<weft::event>());
+  co_await for_ever();
   co_return 0;
 }
 struct held_thread {
@@ -284,7 +285,7 @@ TEST_CASE("rref: a main that fails because an owner is lost does not blame itsel
         me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         co_await std::move(use);
       }
-      co_await weft::event::wait(weft::make_intrusive<weft::event>());
+      co_await for_ever();
     });
     check_link_is_named(ends);
   }
@@ -305,7 +306,7 @@ TEST_CASE("rref: whoever is called with a reference to a lost worker's object is
         CHECK(here.detail().peer == "worker1");
         co_await me.peer(0).call<&count>(std::vector{at_1});
       }
-      co_await weft::event::wait(weft::make_intrusive<weft::event>());
+      co_await for_ever();
     });
     check_link_is_named(ends);
   }
@@ -366,6 +367,7 @@ TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
 TEST_CASE("rref: nobody waits for the reply to a making, and its request says so") {
   weft::options o = with_io_threads(1);
   o.lost_after = {};
+  o.shutdown_deadline = std::chrono::seconds(1);  // the stranger never answers
   pure_cluster one(1, over::tcp, o, 1);
   std::vector<weft::frame_header> requests;
   std::thread stranger([&] {
