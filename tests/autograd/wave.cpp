@@ -586,7 +586,10 @@ TEST_CASE("wave: reordered and duplicated messages change nothing") {
   }
 }
 
-TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
+/// Does something to a worker in any phase of a pass, which then ends; `reports(net, who, initiator)`
+/// checks what that one was told, if it was.
+template <class Deed, class Reports>
+void disturb(const Deed& deed, const Reports& reports) {
   std::size_t reported = 0;
   for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
     for (std::uint32_t seed = 0; seed < rounds(200, 2000); ++seed) {
@@ -596,47 +599,36 @@ TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
       network net(std::move(c.h), c.initiator, c.roots, seed, mode);
       dice random(seed + 1);
       const auto steps = random() % 60;
-      const worker_rank victim = random() % world;
+      const worker_rank who = random() % world;
       net.begin_pass();
       for (std::uint32_t i = 0; i < steps; ++i) net.advance();
-      net.kill(victim);
+      deed(net, who);
       net.run();
       net.check_dropped();
-      if (victim != c.initiator && !net.result()) {
-        const auto& why = net.aborts(c.initiator).at(0);
-        CHECK(why.reason == abort_reason::lost);
-        CHECK(why.origin == victim);
-        ++reported;
-      }
+      if (!net.result() && reports(net, who, c.initiator)) ++reported;
     }
   }
   CHECK(reported > rounds(20, 300));
 }
 
+TEST_CASE("wave: a worker lost in any phase ends the pass everywhere") {
+  disturb([](network& net, worker_rank who) { net.kill(who); },
+          [](network& net, worker_rank who, worker_rank initiator) {
+            if (who == initiator) return false;
+            const auto& why = net.aborts(initiator).at(0);
+            CHECK(why.reason == abort_reason::lost);
+            CHECK(why.origin == who);
+            return true;
+          });
+}
+
 TEST_CASE("wave: a failure in any phase reaches the initiator by name and drops the pass") {
-  std::size_t reported = 0;
-  for (const delivery mode : {delivery::in_order, delivery::shuffled, delivery::duplicated}) {
-    for (std::uint32_t seed = 0; seed < rounds(200, 2000); ++seed) {
-      CAPTURE(seed);
-      auto c = random_history(seed);
-      const auto world = static_cast<worker_rank>(c.h.workers.size());
-      network net(std::move(c.h), c.initiator, c.roots, seed, mode);
-      dice random(seed + 1);
-      const auto steps = random() % 60;
-      const worker_rank at = random() % world;
-      net.begin_pass();
-      for (std::uint32_t i = 0; i < steps; ++i) net.advance();
-      net.fail_at(at, "boom");
-      net.run();
-      net.check_dropped();
-      if (!net.result()) {
-        CHECK(net.aborts(c.initiator).at(0).origin == at);
-        CHECK(net.aborts(c.initiator).at(0).text == "boom");
-        ++reported;
-      }
-    }
-  }
-  CHECK(reported > rounds(20, 300));
+  disturb([](network& net, worker_rank who) { net.fail_at(who, "boom"); },
+          [](network& net, worker_rank who, worker_rank initiator) {
+            CHECK(net.aborts(initiator).at(0).origin == who);
+            CHECK(net.aborts(initiator).at(0).text == "boom");
+            return true;
+          });
 }
 
 TEST_CASE("wave: a message id that was never recorded, or for another peer, aborts the pass") {

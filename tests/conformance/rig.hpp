@@ -15,9 +15,12 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -146,14 +149,25 @@ inline blob make_blob(std::size_t size) {
   return {data, size, std::move(memory)};
 }
 
+/// Bytes that follow from the seed: each block another stretch of one sequence.
+constexpr std::size_t block_bytes = 256;
+inline const std::byte* stretch(std::size_t block, std::uint64_t seed) {
+  static const auto sequence = [] {
+    std::array<std::byte, 2 * block_bytes> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 7);
+    return all;
+  }();
+  return sequence.data() + (seed * 131 + block) % block_bytes;
+}
 inline void paint(std::byte* to, std::size_t size, std::uint64_t seed) {
-  for (std::size_t i = 0; i < size; ++i) {
-    to[i] = static_cast<std::byte>((seed * 131 + i * 7 + (i >> 8)) & 0xff);
+  for (std::size_t i = 0; i < size; i += block_bytes) {
+    std::memcpy(to + i, stretch(i / block_bytes, seed), std::min(block_bytes, size - i));
   }
 }
 inline bool is_painted(const std::byte* at, std::size_t size, std::uint64_t seed) {
-  for (std::size_t i = 0; i < size; ++i) {
-    if (at[i] != static_cast<std::byte>((seed * 131 + i * 7 + (i >> 8)) & 0xff)) return false;
+  for (std::size_t i = 0; i < size; i += block_bytes) {
+    const std::size_t bytes = std::min(block_bytes, size - i);
+    if (std::memcmp(at + i, stretch(i / block_bytes, seed), bytes) != 0) return false;
   }
   return true;
 }

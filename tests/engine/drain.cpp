@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <core/run_all.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -445,7 +446,7 @@ TEST_CASE(
 
 TEST_CASE("drain: workers and links lost at any time keep nobody, and nobody else is forgotten") {
   std::size_t left_behind = 0;
-  for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= weft::testing::rounds(400, 2000); ++seed) {
     CAPTURE(seed);
     std::mt19937_64 random(seed);
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
@@ -534,6 +535,7 @@ TEST_CASE("drain: every schedule of small runs") {
   crossing.ask();
   MESSAGE("two that cross: ", every_schedule(crossing), " states");
 
+  if (!weft::testing::run_all()) return;
   run three(3);
   three.send({1, 2, 1});
   three.ask();

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <core/temporary_folder.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -26,16 +27,8 @@ using namespace std::chrono_literals;
 using weft::errc;
 
 /// A folder for one test, that does not exist yet.
-struct place {
-  place() {
-    std::string name = (std::filesystem::temp_directory_path() / "weft-meetings-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()));
-    root = name;
-    folder = root / "meetings";
-  }
-  ~place() { std::filesystem::remove_all(root); }
-  std::filesystem::path root;
-  std::filesystem::path folder;
+struct place : weft::testing::temporary_folder {
+  const std::filesystem::path folder = root / "meetings";
 };
 
 struct result {

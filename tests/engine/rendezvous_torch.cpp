@@ -9,15 +9,13 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
-#include <filesystem>
+#include <core/temporary_folder.hpp>
 #include <future>
 #include <optional>
 #include <string>
 #include <thread>
 #include <variant>
 #include <vector>
-
-#include <unistd.h>
 
 namespace meetings {
 
@@ -87,16 +85,13 @@ TEST_CASE("rendezvous: everybody learns the same of everybody, in memory") {
 }
 
 TEST_CASE("rendezvous: through a file") {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("weft-test-" + std::to_string(::getpid()));
-  std::filesystem::remove(path);
+  const weft::testing::temporary_folder place;
+  const auto path = place.root / "store";
   std::vector<store_ptr> stores;
   for (int i = 0; i < 3; ++i) {
     stores.push_back(c10::make_intrusive<c10d::FileStore>(path.string(), 3));
   }
   check_all_agree(meet(stores, {"a", "b", "c"}, 3));
-  stores.clear();
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("rendezvous: through a TCP store") {

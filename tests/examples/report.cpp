@@ -6,13 +6,12 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include <core/temporary_folder.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
-
-#include <stdlib.h>  // mkdtemp
 
 namespace {
 
@@ -28,16 +27,6 @@ digits::epoch_part part(int trainer, int epoch) {
           .bytes = 1000,
           .calls = 12};
 }
-
-// A folder of its own, gone at the end.
-struct folder {
-  std::filesystem::path path;
-  folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "weft-report-XXXXXX").string();
-    path = ::mkdtemp(name.data());
-  }
-  ~folder() { std::filesystem::remove_all(path); }
-};
 
 // What a console writes, as text.
 template <class Use>
@@ -117,8 +106,8 @@ TEST_CASE("digits json: has test_accuracy at the top and a record per epoch") {
   digits::settings how;
   how.seed = 7;
 
-  const folder out;
-  const auto nested = out.path / "a" / "b";
+  const weft::testing::temporary_folder out;
+  const auto nested = out.root / "a" / "b";
   digits::prepare_folder(nested);
   digits::write_json(nested, digits::to_json(run, how, 1.5));
   std::ifstream in(nested / "train.json");
@@ -136,11 +125,11 @@ TEST_CASE("digits json: has test_accuracy at the top and a record per epoch") {
 }
 
 TEST_CASE("digits folder: one that cannot be made is refused by name") {
-  const folder out;
-  std::ofstream(out.path / "file") << "x";
-  CHECK_THROWS_AS(digits::prepare_folder(out.path / "file"), digits::output_error);
+  const weft::testing::temporary_folder out;
+  std::ofstream(out.root / "file") << "x";
+  CHECK_THROWS_AS(digits::prepare_folder(out.root / "file"), digits::output_error);
   try {
-    digits::prepare_folder(out.path / "file" / "below");
+    digits::prepare_folder(out.root / "file" / "below");
     FAIL("a folder below a file was made");
   } catch (const digits::output_error& e) {
     CHECK(std::string(e.what()).find("file/below") != std::string::npos);

@@ -2,7 +2,7 @@
 // Runs a fuzz target without a fuzzer: the inputs that are kept, and as many that are made of them
 // by a generator whose numbers are always the same.
 //
-//   replay FOLDER COUNT LAST     COUNT inputs in all, where everything runs, else a fifth, and all
+//   replay FOLDER COUNT LAST     COUNT inputs in all, where everything runs, else a tenth, and all
 //                                that are kept; each is written to the file LAST before it runs, so
 //                                that the one that breaks something is there
 //   replay FILE                  that one
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   }
   const std::vector<input> kept = all_in(argv[1]);
   const std::size_t all = std::stoul(argv[2]);
-  const std::size_t count = weft::testing::rounds(all / 5, all);
+  const std::size_t count = weft::testing::rounds(all / 10, all);
   if (kept.empty()) {
     std::cout << "there are no inputs in " << argv[1] << '\n';
     return 2;

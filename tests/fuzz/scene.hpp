@@ -13,6 +13,7 @@
 
 #include <array>
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -62,10 +63,9 @@ class scene {
         victim_.listen(weft::engine::transports_of(weft::sim::bytes(net_, 0)));
     mine_ = all;
     mine_.rank = 1;
-    victim_.start(std::move(all), weft::sim::splitmix(1), services,
-                  [](weft::worker&) -> asio::awaitable<void> {
-                    co_await weft::event::wait(weft::make_intrusive<weft::event>());
-                  });
+    victim_.start(
+        std::move(all), weft::sim::splitmix(1), services,
+        [](weft::worker&) -> asio::awaitable<void> { co_await weft::testing::for_ever(); });
     attempt_ = weft::make_intrusive<weft::sim::connect_attempt>(net_, io_, there_, back_);
     run(1ms);
     weft::random_source random = [state = std::uint64_t{1}]() mutable { return ++state; };

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <core/error_of.hpp>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -60,15 +61,6 @@ asio::awaitable<std::uint64_t> thread_of_loop(worker& me) {
 asio::awaitable<void> nothing() { co_return; }
 std::uint64_t hash_of(std::thread::id id) { return std::hash<std::thread::id>()(id); }
 
-template <class Work>
-weft::error failure_of(Work&& work) {
-  try {
-    std::forward<Work>(work)();
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
-}
 std::size_t workers_here() {
   std::size_t count = 0;
   static_cast<void>(weft::detail::process_workers::only(count));
@@ -123,7 +115,7 @@ TEST_CASE("join: a program with a loop of another kind polls") {
 TEST_CASE("join: a second thread that runs the loop gets an error, the first goes on") {
   joined_pair all(1);
   CHECK(wait(all[0], all[0].peer(0).call<&add>(1, 1)) == 2);  // the first one is in
-  const auto e = failure_of([&] { static_cast<void>(all.owner(0).run()); });
+  const auto e = error_of([&] { static_cast<void>(all.owner(0).run()); });
   CHECK(e == errc::invalid_argument);
   CHECK(e.message().find("a second thread runs the loop of worker 'worker0'") != std::string::npos);
   CHECK(wait(all[0], all[0].peer(0).call<&add>(1, 2)) == 3);
@@ -144,9 +136,9 @@ TEST_CASE("join: a second thread that comes while the first waits for the thread
   for (bounded_wait until("the run is over");
        until.not_yet(me->loop() == worker::loop_state::over);) {
   }
-  const auto refused = failure_of([&] { static_cast<void>(me.run()); });
+  const auto refused = error_of([&] { static_cast<void>(me.run()); });
   CHECK(refused == errc::invalid_argument);
-  CHECK(failure_of([&] { static_cast<void>(me.poll()); }) == errc::invalid_argument);
+  CHECK(error_of([&] { static_cast<void>(me.poll()); }) == errc::invalid_argument);
   open.set_value();
   CHECK_FALSE(end.get());
   CHECK_FALSE(me.run());  // of a run that is over
@@ -185,8 +177,7 @@ TEST_CASE("join: a worker that may go fails alone, and the others end well") {
   }
   all.owner(2).fail("enough");
   for (bounded_wait until("the others know"); until.not_yet(false);) {
-    if (failure_of([&] { wait(all[0], all[0].peer(2).call<&add>(1, 1)); }) == errc::peer_died)
-      break;
+    if (error_of([&] { wait(all[0], all[0].peer(2).call<&add>(1, 1)); }) == errc::peer_died) break;
   }
   CHECK(wait(all[0], all[0].peer(1).call<&add>(2, 2)) == 4);
   const auto& ends = all.leave();
@@ -215,7 +206,7 @@ TEST_CASE("join: a worker that nobody runs is destroyed at once, and the other h
     CHECK(first.get() == 9);
     dead = owned_worker();
     CHECK(resting == 0);
-    const auto e = failure_of([&] { wait(*me, std::move(call).get()); });
+    const auto e = error_of([&] { wait(*me, std::move(call).get()); });
     CHECK((e == errc::peer_died || e == errc::shutting_down));
   }
   CHECK(end.get() == errc::peer_died);
@@ -287,7 +278,7 @@ TEST_CASE("join: the end is waited for elsewhere, not on the loop that ends with
 }
 
 asio::awaitable<bool> polls(owned_worker& me) {
-  co_return failure_of([&] { me.poll(); }) == errc::invalid_argument;
+  co_return error_of([&] { me.poll(); }) == errc::invalid_argument;
 }
 
 TEST_CASE("join: a loop is not run from within itself") {
@@ -303,13 +294,13 @@ TEST_CASE("join: a loop is not run from within itself") {
 TEST_CASE("join: whoever does not come is named at the deadline, for both forms") {
   weft::options o = seat_of(fresh_run(), 0, 2);
   o.rendezvous_deadline = 200ms;
-  const auto blocking = failure_of([&] { static_cast<void>(join_blocking<tcp>(o)); });
+  const auto blocking = error_of([&] { static_cast<void>(join_blocking<tcp>(o)); });
   CHECK(blocking == errc::rendezvous_failed);
   CHECK(blocking.message().find("missing: 1") != std::string::npos);
   asio::io_context io;
   auto later = asio::co_spawn(io, join<tcp>(o), asio::use_future);
   io.run();
-  const auto e = failure_of([&] { static_cast<void>(later.get()); });
+  const auto e = error_of([&] { static_cast<void>(later.get()); });
   CHECK(e == errc::rendezvous_failed);
   CHECK(workers_here() == 0);
 }
@@ -341,7 +332,7 @@ TEST_CASE("join: a cancelled join throws cancelled, and the others hear within a
                      stop.slot(), [&](std::exception_ptr e, owned_worker) { failure = e; }));
   weft::error other;
   std::jthread waits(
-      [&] { other = failure_of([&] { static_cast<void>(join_blocking<tcp>(others)); }); });
+      [&] { other = error_of([&] { static_cast<void>(join_blocking<tcp>(others)); }); });
   for (bounded_wait until("both are there"); until.not_yet(seated(mine) && seated(others));) {
     io.run_for(1ms);
   }
@@ -349,7 +340,7 @@ TEST_CASE("join: a cancelled join throws cancelled, and the others hear within a
   stop.emit(asio::cancellation_type::terminal);
   io.run();
   REQUIRE(failure);
-  CHECK(failure_of([&] { std::rethrow_exception(failure); }) == errc::cancelled);
+  CHECK(error_of([&] { std::rethrow_exception(failure); }) == errc::cancelled);
   waits.join();  // though its deadline is far
   CHECK(other == errc::rendezvous_failed);
   INFO(other.message());
@@ -358,15 +349,15 @@ TEST_CASE("join: a cancelled join throws cancelled, and the others hear within a
 
 TEST_CASE("join: slips are refused with a sentence") {
   weft::options o = seat_of(fresh_run(), 2, 2);
-  CHECK(failure_of([&] { static_cast<void>(join_blocking<tcp>(o)); }) == errc::invalid_argument);
+  CHECK(error_of([&] { static_cast<void>(join_blocking<tcp>(o)); }) == errc::invalid_argument);
   weft::options many;
   many.workers = 3;
-  const auto e = failure_of([&] { static_cast<void>(join_blocking<tcp>(many)); });
+  const auto e = error_of([&] { static_cast<void>(join_blocking<tcp>(many)); });
   CHECK(e == errc::invalid_argument);
   CHECK(e.message().find("starts no processes") != std::string::npos);
   weft::owned_worker none;
   CHECK_FALSE(none);
-  CHECK(failure_of([&] { none.leave(); }) == errc::invalid_argument);
+  CHECK(error_of([&] { none.leave(); }) == errc::invalid_argument);
 }
 
 // ── loops of the user's ──
@@ -413,7 +404,7 @@ TEST_CASE("join: workers live on an io_context of the user's, beside other thing
   REQUIRE(ends.size() == 2);
   CHECK_FALSE(ends[0]);
   CHECK_FALSE(ends[1]);
-  CHECK(failure_of([&] { static_cast<void>(on.workers[0].run()); }) == errc::invalid_argument);
+  CHECK(error_of([&] { static_cast<void>(on.workers[0].run()); }) == errc::invalid_argument);
   on.workers.clear();
   io.restart();
   io.run();
@@ -534,7 +525,7 @@ TEST_CASE("join: an io_context that goes first takes its workers with it") {
   io.reset();
   CHECK(resting == 0);
   CHECK(workers_here() == 0);
-  CHECK(failure_of([&] { static_cast<void>(*on.workers[0]); }) == errc::invalid_argument);
+  CHECK(error_of([&] { static_cast<void>(*on.workers[0]); }) == errc::invalid_argument);
   on.workers[0].leave();
 }
 
@@ -638,7 +629,7 @@ int slow_add(int a, int b) {
 }
 void fails() { throw std::runtime_error("no"); }
 asio::awaitable<weft::error> waits_on_its_loop(worker& me) {
-  co_return failure_of([&] { wait(me, me.peer(0).call<&add>(1, 1)); });
+  co_return error_of([&] { wait(me, me.peer(0).call<&add>(1, 1)); });
 }
 int waits_on_the_pool(worker& me, int x) { return wait(me, me.peer(0).call<&add>(x, 1)); }
 std::string refused_on_its_loop(worker&);
@@ -656,7 +647,7 @@ TEST_CASE("wait: gives results and throws what the work throws, on any thread of
   }
   for (std::thread& t : threads) t.join();
   CHECK(sum == 0 + 1 + 2 + 3 + 4);
-  CHECK(failure_of([&] { wait(all[0], all[0].peer(1).call<&fails>()); }) == errc::remote_exception);
+  CHECK(error_of([&] { wait(all[0], all[0].peer(1).call<&fails>()); }) == errc::remote_exception);
   CHECK(wait(all[0], all[0].peer(1).start<&slow_add>(2, 2)) == 4);  // a future
   // On a compute thread, too.
   CHECK(wait(all[0], all[0].peer(1).call<&waits_on_the_pool>(5)) == 6);
@@ -668,22 +659,21 @@ TEST_CASE("wait: is refused, instead of a deadlock, on a loop's thread") {
   // Also between turns of the loop, and for another worker.
   owned_worker me = join_blocking<tcp>(seat_of(fresh_run(), 0, 1));
   me.poll();
-  CHECK(failure_of([&] { wait(*me, me->peer(0).call<&add>(1, 1)); }) == errc::invalid_argument);
-  CHECK(failure_of([&] { wait(all[0], all[0].peer(0).call<&add>(1, 1)); }) ==
-        errc::invalid_argument);
-  CHECK(failure_of([&] { wait(me->peer(0).call<&add>(1, 1)); }) == errc::invalid_argument);
+  CHECK(error_of([&] { wait(*me, me->peer(0).call<&add>(1, 1)); }) == errc::invalid_argument);
+  CHECK(error_of([&] { wait(all[0], all[0].peer(0).call<&add>(1, 1)); }) == errc::invalid_argument);
+  CHECK(error_of([&] { wait(me->peer(0).call<&add>(1, 1)); }) == errc::invalid_argument);
 }
 
 TEST_CASE("wait: where nobody runs the loop is an error, and so is a run that is over") {
-  CHECK(failure_of([] { wait([]() -> asio::awaitable<void> { co_return; }()); }) ==
+  CHECK(error_of([] { wait([]() -> asio::awaitable<void> { co_return; }()); }) ==
         errc::invalid_argument);
   owned_worker me = join_blocking<tcp>(seat_of(fresh_run(), 0, 1));
-  const auto idle = failure_of([&] { wait(me->peer(0).call<&add>(1, 1)); });
+  const auto idle = error_of([&] { wait(me->peer(0).call<&add>(1, 1)); });
   CHECK(idle == errc::invalid_argument);
   CHECK(idle.message().find("nobody runs the loop of worker 'worker0'") != std::string::npos);
   me.leave();
   std::async(std::launch::async, [&] { CHECK_FALSE(me.run()); }).get();
-  CHECK(failure_of([&] { wait(me->peer(0).call<&add>(1, 1)); }) == errc::shutting_down);
+  CHECK(error_of([&] { wait(me->peer(0).call<&add>(1, 1)); }) == errc::shutting_down);
 }
 
 int slow(int x) {
@@ -712,7 +702,7 @@ TEST_CASE("wait: cancels the work at its limit") {
   weft::duration limit = 50ms;
   for (bounded_wait until("it has begun"); until.not_yet(rested > before); limit *= 2) {
     const auto e =
-        failure_of([&] { wait(all[0], all[0].peer(1).call<&rest>(within(1min)), within(limit)); });
+        error_of([&] { wait(all[0], all[0].peer(1).call<&rest>(within(1min)), within(limit)); });
     CHECK(e == errc::timed_out);
   }
   for (bounded_wait until("it is cancelled"); until.not_yet(resting == 0);)

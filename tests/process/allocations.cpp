@@ -20,13 +20,7 @@ using weft::testing::child;
 #endif
 
 #ifndef WEFT_TEST_OTHERS_COUNT
-/// Of 1000 calls.
-int number_after(const std::string& text, const std::string& words) {
-  const auto at = text.find(words);
-  REQUIRE(at != std::string::npos);
-  return std::stoi(text.substr(at + words.size()));
-}
-
+// Of 1000 calls.
 TEST_CASE("process allocations: a request takes its memory from one that has ended") {
   for (const char* io_threads : {"1", "2"}) {
     child run({WEFT_TEST_PROGRAMS "/allocations", io_threads});
@@ -34,9 +28,9 @@ TEST_CASE("process allocations: a request takes its memory from one that has end
     INFO(io_threads, " I/O threads: ", run.output());
     CHECK(status == 0);
     for (const std::string how : {"later", "here", "plain"}) {
-      CHECK(number_after(run.output(), how + " caller ") < 100);
+      CHECK(run.number_after(how + " caller ") < 100);
       // The frame of the function's coroutine, or the post to the pool and its executor, are Asio's.
-      const int callee = number_after(run.output().substr(run.output().find(how)), " callee ");
+      const std::int64_t callee = run.number_after(" callee ", how);
       CHECK(callee < (how == "plain" ? 2500 : 1500));
     }
   }

@@ -2,7 +2,10 @@
 // A program as a child of the test: its output, its end, its end by force.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -99,6 +102,20 @@ class child {
     for (std::size_t at = 0; (at = output_.find(text, at)) != std::string::npos; ++at) ++n;
     return n;
   }
+  /// From there to the end of the line; where it stands first, and last; "" if nowhere.
+  [[nodiscard]] std::string line_from(const std::string& text) const {
+    return line_at(output_.find(text));
+  }
+  [[nodiscard]] std::string last_line_from(const std::string& text) const {
+    return line_at(output_.rfind(text));
+  }
+  /// The number behind the first `text`, and of those only that stand behind `part`.
+  [[nodiscard]] std::int64_t number_after(const std::string& text,
+                                          const std::string& part = "") const {
+    const auto at = output_.find(text, std::min(output_.find(part), output_.size()));
+    if (at == std::string::npos) throw std::runtime_error("child: did not say '" + text + "'");
+    return std::stoll(output_.substr(at + text.size(), 24));
+  }
   /// The numbers that follow "pid " in the output.
   [[nodiscard]] std::vector<pid_t> pids() const {
     std::vector<pid_t> out;
@@ -109,6 +126,9 @@ class child {
   }
 
  private:
+  [[nodiscard]] std::string line_at(std::size_t at) const {
+    return at == std::string::npos ? "" : output_.substr(at, output_.find('\n', at) - at);
+  }
   bool read_some(std::chrono::steady_clock::time_point until) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());

@@ -27,16 +27,8 @@ constexpr std::int64_t reply = 40'000'000;
 /// last.
 constexpr int over_the_mark = window / reply + 1;
 
-/// The word behind `text` in what it said.
-std::int64_t number_behind(const child& run, const std::string& text) {
-  const auto at = run.output().find(text);
-  if (at == std::string::npos) throw std::runtime_error("it did not say '" + text + "'");
-  return std::stoll(run.output().substr(at + text.size()));
-}
 pid_t pid_of(const child& run, int rank) {
-  const auto line = run.output().find("rank " + std::to_string(rank) + " holds");
-  const auto at = run.output().find("pid ", line);
-  return static_cast<pid_t>(std::stol(run.output().substr(at + 4)));
+  return static_cast<pid_t>(run.number_after("pid ", "rank " + std::to_string(rank) + " holds"));
 }
 /// A line of its /proc/<pid>/status, in bytes or as a letter.
 std::string status_of(pid_t pid, const std::string& what) {
@@ -72,7 +64,7 @@ void check_memory(const std::string& transport, const std::string& style) {
   run_into_the_stop(run);
   // What it would do wrong it would do now; that it does nothing cannot be waited for.
   std::this_thread::sleep_for(1s);
-  const std::int64_t idle = 1024 * number_behind(run, "rank 0 holds ");
+  const std::int64_t idle = 1024 * run.number_after("rank 0 holds ");
   const std::int64_t most = most_of(pid_of(run, 0));
   MESSAGE(transport, ", ", style, ": ", (most - idle) >> 20, " MiB above idle");
   CHECK(most - idle <= window + 2 * reply);

@@ -20,13 +20,6 @@ std::vector<std::string> ending(const std::string& deed, const std::string& how,
   return {program, deed, how, io_threads};
 }
 
-/// The line that begins like this, or nothing.
-std::string line_of(const child& run, const std::string& beginning) {
-  const auto at = run.output().find(beginning);
-  if (at == std::string::npos) return "";
-  return run.output().substr(at, run.output().find('\n', at) - at);
-}
-
 struct way {
   const char* how;
   const char* io_threads;
@@ -65,7 +58,7 @@ TEST_CASE("process ending: what the deadline cuts is counted and said, and the r
   in_ways(two_ways, "cut", [](const child& run, int status) {
     CHECK(status == 1);
     for (const char* who : {"weft: worker0:", "weft: worker1:", "weft: worker2:"}) {
-      const std::string line = line_of(run, who);
+      const std::string line = run.line_from(who);
       CHECK(line.find("1 request of worker 'worker0' not done by the shutdown deadline of 2.0 s") !=
             std::string::npos);
     }
@@ -76,15 +69,15 @@ TEST_CASE("process ending: a plain function that does not return is named, and t
           doctest::test_suite("all")) {
   in_ways(all_ways, "stuck", [](const child& run, int status) {
     CHECK(status == 1);
-    CHECK(line_of(run, "weft: worker1:")
+    CHECK(run.line_from("weft: worker1:")
               .find("stuck' called by worker 'worker0' still runs on worker1's pool after ") !=
           std::string::npos);
-    CHECK(line_of(run, "weft: worker0:").find("'worker1'") != std::string::npos);
+    CHECK(run.line_from("weft: worker0:").find("'worker1'") != std::string::npos);
     CHECK(run.said("not flushed"));
   });
   in_ways(two_ways, "stuck-here", [](const child& run, int status) {
     CHECK(status == 1);
-    CHECK(line_of(run, "weft: worker0:")
+    CHECK(run.line_from("weft: worker0:")
               .find("stuck' called by worker 'worker0' still runs on worker0's pool after ") !=
           std::string::npos);
   });
@@ -97,11 +90,11 @@ TEST_CASE("process ending: a worker whose own thread does not return is named by
   INFO(run.output());
   CHECK(status == 1);
   for (const char* who : {"weft: worker0:", "weft: worker1:"}) {
-    const std::string line = line_of(run, who);
+    const std::string line = run.line_from(who);
     CHECK(line.find("'worker2'") != std::string::npos);
     CHECK(line.find("did not answer by the shutdown deadline of 2.0 s") != std::string::npos);
   }
-  CHECK(line_of(run, "weft: worker2:").find("left behind") != std::string::npos);
+  CHECK(run.line_from("weft: worker2:").find("left behind") != std::string::npos);
   CHECK(run.said("run returned 1"));
 }
 
@@ -110,7 +103,7 @@ TEST_CASE("process ending: a worker stopped after its main does not keep the oth
   run.read_until("weft: worker0:");
   run.read_until("weft: worker1:");
   for (const char* who : {"weft: worker0:", "weft: worker1:"}) {
-    const std::string line = line_of(run, who);
+    const std::string line = run.line_from(who);
     INFO(line);
     CHECK(line.find("'worker2'") != std::string::npos);
   }
@@ -121,7 +114,7 @@ TEST_CASE("process ending: whoever leaves early is the one that the others name"
   CHECK(run.wait() == 1);
   INFO(run.output());
   for (const char* who : {"weft: worker0:", "weft: worker2:"}) {
-    const std::string line = line_of(run, who);
+    const std::string line = run.line_from(who);
     CHECK(line.find("worker 'worker1': peer died: ") != std::string::npos);
     CHECK(line.find("worker 'worker1'") == line.rfind("worker 'worker1'"));  // said once
   }
@@ -131,9 +124,9 @@ TEST_CASE("process ending: a handler that throws ends the run with its words, ev
   in_ways(all_ways, "handler", [](const child& run, int status) {
     CHECK(status == 1);
     for (const char* who : {"weft: worker0:", "weft: worker1:", "weft: worker2:"}) {
-      CHECK(line_of(run, who).find("the handler is torn") != std::string::npos);
+      CHECK(run.line_from(who).find("the handler is torn") != std::string::npos);
     }
-    CHECK(line_of(run, "weft: worker0:").find("'worker1'") != std::string::npos);
+    CHECK(run.line_from("weft: worker0:").find("'worker1'") != std::string::npos);
   });
 }
 

@@ -23,6 +23,9 @@ bool all_gone(const std::vector<pid_t>& pids) {
   return std::all_of(pids.begin(), pids.end(), is_gone);
 }
 
+/// What the launcher itself says last.
+std::string verdict(const child& run) { return run.last_line_from("weft: worker '"); }
+
 TEST_CASE("launch: three processes greet each other and end well") {
   child run({party, "greet"});
   CHECK(run.wait() == 0);
@@ -34,29 +37,20 @@ TEST_CASE("launch: three processes greet each other and end well") {
   CHECK(std::set<pid_t>(pids.begin(), pids.end()).size() == 3);
 }
 
-TEST_CASE("launch: a killed worker ends the run, non-zero, with a sentence that names it") {
-  for (const char* deed : {"die", "die-first"}) {
-    const std::string name = deed == std::string("die") ? "worker2" : "worker0";
+TEST_CASE("launch: a killed worker ends the run, named by the launcher and by every survivor") {
+  for (const std::string deed : {"die", "die-first"}) {
+    const std::string victim = deed == "die" ? "2" : "0";
     child run({party, deed});
     CHECK(run.wait() == 1);
     INFO(run.output());
-    CHECK(run.said("weft: worker '" + name + "'"));
+    CHECK(run.said("weft: worker 'worker" + victim + "'"));
     CHECK(run.said("was killed by signal 9"));
     CHECK(all_gone(run.pids()));
-  }
-}
-
-TEST_CASE("launch: every surviving worker says who is gone") {
-  child run({party, "die"});
-  run.wait();
-  INFO(run.output());
-  CHECK(run.count("weft: worker0:") == 1);
-  CHECK(run.count("weft: worker1:") == 1);
-  for (const char* survivor : {"weft: worker0:", "weft: worker1:"}) {
-    const auto at = run.output().find(survivor);
-    REQUIRE(at != std::string::npos);
-    const auto sentence = run.output().substr(at, run.output().find('\n', at) - at);
-    CHECK(sentence.find("'worker2'") != std::string::npos);
+    if (deed != "die") continue;
+    for (const std::string survivor : {"weft: worker0:", "weft: worker1:"}) {
+      CHECK(run.count(survivor) == 1);
+      CHECK(run.line_from(survivor).find("'worker2'") != std::string::npos);
+    }
   }
 }
 
@@ -90,6 +84,8 @@ TEST_CASE("launch: a main that throws ends the run with its sentence everywhere"
   CHECK(run.count("the data are gone") >= 3);
   CHECK(run.said("worker1"));
   CHECK(all_gone(run.pids()));
+  // Whoever exits first.
+  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) failed: the data are gone; the run ends");
 }
 
 TEST_CASE("launch: an environment that makes no sense is one sentence") {
@@ -156,9 +152,7 @@ TEST_CASE("launch: a process that a worker leaves behind does not hold up the en
   child run({party, "leave"});
   CHECK(run.wait() == 0);
   INFO(run.output());
-  const std::string words = "[worker1] the last word, but for pid ";
-  REQUIRE(run.said(words));
-  const pid_t left = std::stoi(run.output().substr(run.output().find(words) + words.size(), 12));
+  const auto left = static_cast<pid_t>(run.number_after("[worker1] the last word, but for pid "));
   CHECK(!is_gone(left));
   ::kill(left, SIGKILL);
 }
@@ -173,13 +167,6 @@ TEST_CASE("launch: a worker that is killed from outside while others wait for it
   INFO(run.output());
   CHECK(run.said("was killed by signal 9"));
   CHECK(all_gone(pids));
-}
-
-/// What the launcher itself says last.
-std::string verdict(const child& run) {
-  const auto at = run.output().rfind("weft: worker '");
-  if (at == std::string::npos) return "";
-  return run.output().substr(at, run.output().find('\n', at) - at);
 }
 
 TEST_CASE("launch: who leaves early with status 0 is named, not those who then fail") {
@@ -201,13 +188,6 @@ TEST_CASE("launch: who never enters the run is named") {
   INFO(run.output());
   CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) left with status 0 before the run had "
                         "ended; the run ends");
-}
-
-TEST_CASE("launch: the main that threw is named, whoever exits first") {
-  child run({party, "throw"});
-  CHECK(run.wait() == 1);
-  INFO(run.output());
-  CHECK(verdict(run) == "weft: worker 'worker1' (rank 1) failed: the data are gone; the run ends");
 }
 
 TEST_CASE("launch: one that dies before it meets the others ends the run, by name") {

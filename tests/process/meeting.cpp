@@ -5,7 +5,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
+#include <core/temporary_folder.hpp>
 #include <fstream>
 #include <memory>
 #include <process/child.hpp>
@@ -31,27 +31,10 @@ using variables = std::vector<std::pair<std::string, std::string>>;
 
 const std::string party = WEFT_TEST_PROGRAMS "/party";
 
-/// A folder for temporary files of one test's processes.
-struct place {
-  place() {
-    std::string name = (std::filesystem::temp_directory_path() / "weft-place-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()));
-    root = name;
-  }
-  ~place() { std::filesystem::remove_all(root); }
-  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(root); }
+/// For temporary files of one test's processes.
+struct place : weft::testing::temporary_folder {
   /// Whether one of the files says that rank `r` is there.
-  [[nodiscard]] bool waits(int r) const {
-    std::error_code ec;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root, ec)) {
-      std::ifstream in(entry.path());
-      for (std::string line; std::getline(in, line);) {
-        if (line.starts_with(std::to_string(r) + " ")) return true;
-      }
-    }
-    return false;
-  }
-  std::filesystem::path root;
+  [[nodiscard]] bool waits(int r) const { return says(std::to_string(r) + " "); }
 };
 
 std::unique_ptr<child> start(const place& p, const std::string& deed, int rank, int size,
@@ -73,11 +56,7 @@ std::unique_ptr<child> start_alone(const std::string& deed, const variables& env
       std::vector<std::string>{"WEFT_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID", "LOCAL_WORLD_SIZE"});
 }
 /// How long it took by its own clock, in ms.
-int took(const child& c) {
-  const auto text = c.output().find("the run took ");
-  REQUIRE(text != std::string::npos);
-  return std::stoi(c.output().substr(text + 13));
-}
+std::int64_t took(const child& c) { return c.number_after("the run took "); }
 /// A socket that listens on loopback, and its port.
 struct listener {
   listener() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <process/child.hpp>
 #include <string>
 #include <utility>
@@ -51,9 +52,7 @@ TEST_CASE("runs: of two beside each other one is refused, in every process") {
   CHECK(run.wait() == 1);
   INFO(run.output());
   for (const char* who : {"[worker0] weft: ", "[worker1] weft: ", "weft: run: "}) {
-    const auto at = run.output().find(who);
-    REQUIRE(at != std::string::npos);
-    CHECK(run.output().substr(at, run.output().find('\n', at) - at).ends_with(second));
+    CHECK(run.line_from(who).ends_with(second));
   }
   for (const char* rank : {"0", "1"}) {
     CHECK(run.count(": rank " + std::string(rank) + " of 2\n") == 1);
@@ -114,29 +113,34 @@ TEST_CASE("runs: more workers than a host may have are refused at once, however 
 }
 
 TEST_CASE("runs: limits and deadlines that nothing could meet are refused at once") {
+  const std::vector<std::pair<const char*, std::string>> limits = {
+      {":no_window", "window_bytes is 0"},
+      {":no_frames", "outbox_frames is 0"},
+      {":no_bytes", "outbox_bytes is 0"},
+      {":no_payload", "bounds.payload is 0"},
+      {":small_payload", "bounds.payload is 262143"},
+      {":small_greeting", "bounds.handshake is 63"},
+      {":no_link_memory", "bounds.link_tensor_bytes is 0"},
+      {":no_memory", "bounds.worker_tensor_bytes is 0"},
+      {":no_stall_limit", "stall_limit leaves no time"},
+      {":no_pool_idle", "buffer_cache_idle leaves no time"},
+      {":no_call", "call_deadline leaves no time"},
+      {":no_rendezvous", "rendezvous_deadline leaves no time"},
+      {":no_handshake", "handshake_deadline leaves no time"},
+      {":io_threads", "io_threads is 65537: give at most 65536"},
+      {":compute_threads", "compute_threads is 4294967295: give at"},
+      {":intra_op_threads", "intra_op_threads is 2147483648: give"}};
   for (const std::string kind : {"tcp:2", "inproc:2", "tcp:1"}) {
-    for (const auto& [how, why] : {std::pair{":no_window", "window_bytes is 0"},
-                                   {":no_frames", "outbox_frames is 0"},
-                                   {":no_bytes", "outbox_bytes is 0"},
-                                   {":no_payload", "bounds.payload is 0"},
-                                   {":small_payload", "bounds.payload is 262143"},
-                                   {":small_greeting", "bounds.handshake is 63"},
-                                   {":no_link_memory", "bounds.link_tensor_bytes is 0"},
-                                   {":no_memory", "bounds.worker_tensor_bytes is 0"},
-                                   {":no_stall_limit", "stall_limit leaves no time"},
-                                   {":no_pool_idle", "buffer_cache_idle leaves no time"},
-                                   {":no_call", "call_deadline leaves no time"},
-                                   {":no_rendezvous", "rendezvous_deadline leaves no time"},
-                                   {":no_handshake", "handshake_deadline leaves no time"},
-                                   {":io_threads", "io_threads is 65537: give at most 65536"},
-                                   {":compute_threads", "compute_threads is 4294967295: give at"},
-                                   {":intra_op_threads", "intra_op_threads is 2147483648: give"}}) {
-      child run({program, kind + how});
-      CHECK(run.wait() == 1);
-      INFO(run.output());
-      CHECK(run.said("weft: run: invalid argument: options." + std::string(why)));
-      CHECK_FALSE(run.said("rank"));
+    std::vector<std::string> command = {program};
+    for (const auto& [how, why] : limits) command.push_back(kind + how);
+    child run(command);
+    CHECK(run.wait() == 1);
+    INFO(run.output());
+    for (std::size_t n = 0; n < limits.size(); ++n) {
+      CHECK(run.count("weft: run: invalid argument: options." + limits[n].second) == 1);
+      CHECK(run.said("call " + std::to_string(n) + " returned 1\n"));
     }
+    CHECK_FALSE(run.said("rank"));
   }
 }
 
@@ -198,9 +202,7 @@ TEST_CASE("runs: a window holds also between workers that are threads") {
     CHECK(run.said("too many calls"));
     CHECK_FALSE(run.said("started 100\n"));
     for (const std::string prefix : {"started ", "done "}) {
-      const auto at = run.output().find(prefix);
-      REQUIRE(at != std::string::npos);
-      const int count = std::stoi(run.output().substr(at + prefix.size()));
+      const std::int64_t count = run.number_after(prefix);
       CHECK(count >= 4);  // empty requests count 1 KiB each
       CHECK(count < 50);
     }

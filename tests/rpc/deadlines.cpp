@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <cstdint>
 #include <mutex>
 #include <rpc/cluster.hpp>
@@ -37,9 +38,8 @@ std::atomic<int> cancelled{0};
 /// Waits until it is cancelled.
 asio::awaitable<int> wait_for_ever() {
   ++waiting;
-  const auto never = make_intrusive<event>();
   try {
-    co_await event::async_wait(never, asio::use_awaitable);
+    co_await for_ever();
   } catch (const std::system_error&) {
     ++cancelled;
     throw;

@@ -10,6 +10,7 @@
 #include <asio/use_future.hpp>
 
 #include <atomic>
+#include <core/for_ever.hpp>
 #include <rpc/cluster.hpp>
 #include <string>
 #include <thread>
@@ -33,8 +34,7 @@ asio::awaitable<int> wait_for_ever() {
     ~count() { ++ended; }
   } here;
   ++waiting;
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
+  co_await for_ever();
   co_return 0;
 }
 immediate<bool> has_scope() {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <rref/gate.hpp>
@@ -67,10 +68,7 @@ asio::awaitable<void> note_later() {
   for (int i = 0; i < 3; ++i) co_await asio::post(asio::use_awaitable);
   ++done;
 }
-asio::awaitable<void> wait_for_ever() {
-  const auto never = make_intrusive<event>();
-  co_await event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> wait_for_ever() { co_await for_ever(); }
 
 // ── what was posted ──
 

@@ -3,6 +3,7 @@
 #include <weft/core/event.hpp>
 
 #include <atomic>
+#include <core/for_ever.hpp>
 #include <rpc/cluster_bodies.hpp>
 #include <rpc/witness.hpp>
 #include <rref/gate.hpp>
@@ -22,8 +23,7 @@ inline std::atomic<int>& waiting() {
 }
 asio::awaitable<void> wait_for_ever() {
   ++waiting();
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
+  co_await for_ever();
 }
 
 // Also where one is seen to leave before rank 0's word is heard: it has passed that word on.

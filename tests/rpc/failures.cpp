@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/let_go.hpp>
 #include <rpc/raw_peer.hpp>
@@ -247,8 +248,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
     const auto ends = workers.run([&, opens](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 1) {  // ends by worker 1's report
         if (me.rank() == 0) {
-          const auto never = weft::make_intrusive<weft::event>();
-          co_await weft::event::async_wait(never, asio::use_awaitable);
+          co_await for_ever();
         }
         co_return;
       }
@@ -355,8 +355,7 @@ TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
   });
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 0) {
-      const auto never = weft::make_intrusive<weft::event>();
-      co_await weft::event::async_wait(never, asio::use_awaitable);
+      co_await for_ever();
     }
     const auto p = me.peer(2);
     auto started = p.start<&add>(5, 6);
@@ -398,8 +397,7 @@ TEST_CASE("call: a refused connection is tried again until the deadline, and is 
     workers.members().members[3].addresses = {{"carrier pigeon", "loft 3"}};
     const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 0) {
-        const auto never = weft::make_intrusive<weft::event>();
-        co_await weft::event::async_wait(never, asio::use_awaitable);
+        co_await for_ever();
       }
       for (int i = 0; i < 2; ++i) {
         const auto late =
@@ -469,8 +467,7 @@ TEST_CASE("call: a peer that begins to listen later is reached") {
   });
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 0) {
-      const auto never = weft::make_intrusive<weft::event>();
-      co_await weft::event::async_wait(never, asio::use_awaitable);
+      co_await for_ever();
     }
     CHECK(co_await me.peer(2).call<&add>(1, 2) == 3);
     throw std::runtime_error("the test is over");

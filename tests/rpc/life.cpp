@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // A busy thread is not a dead process; a silent one is.
-#include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/steady_timer.hpp>
 
 #include <atomic>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <stdexcept>
@@ -27,10 +27,7 @@ using weft::worker;
 
 int add(int a, int b) { return a + b; }
 asio::awaitable<int> add_later(int a, int b) { co_return a + b; }
-asio::awaitable<void> never_ends() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> never_ends() { co_await for_ever(); }
 /// Keeps this thread, as a computation does, for several times every limit of `impatient`.
 void compute() { std::this_thread::sleep_for(1200ms); }
 asio::awaitable<int> compute_here() {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs that go on when a worker is lost, and those that do not.
-#include <weft/core/event.hpp>
 #include <weft/rpc/loss_policy.hpp>
 
 #include <asio/post.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <functional>
 #include <rpc/cluster_bodies.hpp>
 #include <rpc/witness.hpp>
@@ -47,8 +47,7 @@ std::atomic<int> waiting{0};
 std::atomic<std::uint32_t> greeted{0};
 asio::awaitable<void> wait_for_ever() {
   ++waiting;
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
+  co_await for_ever();
 }
 /// Returns when the first so many ranks have greeted each other.
 asio::awaitable<void> greet(worker& me, std::uint32_t first_ranks) {
@@ -129,10 +128,7 @@ void lose_one(over how, const options& o,
   CHECK(ends[1] == its_end);
 }
 asio::awaitable<void> nothing(worker&) { co_return; }
-asio::awaitable<void> stay(worker&) {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::wait(never);
-}
+asio::awaitable<void> stay(worker&) { co_await for_ever(); }
 /// The others' calls and posts to worker 1, and its posts to them, are under way.
 asio::awaitable<void> all_wait() {
   CHECK(co_await eventually([] { return waiting == 9; }));

@@ -7,6 +7,8 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <core/error_of.hpp>
+#include <core/for_ever.hpp>
 #include <rpc/engine_link.hpp>
 #include <rpc/live_abandoned.hpp>
 #include <rpc/raw_peer.hpp>
@@ -72,8 +74,7 @@ asio::awaitable<int> calls_too_late(worker& me) {
   co_return co_await me.peer(0).call<&turn>(within(0ms));
 }
 asio::awaitable<int> wait() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
+  co_await for_ever();
   co_return 0;
 }
 asio::awaitable<int> count_and_wait() {
@@ -322,14 +323,7 @@ error run_late(scene& s) { return s.call<&count_and_hold>(within(s.limit)); }
 error be_ended(scene& s) { return result_on(s.caller(), s.outwait<&count_and_wait>(s.limit)); }
 error not_wait(scene& s) {
   s.fill_window();
-  return on(s.caller(), [&s] {
-    try {
-      s.there().start<&count>().detach();
-    } catch (const weft::rpc_error& e) {
-      return e.error();
-    }
-    return error();
-  });
+  return on(s.caller(), [&s] { return error_of([&s] { s.there().start<&count>().detach(); }); });
 }
 error arrive_late(scene& s) {
   s.hold_pool();

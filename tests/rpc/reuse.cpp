@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <cstdint>
 #include <rpc/cluster.hpp>
 
@@ -98,9 +99,8 @@ std::atomic<bool> begun{false};
 /// Waits until it is cancelled.
 asio::awaitable<void> wait_for_ever() {
   begun = true;
-  const auto never = make_intrusive<event>();
   try {
-    co_await event::async_wait(never, asio::use_awaitable);
+    co_await for_ever();
   } catch (const std::system_error&) {
     ++stopped;
     throw;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // How a run ends: well, by a main that throws, by a lost worker.
-#include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/steady_timer.hpp>
@@ -8,6 +7,7 @@
 
 #include <atomic>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <rpc/cluster.hpp>
 #include <rpc/said.hpp>
 #include <rref/gate.hpp>
@@ -20,8 +20,6 @@ namespace whole_runs {
 using namespace std::chrono_literals;
 using namespace weft::testing;
 using weft::errc;
-using weft::event;
-using weft::make_intrusive;
 using weft::within;
 using weft::worker;
 
@@ -29,8 +27,7 @@ int add(int a, int b) { return a + b; }
 std::atomic<int> waiting{0};
 asio::awaitable<void> wait_for_ever() {
   ++waiting;
-  const auto never = make_intrusive<event>();
-  co_await event::async_wait(never, asio::use_awaitable);
+  co_await for_ever();
 }
 
 TEST_CASE("run: ends well when every main has returned, and serves until then") {
@@ -158,9 +155,8 @@ TEST_CASE("run: a main that waits for ever is cancelled when the run fails") {
   cluster workers(3, over::tcp, with_io_threads(1));
   const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 1) throw std::runtime_error("over");
-    const auto never = make_intrusive<event>();
     try {
-      co_await event::async_wait(never, asio::use_awaitable);
+      co_await for_ever();
     } catch (const std::system_error&) {
       ++cancelled;
       throw;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // Requests that wait until replies are written begin in order, and wait for no thread of the pool.
-#include <weft/core/event.hpp>
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/peer.hpp>
 
@@ -10,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -51,10 +51,7 @@ immediate<void> last() { return {}; }
   weft::expose<&last>();
 }
 
-asio::awaitable<void> serve(worker&) {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> serve(worker&) { co_await for_ever(); }
 
 /// Worker 0, which is to end also when the test fails; the test plays worker 1.
 class scene {

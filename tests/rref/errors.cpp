@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <core/error_of.hpp>
 #include <string>
 #include <vector>
 
@@ -52,11 +53,6 @@ struct unmade {
 };
 asio::awaitable<int> use_it(rref<unmade> u) { co_return co_await u.call<&unmade::value>(); }
 asio::awaitable<std::string> fetch_it(rref<std::string> s) { co_return co_await s.to_here(); }
-
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(weft::error(weft::errc::peer_died, "the cable was cut"));
-  co_return;
-}
 
 /// At worker 2: what is met at references to worker 1's objects once that is lost.
 struct witness {
@@ -170,23 +166,15 @@ TEST_CASE("rref: classes of one structure are fetched apart") {
 TEST_CASE("rref: an empty reference is refused in words") {
   run_workers(1, [](workers&, worker& me) -> asio::awaitable<void> {
     const rref<probe> empty;
-    const auto refusal = [](auto use) {
-      try {
-        use();
-      } catch (const weft::rpc_error& e) {
-        return e.error();
-      }
-      return weft::error();
-    };
     using weft::errc;
-    CHECK(refusal([&] { static_cast<void>(empty.call<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.call<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.start<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.start<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.remote<&probe::value>()); }) ==
+    CHECK(error_of([&] { static_cast<void>(empty.remote<&probe::value>()); }) ==
           errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(empty.local()); }) == errc::invalid_argument);
-    CHECK(refusal([&] { static_cast<void>(rref<int>().to_here()); }) == errc::invalid_argument);
+    CHECK(error_of([&] { static_cast<void>(empty.local()); }) == errc::invalid_argument);
+    CHECK(error_of([&] { static_cast<void>(rref<int>().to_here()); }) == errc::invalid_argument);
     static_cast<void>(me);
     co_return;
   });
@@ -218,7 +206,7 @@ TEST_CASE("rref: a lost owner is named, in calls under way and in later ones") {
       CHECK(co_await w.call<&witness::who>() == "worker1");
       door().open();
       // The run goes on without the owner: it is lost to all.
-      CHECK(co_await eventually([&] { return all.left_behind(1); }));
+      CHECK(co_await eventually([&] { return left_behind(all, 1); }));
       CHECK(co_await thrown_by(p.call<&probe::value>()) == errc::rref_owner_died);
     });
   }
@@ -240,7 +228,7 @@ TEST_CASE("rref: what a lost user alone held is destroyed, and its owner serves 
       CHECK(co_await eventually([] { return record::of_all().destroyed == 1; }));
       CHECK(co_await eventually([&] { return all.rrefs(1).counters().holders == 1; }));
       CHECK(co_await q.call<&probe::value>() == 2);
-      CHECK(co_await eventually([&] { return all.left_behind(2); }));
+      CHECK(co_await eventually([&] { return left_behind(all, 2); }));
     });
   }
 }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the ledger's bounds are to users, and to peers that ask and never listen.
 #include "pure.hpp"
-#include <weft/core/event.hpp>
 #include <weft/rref/ledger_wire.hpp>
-
-#include <asio/use_awaitable.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,10 +23,7 @@ using weft::errc;
 using weft::rref;
 using weft::worker;
 
-asio::awaitable<void> serve(worker&) {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> serve(worker&) { co_await for_ever(); }
 
 /// So many messages that are each answered at once and change nothing: registrations for what the
 /// owner, worker 1, has never made.

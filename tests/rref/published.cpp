@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <core/error_of.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,12 +59,7 @@ std::size_t in_line(pure_cluster& all, std::uint32_t rank) {
 /// What publishing it says; success if it says nothing.
 template <class T>
 error refused(worker& me, std::string name, const rref<T>& it) {
-  try {
-    me.publish(std::move(name), it);
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
+  return error_of([&] { me.publish(std::move(name), it); });
 }
 
 /// On another worker, as a started call.
@@ -86,10 +82,6 @@ asio::awaitable<std::string> words_of_inherited_end(worker& me) {
 asio::awaitable<bool> eventually_within(worker& me, weft::duration d, std::function<bool()> done) {
   const weft::time_point end = me.time().now() + d;
   co_return co_await eventually([&] { return done() || me.time().now() >= end; }) && done();
-}
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(error(errc::peer_died, "the cable was cut"));
-  co_return;
 }
 
 namespace {

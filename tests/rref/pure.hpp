@@ -12,6 +12,7 @@
 #include <functional>
 #include <rpc/cluster.hpp>
 #include <rref/gate.hpp>
+#include <rref/left.hpp>
 #include <string>
 #include <vector>
 
@@ -26,18 +27,6 @@ using pure_main = std::function<asio::awaitable<void>(pure_cluster&, worker&)>;
 }
 [[nodiscard]] inline std::uint64_t waiting(pure_cluster& all, std::uint32_t rank) {
   return rrefs(all, rank).counters().waiting;
-}
-/// Whether the run goes on without that worker. Worker 0's thread.
-[[nodiscard]] inline bool left_behind(pure_cluster& all, std::uint32_t rank) {
-  return rank != 0 && all.at(0).link_to(rank).current_state() == weft::link::state::down;
-}
-[[nodiscard]] inline asio::awaitable<bool> nothing_is_left(pure_cluster& all) {
-  co_return co_await eventually([&all] {
-    for (std::uint32_t r = 0; r < all.size(); ++r) {
-      if (!left_behind(all, r) && !rrefs(all, r).idle()) return false;
-    }
-    return true;
-  });
 }
 /// What a code that was sent for says, or why it did not come.
 [[nodiscard]] inline asio::awaitable<errc> code_or_failure(future<int> code) {
@@ -58,19 +47,18 @@ struct quick {
   int get() { return value; }
 };
 
-/// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left. One
-/// that is cut off from another worker is left behind, if the options allow it.
+/// Runs a test on worker 0 of `size`; checks that the run ends well and no reference is left. If
+/// the test breaks a link of `cut_off`, the run goes on without that worker.
 inline void run_pure(std::uint32_t size, over how, options o, const pure_main& main_,
                      std::uint32_t cut_off = 0) {
   o.compute_threads = 2;
+  if (cut_off != 0) o.on_loss = loss_policy::go_on_without({cut_off % 2 == 0 ? "even" : "odd"});
   pure_cluster all(size, how, o);
   const auto ends = all.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     co_await main_(all, me);
     if (cut_off != 0) CHECK(co_await eventually([&] { return left_behind(all, cut_off); }));
-    const bool idle = co_await nothing_is_left(all);
-    INFO(rrefs(all, 0).describe());
-    CHECK(idle);
+    co_await check_nothing_is_left(all);
   });
   for (std::size_t r = 0; r < ends.size(); ++r) {
     INFO("rank ", r, " over ", name_of(how), ": ", ends[r].message());
@@ -81,25 +69,15 @@ inline void run_pure(std::uint32_t size, over how, options o, const pure_main& m
     }
   }
 }
-/// The test breaks a link; the run goes on without one of its ends, which has that rank.
-inline void run_cut(std::uint32_t size, std::uint32_t cut_off, over how, unsigned io_threads,
-                    const pure_main& main_) {
-  options o = with_io_threads(io_threads);
-  o.on_loss = loss_policy::go_on_without({cut_off % 2 == 0 ? "even" : "odd"});
-  run_pure(size, how, o, main_, cut_off);
-}
-inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pure_main& main_) {
-  run_pure(size, how, with_io_threads(io_threads), main_);
+inline void run_pure(std::uint32_t size, over how, unsigned io_threads, const pure_main& main_,
+                     std::uint32_t cut_off = 0) {
+  run_pure(size, how, with_io_threads(io_threads), main_, cut_off);
 }
 inline void pure_everywhere(std::uint32_t size, const pure_main& main_, std::uint32_t cut_off = 0) {
   for (const auto [how, io_threads] : ways()) {
     CAPTURE(name_of(how));
     CAPTURE(io_threads);
-    if (cut_off == 0) {
-      run_pure(size, how, io_threads, main_);
-    } else {
-      run_cut(size, cut_off, how, io_threads, main_);
-    }
+    run_pure(size, how, io_threads, main_, cut_off);
   }
 }
 

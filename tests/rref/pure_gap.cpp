@@ -57,25 +57,29 @@ namespace {
 TEST_CASE("rref: a peer whose creations run ahead further than any may is refused, and named") {
   for (const over how : {over::inproc, over::tcp}) {
     CAPTURE(name_of(how));
-    run_cut(3, 2, how, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
-      CHECK(co_await me.peer(2).call<&greet>(1) == 0);  // the two are connected
-      CHECK(co_await me.peer(2).call<&create_as>(1u, window) == 0);
-      CHECK(rrefs(all, 1).counters().owned == 1);
-      CHECK(rrefs(all, 1).counters().refused == 0);
-      CHECK(engine_link(all.at(1), 2).current_state() == weft::link::state::up);
+    run_pure(
+        3, how, 0,
+        [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+          CHECK(co_await me.peer(2).call<&greet>(1) == 0);  // the two are connected
+          CHECK(co_await me.peer(2).call<&create_as>(1u, window) == 0);
+          CHECK(rrefs(all, 1).counters().owned == 1);
+          CHECK(rrefs(all, 1).counters().refused == 0);
+          CHECK(engine_link(all.at(1), 2).current_state() == weft::link::state::up);
 
-      CHECK(co_await code_or_failure(me.peer(2).start<&create_as>(1u, window + 1)) != errc{});
-      CHECK(co_await eventually(
-          [&] { return engine_link(all.at(1), 2).current_state() == weft::link::state::down; }));
-      const auto why = engine_link(all.at(1), 2).reason();
-      INFO(why.message());
-      CHECK(why == errc::protocol_error);
-      CHECK(says(why, "impossible creation"));
-      CHECK(rrefs(all, 1).counters().refused == 1);
-      // What it had made goes with it; the others go on without it.
-      CHECK(co_await eventually([&] { return rrefs(all, 1).counters().owned == 0; }));
-      CHECK(co_await me.peer(1).call<&nothing>() == 0);
-    });
+          CHECK(co_await code_or_failure(me.peer(2).start<&create_as>(1u, window + 1)) != errc{});
+          CHECK(co_await eventually([&] {
+            return engine_link(all.at(1), 2).current_state() == weft::link::state::down;
+          }));
+          const auto why = engine_link(all.at(1), 2).reason();
+          INFO(why.message());
+          CHECK(why == errc::protocol_error);
+          CHECK(says(why, "impossible creation"));
+          CHECK(rrefs(all, 1).counters().refused == 1);
+          // What it had made goes with it; the others go on without it.
+          CHECK(co_await eventually([&] { return rrefs(all, 1).counters().owned == 0; }));
+          CHECK(co_await me.peer(1).call<&nothing>() == 0);
+        },
+        2);
   }
 }
 

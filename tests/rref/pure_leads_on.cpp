@@ -129,11 +129,6 @@ rref<weft::exclusive<notes>> exclusive_on(worker& me, std::uint32_t rank) {
 }
 int count(const notes& n) { return static_cast<int>(n.told.size()); }
 
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
-  co_return;
-}
-
 /// A reference that is given to a worker while it is waited for there. Its thread.
 rref<notes>& handed() {
   static rref<notes> it;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <core/bounded_wait.hpp>
+#include <core/for_ever.hpp>
 #include <cstddef>
 #include <optional>
 #include <rpc/raw_peer.hpp>
@@ -148,10 +149,6 @@ asio::awaitable<void> block_thread() {
   door().pass();
   co_return;
 }
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
-  co_return;
-}
 /// What is wrong with references to a worker that was lost before they were made.
 asio::awaitable<std::string> compare_lost(worker& me, int rank) {
   co_await lose_link(me, static_cast<std::uint32_t>(rank));
@@ -179,7 +176,7 @@ asio::awaitable<int> greet(worker& me, int rank) {
 }
 
 asio::awaitable<int> never_made_use_of(thing&) {
-  co_await weft::event::wait(weft::make_intrusive<weft::event>());
+  co_await for_ever();
   co_return 0;
 }
 struct held_thread {
@@ -288,7 +285,7 @@ TEST_CASE("rref: a main that fails because an owner is lost does not blame itsel
         me.link_to(1).mark_down(weft::error(errc::peer_died, "the test cut the link"));
         co_await std::move(use);
       }
-      co_await weft::event::wait(weft::make_intrusive<weft::event>());
+      co_await for_ever();
     });
     check_link_is_named(ends);
   }
@@ -309,7 +306,7 @@ TEST_CASE("rref: whoever is called with a reference to a lost worker's object is
         CHECK(here.detail().peer == "worker1");
         co_await me.peer(0).call<&count>(std::vector{at_1});
       }
-      co_await weft::event::wait(weft::make_intrusive<weft::event>());
+      co_await for_ever();
     });
     check_link_is_named(ends);
   }
@@ -370,6 +367,7 @@ TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
 TEST_CASE("rref: nobody waits for the reply to a making, and its request says so") {
   weft::options o = with_io_threads(1);
   o.lost_after = {};
+  o.shutdown_deadline = std::chrono::seconds(1);  // the stranger never answers
   pure_cluster one(1, over::tcp, o, 1);
   std::vector<weft::frame_header> requests;
   std::thread stranger([&] {
@@ -455,11 +453,7 @@ TEST_CASE("rref: a frame holds whole messages, as many as may be, or its link is
         CHECK(all.at(1).link_to(2).reason() == errc::protocol_error);
       }
     };
-    if (t.fine) {
-      run_pure(3, over::inproc, 0, test);
-    } else {
-      run_cut(3, 2, over::inproc, 0, test);
-    }
+    run_pure(3, over::inproc, 0, test, t.fine ? 0 : 2);
   }
 }
 
@@ -483,26 +477,29 @@ TEST_CASE("rref: to_here copies where the object's coroutine functions run") {
 TEST_CASE("rref: an object that was freed while its reference travelled is lost, and said to be") {
   for (const over how : {over::inproc, over::tcp, over::unix_socket}) {
     CAPTURE(name_of(how));
-    run_cut(4, 3, how, 0, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
-      door().close();
-      CHECK(co_await me.peer(3).call<&greet>(2) == 0);  // the two are connected
-      CHECK(co_await me.peer(3).call<&make_one>(1) == 9);
-      // The third reads nothing: what is sent to it stays under way.
-      auto blocked = me.peer(2).start<&block_thread>();
-      CHECK(co_await eventually([] { return door().arrived() == 1; }));
-      co_await me.peer(3).call<&hand_to>(2);
-      // For the owner its only holder is gone now. Worker 0, on this thread, does not hear of it
-      // until the third has the reference: it would be told to listen to the holder no more.
-      asio::post(weft::detail::context_of(all.at(1)), [&all] {
-        all.at(1).link_to(3).mark_down(weft::error(errc::peer_died, "the cable was cut"));
-      });
-      until("the object is freed", [&] { return rrefs(all, 1).counters().owned == 0; });
-      door().open();
-      until("the owner is asked", [&] { return sent(all, 2, message_kind::add) == 1; });
-      co_await std::move(blocked);
-      CHECK(co_await me.peer(2).call<&use_kept>() == static_cast<int>(errc::rref_lost));
-      CHECK(alive() == 0);
-    });
+    run_pure(
+        4, how, 0,
+        [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
+          door().close();
+          CHECK(co_await me.peer(3).call<&greet>(2) == 0);  // the two are connected
+          CHECK(co_await me.peer(3).call<&make_one>(1) == 9);
+          // The third reads nothing: what is sent to it stays under way.
+          auto blocked = me.peer(2).start<&block_thread>();
+          CHECK(co_await eventually([] { return door().arrived() == 1; }));
+          co_await me.peer(3).call<&hand_to>(2);
+          // For the owner its only holder is gone now. Worker 0, on this thread, does not hear of it
+          // until the third has the reference: it would be told to listen to the holder no more.
+          asio::post(weft::detail::context_of(all.at(1)), [&all] {
+            all.at(1).link_to(3).mark_down(weft::error(errc::peer_died, "the cable was cut"));
+          });
+          until("the object is freed", [&] { return rrefs(all, 1).counters().owned == 0; });
+          door().open();
+          until("the owner is asked", [&] { return sent(all, 2, message_kind::add) == 1; });
+          co_await std::move(blocked);
+          CHECK(co_await me.peer(2).call<&use_kept>() == static_cast<int>(errc::rref_lost));
+          CHECK(alive() == 0);
+        },
+        3);
   }
 }
 

@@ -48,10 +48,6 @@ struct late {
   }
 };
 
-asio::awaitable<void> lose_link(worker& me, std::uint32_t rank) {
-  me.link_to(rank).mark_down(weft::error(errc::peer_died, "the cable was cut"));
-  co_return;
-}
 template <auto M>
 asio::awaitable<int> use(rref<late> p) {
   const auto e = co_await p.call<M>(1, weft::as_expected);

@@ -10,7 +10,7 @@
 #include <functional>
 #include <rpc/cluster.hpp>
 #include <rref/gate.hpp>
-#include <string>
+#include <rref/left.hpp>
 #include <utility>
 #include <vector>
 
@@ -40,38 +40,11 @@ class workers {
   [[nodiscard]] worker& at(std::uint32_t rank) { return all_.at(rank); }
   [[nodiscard]] rref_service& rrefs(std::uint32_t rank) { return at(rank).use<rref_service>(); }
 
-  /// Whether the run goes on without that worker. Worker 0's thread.
-  [[nodiscard]] bool left_behind(std::uint32_t rank) {
-    return rank != 0 && at(0).link_to(rank).current_state() == weft::link::state::down;
-  }
-  /// No worker holds or owns a reference.
-  [[nodiscard]] bool idle() {
-    for (std::uint32_t r = 0; r < size(); ++r) {
-      if (!left_behind(r) && !rrefs(r).idle()) return false;
-    }
-    return true;
-  }
-  /// What is left, by worker.
-  [[nodiscard]] std::string left() {
-    std::string out;
-    for (std::uint32_t r = 0; r < size(); ++r) {
-      out += at(r).name() + ": " + rrefs(r).describe() + "\n";
-    }
-    return out;
-  }
-
  private:
   static asio::awaitable<void> serve() { co_return; }
 
   life all_;
 };
-
-/// Checks that everything is given back, everywhere.
-[[nodiscard]] inline asio::awaitable<void> check_nothing_is_left(workers& all) {
-  const bool idle = co_await eventually([&all] { return all.idle(); });
-  INFO(all.left());
-  CHECK(idle);
-}
 
 /// Runs a test on `size` workers, and checks that the run ends well and no reference is left. Whom
 /// the test left behind has failed.
@@ -83,7 +56,7 @@ inline void run_workers(std::uint32_t size, over how, const options& o,
     co_await main_(w, me);
     co_await check_nothing_is_left(w);
     for (std::uint32_t r = 0; r < size; ++r) {
-      if (w.left_behind(r)) left.push_back(r);
+      if (left_behind(w, r)) left.push_back(r);
     }
   });
   for (std::uint32_t r = 0; r < size; ++r) {

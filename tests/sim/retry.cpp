@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // Calls with weft::retry in virtual time: which attempts there are, when, and what has run.
-#include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
 #include <weft/engine/services/rref_service.hpp>
 #include <weft/rpc/peer.hpp>
@@ -12,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <core/run_all.hpp>
 #include <cstdint>
 #include <deque>
@@ -85,7 +85,7 @@ asio::awaitable<int> late_once(watched v) {
     ~counted() { --now.running; }
   } const here;
   ++now.ran;
-  if (now.never_answered-- > 0) co_await weft::event::wait(weft::make_intrusive<weft::event>());
+  if (now.never_answered-- > 0) co_await weft::testing::for_ever();
   co_return v.number;
 }
 asio::awaitable<int> late(watched v) { return late_once(std::move(v)); }

@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "packed.hpp"
 #include <weft/wire/codec.hpp>
 #include <weft/wire/error_codec.hpp>
 #include <weft/wire/message.hpp>
 
 #include <doctest/doctest.h>
 
+#include <core/error_of.hpp>
 #include <future>
 #include <limits>
 #include <stdexcept>
 
 namespace {
 
-template <class... Ts>
-weft::frame pack(const Ts&... values) {
-  weft::message m;
-  weft::encode_all(m.payload(), values...);
-  return std::move(m).finish({});
-}
+using weft::testing::error_of;
+using weft_test::pack;
 
 template <class T>
 T round_trip(const T& value) {
-  weft::incoming_message in(pack(value));
-  REQUIRE(in.check());
-  weft::reader r = in.payload();
-  return std::get<0>(weft::decode_all<T>(r));
+  return std::get<0>(weft_test::unpack<T>(pack(value)));
 }
 
 template <class T>
@@ -100,15 +95,6 @@ std::unique_ptr<chain> make_chain(int length) {
     head = std::move(link);
   }
   return head;
-}
-
-weft::error error_of(auto&& f) {
-  try {
-    f();
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // says; never a crash, never more memory than its bytes pay for.
 #include "allocations.hpp"
 #include "everything.hpp"
+#include "packed.hpp"
 #include "sent_over.hpp"
 #include <weft/wire/codec.hpp>
 #include <weft/wire/error_codec.hpp>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <core/error_of.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,6 +24,7 @@ namespace {
 using weft_test::colour;
 using weft_test::everything;
 using weft_test::leaf;
+using weft_test::pack;
 using weft_test::tree;
 
 everything specimen() {
@@ -47,13 +50,6 @@ everything specimen() {
     d.cause_code = weft::make_error_code(weft::errc::peer_died);
   });
   return e;
-}
-
-template <class T>
-weft::frame pack(const T& value) {
-  weft::message m;
-  weft::encode_all(m.payload(), value);
-  return std::move(m).finish({});
 }
 
 enum class outcome { decoded, refused };
@@ -503,14 +499,10 @@ TEST_CASE("hostile: the sender's own limits are typed errors before anything is 
   small.payload = 100;
   small.table = 64;
   small.tensors = 1;
-  auto error_of = [](auto&& f) {
-    try {
-      f();
-    } catch (const weft::rpc_error& e) {
-      CHECK(e.error().ran() == weft::call_progress::not_sent);
-      return e.error();
-    }
-    return weft::error();
+  const auto error_of = [](auto&& f) {
+    const weft::error e = weft::testing::error_of(f);
+    CHECK(e.ran() == weft::call_progress::not_sent);
+    return e;
   };
   CHECK(error_of([&] {
           weft::message m(small);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Sparse tensors that libtorch calls coalesced, though they are not: their values arrive, and what
 // arrives claims no more than is true. And what an exception of libtorch says.
+#include "packed.hpp"
 #include "sent_over.hpp"
 #include <weft/wire/detail/tensor_error.hpp>
 #include <weft/wire/detail/tensor_table.hpp>
@@ -16,17 +17,8 @@
 namespace tensor_sparse {
 namespace {
 
-weft::frame pack(const at::Tensor& t) {
-  weft::message m;
-  weft::encode_all(m.payload(), t);
-  return std::move(m).finish({});
-}
-at::Tensor unpack(weft::frame f) {
-  weft::incoming_message in(std::move(f));
-  if (const auto checked = in.check(); !checked) throw weft::rpc_error(checked.error());
-  weft::reader r = in.payload();
-  return std::get<0>(weft::decode_all<at::Tensor>(r));
-}
+using weft_test::pack;
+using weft_test::unpack;
 
 bool truly_coalesced(const at::Tensor& t) {
   const at::Tensor again =
@@ -70,7 +62,8 @@ TEST_CASE("tensor: sparse ones arrive with true claims, whatever libtorch says o
                                  .to_dense();
     auto copy = weft_test::copy_of(pack(all[i]));
     REQUIRE(copy.has_value());
-    for (const at::Tensor& there : {unpack(std::move(*copy)), unpack(pack(all[i]))}) {
+    for (const auto& [there] :
+         {unpack<at::Tensor>(std::move(*copy)), unpack<at::Tensor>(pack(all[i]))}) {
       CHECK(at::equal(there.detach().to_dense(), whole));
       CHECK(there.is_coalesced() == (all[i].is_coalesced() && truly_coalesced(all[i])));
       CHECK(there.requires_grad() == all[i].requires_grad());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "packed.hpp"
 #include "sent_over.hpp"
 #include <weft/wire/detail/tensor_table.hpp>
 #include <weft/wire/tensor.hpp>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <core/error_of.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,21 +21,9 @@
 
 namespace {
 
-template <class... Ts>
-weft::frame pack(const Ts&... values) {
-  weft::message m;
-  weft::encode_all(m.payload(), values...);
-  return std::move(m).finish({});
-}
-
-template <class... Ts>
-std::tuple<Ts...> unpack(weft::frame f) {
-  weft::incoming_message in(std::move(f));
-  const auto checked = in.check();
-  if (!checked) throw weft::rpc_error(checked.error());
-  weft::reader r = in.payload();
-  return weft::decode_all<Ts...>(r);
-}
+using weft::testing::error_of;
+using weft_test::pack;
+using weft_test::unpack;
 
 // Through bytes, to another process.
 template <class... Ts>
@@ -60,15 +50,6 @@ at::Tensor arrives_equal(const at::Tensor& t) {
 }
 
 std::uint64_t blob_bytes(const weft::frame& f) { return f.wire_size() - f.head.size(); }
-
-weft::error error_of(auto&& f) {
-  try {
-    f();
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
-}
 
 }  // namespace
 

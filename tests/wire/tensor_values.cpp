@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <core/error_of.hpp>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -30,13 +31,10 @@ weft::error read(std::vector<std::uint8_t> bytes) {
   for (std::uint8_t b : bytes) m.payload().number(b);
   weft::incoming_message in(std::move(m).finish({}));
   weft::reader r = in.payload();
-  try {
+  return weft::testing::error_of([&r] {
     static_cast<void>(weft::decode<T>(r));
     r.finish();
-  } catch (const weft::rpc_error& e) {
-    return e.error();
-  }
-  return {};
+  });
 }
 
 TEST_CASE("tensor values: devices") {

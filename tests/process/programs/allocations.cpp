@@ -21,7 +21,7 @@ std::uint64_t there() { return made; }
 
 template <auto F>
 asio::awaitable<void> count(weft::peer p, const char* name) {
-  constexpr int calls = 4000;
+  constexpr int calls = 1000;
   const std::string text(14, 'x');  // no allocation of its own
   for (int i = 0; i < calls; ++i) static_cast<void>(co_await p.call<F>(text));
   const std::uint64_t theirs = co_await p.call<&there>();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <cstdlib>
 #include <iostream>
 #include <stdexcept>
@@ -44,10 +45,7 @@ void note_and_throw() {
   say("a post that throws");
   throw std::runtime_error("unheard");
 }
-asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> wait_for_ever() { co_await weft::testing::for_ever(); }
 /// What the main of a rank has reached; for three ranks, as threads they share this memory.
 struct stage {
   weft::intrusive_ptr<weft::event> reached[3] = {weft::make_intrusive<weft::event>(),

@@ -9,6 +9,7 @@
 #include <torch/optim/sgd.h>
 
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -27,10 +28,7 @@ constexpr auto long_time = std::chrono::minutes(5);  // longer than any test
 
 void say(const std::string& line) { std::cout << line + "\n" << std::flush; }
 
-asio::awaitable<void> wait() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> wait() { co_await weft::testing::for_ever(); }
 void sleep() { std::this_thread::sleep_for(long_time); }
 int add(int a, int b) { return a + b; }
 

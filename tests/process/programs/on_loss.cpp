@@ -9,6 +9,7 @@
 #include <asio/this_coro.hpp>
 
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -40,10 +41,7 @@ void say_ready(const worker& me) {
   say("pid " + std::to_string(::getpid()) + " is ready, rank " + std::to_string(me.rank()));
 }
 
-asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> wait_for_ever() { co_await weft::testing::for_ever(); }
 
 /// What a failed await ended with.
 asio::awaitable<std::string> end_of(asio::awaitable<void> what) {

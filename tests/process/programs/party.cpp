@@ -6,6 +6,7 @@
 #include <weft/transport/unix_socket.hpp>
 
 #include <chrono>
+#include <core/for_ever.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -27,10 +28,7 @@ std::string deed;
 
 int add(int a, int b) { return a + b; }
 int process() { return ::getpid(); }
-asio::awaitable<void> wait_for_ever() {
-  const auto never = weft::make_intrusive<weft::event>();
-  co_await weft::event::async_wait(never, asio::use_awaitable);
-}
+asio::awaitable<void> wait_for_ever() { co_await weft::testing::for_ever(); }
 
 asio::awaitable<void> greet_all(worker& me) {
   for (std::uint32_t r = 0; r < me.world_size(); ++r) {
