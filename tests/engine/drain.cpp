@@ -23,6 +23,7 @@ using weft::engine::drain;
 using weft::engine::peer_counts;
 using weft::engine::work_report;
 using step = drain::step;
+using ranks = std::vector<std::uint32_t>;
 
 TEST_CASE("drain: nothing was ever sent") {
   for (const std::uint32_t size : {1u, 2u, 5u}) {
@@ -61,7 +62,7 @@ TEST_CASE("drain: uneven counts wait, longer each time but not for ever longer")
   }
   CHECK(last <= std::chrono::milliseconds(100));
   const auto missing = d.missing();
-  CHECK_FALSE(missing.silent);
+  CHECK(missing.unanswered.empty());
   CHECK(missing.worker == 1);
   CHECK(missing.sender == 0);
   CHECK(missing.missing == 1);
@@ -80,7 +81,7 @@ TEST_CASE("drain: a lost link is never even, though its counts may be, until one
         return *d.answer(2, r, {{1, 0, finished, !at_sender}});
       };
       for (int i = 0; i < 3; ++i) CHECK(round(false) == step::ask_again_later);
-      CHECK_FALSE(d.missing().silent);
+      CHECK(d.missing().unanswered.empty());
       CHECK(d.missing().missing == 0);  // nobody owes what is lost
       CHECK(d.leave(2) == step::waiting);
       CHECK(round(true) == step::ask_again);
@@ -89,7 +90,7 @@ TEST_CASE("drain: a lost link is never even, though its counts may be, until one
   }
 }
 
-TEST_CASE("drain: whoever owes the most is named, and whoever does not answer before all") {
+TEST_CASE("drain: whoever owes the most is known, and who has not answered") {
   drain d(3);
   auto round = d.ask();
   CHECK(d.answer(0, round, {{1, 5, 0, false}, {2, 9, 0, false}}) == step::waiting);
@@ -98,26 +99,19 @@ TEST_CASE("drain: whoever owes the most is named, and whoever does not answer be
   CHECK(d.missing().worker == 2);
   CHECK(d.missing().missing == 7);
   CHECK(d.missing().all == 8);
-  // A round that began after the last call accuses nobody of silence, and of debts only those who
-  // have not said since that they are done.
-  d.last_call();
+  CHECK(d.missing().unanswered.empty());
+  // Those who have said in a later round that they are done owe nothing more.
   round = d.ask();
   CHECK(d.answer(0, round, {{1, 5, 0, false}, {2, 9, 0, false}}) == step::waiting);
-  CHECK_FALSE(d.missing().silent);
-  CHECK(d.missing().unheard);
+  CHECK(d.missing().unanswered == ranks{1, 2});
   CHECK(d.missing().worker == 2);
   CHECK(d.answer(2, round, {{0, 0, 9, false}}) == step::waiting);
-  CHECK(d.missing().unheard);
-  CHECK(d.missing().worker == 1);
-  CHECK(d.missing().all == 1);
-  d.last_call();
-  CHECK(d.missing().silent);
-  CHECK_FALSE(d.missing().unheard);
+  CHECK(d.missing().unanswered == ranks{1});
   CHECK(d.missing().worker == 1);
   CHECK(d.missing().all == 1);
 }
 
-TEST_CASE("drain: who grows is known of whole rounds, also while another one is under way") {
+TEST_CASE("drain: who grows is known by two answers, also while another round is under way") {
   drain d(3);
   const auto round_of = [&](std::uint64_t sent) {
     const auto round = d.ask();
@@ -127,21 +121,17 @@ TEST_CASE("drain: who grows is known of whole rounds, also while another one is 
   };
   round_of(100);
   CHECK_FALSE(d.missing().growing);  // of one round nobody knows
-  round_of(101);
+  round_of(102);
   CHECK(d.missing().growing);
   CHECK(d.missing().worker == 2);
-  CHECK_FALSE(d.missing().silent);
-  d.last_call();
   const auto round = d.ask();
   CHECK(d.answer(0, round, {{0, 8, 8, false}}) == step::waiting);
-  CHECK(d.missing().unheard);
   CHECK(d.missing().growing);
   CHECK(d.missing().worker == 2);
   CHECK(d.leave(2) == step::waiting);
-  CHECK_FALSE(d.missing().growing);  // who has left does not
-  d.last_call();
-  CHECK(d.missing().silent);
-  CHECK(d.missing().worker == 1);
+  CHECK(d.missing().growing);
+  CHECK(d.missing().worker == 0);  // who has left does not
+  CHECK(d.missing().unanswered == ranks{1});
 }
 
 TEST_CASE("drain: answers that nobody gives") {
@@ -165,7 +155,7 @@ TEST_CASE("drain: a worker that is left behind is neither waited for nor counted
   CHECK(d.answer(1, round, {{2, 3, 1, false}}) == step::waiting);
   CHECK(d.leave(2) == step::ask_again);
   CHECK(d.leave(2) == step::waiting);  // once
-  CHECK_FALSE(d.missing().silent);
+  CHECK(d.missing().unanswered.empty());
   CHECK(d.missing().all == 0);
   round = d.ask();
   CHECK_FALSE(d.answer(2, round, {}));  // it is not asked

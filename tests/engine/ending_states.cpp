@@ -25,7 +25,7 @@ constexpr time_point start = time_point(1h);
 constexpr cause all_causes[] = {cause::all_done, cause::own_failure, cause::anothers_failure};
 constexpr place all_places[] = {place::rank_0, place::elsewhere};
 
-constexpr auto nothing = [](condition c) { return c == condition::none; };
+constexpr auto nothing = [](condition) { return false; };
 constexpr auto everything = [](condition) { return true; };
 
 /// All states that it goes through if each holds at once.
@@ -38,13 +38,11 @@ std::vector<state> way(place where, cause why) {
 
 TEST_CASE("ending states: the order, by who ends and why") {
   CHECK(way(place::elsewhere, cause::all_done) ==
-        std::vector{state::stopping_services, state::sending_rest, state::closing, state::over});
-  CHECK(way(place::rank_0, cause::all_done) == std::vector{state::stopping_services,
-                                                           state::sending_rest, state::leaving_last,
-                                                           state::closing, state::over});
-  const std::vector failed{state::telling,       state::failing_calls, state::failing_waits,
-                           state::stopping_main, state::sending_rest,  state::closing,
-                           state::over};
+        std::vector{state::sending_rest, state::closing, state::over});
+  CHECK(way(place::rank_0, cause::all_done) ==
+        std::vector{state::sending_rest, state::leaving_last, state::closing, state::over});
+  const std::vector failed{state::telling,      state::failing_calls, state::stopping_main,
+                           state::sending_rest, state::closing,       state::over};
   CHECK(way(place::elsewhere, cause::anothers_failure) == failed);
   auto dismissed = failed;
   dismissed.insert(dismissed.begin() + 1, state::awaiting_dismissal);
@@ -67,11 +65,9 @@ TEST_CASE("ending states: each waits for what it says, and for nothing else") {
         const state at = e.current_state();
         const auto all_but_it = [&](condition c) { return c != awaited; };
         const auto it_alone = [&](condition c) { return c == awaited; };
-        if (awaited != condition::none) {
-          CHECK_FALSE(e.step(all_but_it, start));
-          CHECK_FALSE(e.step(all_but_it, start + 1ms));
-          CHECK(e.current_state() == at);
-        }
+        CHECK_FALSE(e.step(all_but_it, start));
+        CHECK_FALSE(e.step(all_but_it, start + 1ms));
+        CHECK(e.current_state() == at);
         CHECK(e.step(it_alone, start + 2ms));
       }
       CHECK_FALSE(e.step(everything, start + 1h));
@@ -83,7 +79,7 @@ TEST_CASE("ending states: what each of them waits for") {
   ending e(place::elsewhere, cause::own_failure, start, start + 30s);
   for (const condition c :
        {condition::sent_to_rank_0, condition::link_to_rank_0_down, condition::losses_told,
-        condition::none, condition::main_ended, condition::all_sent, condition::main_ended}) {
+        condition::main_ended, condition::all_sent, condition::main_ended}) {
     CHECK(e.awaits() == c);
     CHECK(e.step(everything, start));
   }
@@ -93,7 +89,7 @@ TEST_CASE("ending states: what each of them waits for") {
     zero.step(everything, start);
   CHECK(zero.awaits() == condition::others_left);
   ending well(place::elsewhere, cause::all_done, start, start + 30s);
-  CHECK(well.awaits() == condition::none);
+  CHECK(well.awaits() == condition::all_sent);
 }
 
 /// How long it stays in each state if nothing ever holds, and doing takes no time.
@@ -115,7 +111,6 @@ using times = std::vector<std::pair<state, duration>>;
 TEST_CASE("ending states: how long each of them waits at most") {
   CHECK(patience(place::rank_0, cause::anothers_failure, 30s) == times{{state::telling, 1s},
                                                                        {state::failing_calls, 1s},
-                                                                       {state::failing_waits, 0s},
                                                                        {state::stopping_main, 1s},
                                                                        {state::sending_rest, 1s},
                                                                        {state::leaving_last, 5s},
@@ -125,27 +120,23 @@ TEST_CASE("ending states: how long each of them waits at most") {
         times{{state::telling, 30s},
               {state::awaiting_dismissal, 0s},
               {state::failing_calls, 0s},
-              {state::failing_waits, 0s},
               {state::stopping_main, 0s},
               {state::sending_rest, 0s},
               {state::closing, 0s}});
-  CHECK(patience(place::rank_0, cause::all_done, 30s) == times{{state::stopping_services, 0s},
-                                                               {state::sending_rest, 30s},
-                                                               {state::leaving_last, 0s},
-                                                               {state::closing, 0s}});
+  CHECK(patience(place::rank_0, cause::all_done, 30s) ==
+        times{{state::sending_rest, 30s}, {state::leaving_last, 0s}, {state::closing, 0s}});
 }
 
 TEST_CASE("ending states: nothing lasts beyond the deadline, which is at least a second away") {
   CHECK(patience(place::rank_0, cause::own_failure, 1500ms) == times{{state::telling, 1s},
                                                                      {state::failing_calls, 500ms},
-                                                                     {state::failing_waits, 0s},
                                                                      {state::stopping_main, 0s},
                                                                      {state::sending_rest, 0s},
                                                                      {state::leaving_last, 0s},
                                                                      {state::closing, 0s}});
   // The shutdown deadline passed before the run was over.
   CHECK(patience(place::elsewhere, cause::all_done, -10s) ==
-        times{{state::stopping_services, 0s}, {state::sending_rest, 1s}, {state::closing, 0s}});
+        times{{state::sending_rest, 1s}, {state::closing, 0s}});
 }
 
 TEST_CASE("ending states: the time of a state begins when what is done in it is done") {
@@ -157,7 +148,7 @@ TEST_CASE("ending states: the time of a state begins when what is done in it is 
   CHECK(e.current_state() == state::failing_calls);
   CHECK_FALSE(e.step(nothing, start + 5s));
   CHECK(e.step(everything, start + 5s));
-  CHECK(e.current_state() == state::failing_waits);
+  CHECK(e.current_state() == state::stopping_main);
   CHECK(e.by(start + 5s) == start + 6s);  // for handing on
   CHECK(e.by(start + 29500ms) == start + 30s);
 }

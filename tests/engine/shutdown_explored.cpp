@@ -15,11 +15,10 @@
 #include <utility>
 #include <vector>
 
-template struct exploring::revealed<weft::engine::drain, &weft::engine::drain::round_,
-                                    &weft::engine::drain::last_called_, &weft::engine::drain::now_,
-                                    &weft::engine::drain::before_, &weft::engine::drain::answered_,
-                                    &weft::engine::drain::gone_, &weft::engine::drain::missing_,
-                                    &weft::engine::drain::even_before_>;
+template struct exploring::revealed<
+    weft::engine::drain, &weft::engine::drain::round_, &weft::engine::drain::now_,
+    &weft::engine::drain::before_, &weft::engine::drain::answered_, &weft::engine::drain::gone_,
+    &weft::engine::drain::missing_, &weft::engine::drain::even_before_>;
 template struct exploring::revealed<
     weft::engine::shutdown_protocol, &weft::engine::shutdown_protocol::done_,
     &weft::engine::shutdown_protocol::finished_, &weft::engine::shutdown_protocol::gone_,
@@ -369,11 +368,10 @@ struct world {
            [&](const peer_counts& c) { e << c.peer << c.sent << c.finished << (c.down ? 1 : 0); });
   }
   static std::uint64_t encode(encoder& e, const drain& d) {
-    return exploring::with_members(d, [&](auto round, auto last_called, const auto& now,
-                                          const auto& before, const auto& answered,
-                                          const auto& gone, auto missing, bool even_before) {
-      e << std::min<std::uint64_t>(round, 2) << (last_called >= round ? 1 : 0) << missing
-        << (even_before ? 1 : 0);
+    return exploring::with_members(d, [&](auto round, const auto& now, const auto& before,
+                                          const auto& answered, const auto& gone, auto missing,
+                                          bool even_before) {
+      e << std::min<std::uint64_t>(round, 2) << missing << (even_before ? 1 : 0);
       e.list(now, [&](const work_report& r) { encode(e, r); });
       e.list(before, [&](const work_report& r) { encode(e, r); });
       e.list(answered);
@@ -546,10 +544,9 @@ struct world {
         waiting.erase(which);
         return act_on(0, p.unanswered(which));
       }
-      p.last_call();
       const auto missing = p.unfinished();
-      if (missing && missing->silent) {
-        return act_on(0, p.exclude(missing->worker, "it did not answer"));
+      if (missing && !missing->unanswered.empty()) {
+        return act_on(0, p.exclude(missing->unanswered.front(), "it did not answer"));
       }
     }
     if (at[0]->ended && !at[0]->left) make({act::leave, 0});

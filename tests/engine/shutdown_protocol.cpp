@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/engine/shutdown/shutdown.hpp>
-#include <weft/engine/shutdown/verdict_schedule.hpp>
 
 #include <doctest/doctest.h>
 
@@ -725,11 +724,9 @@ TEST_CASE("run state: who does not answer at the end is left behind where the ru
     w.inflight.pop_front();
     if (f.to != 2) w.act(f.to, *w.workers[f.to].received(f.from, f.m));
   }
-  w.workers[0].last_call();
   const auto missing = w.workers[0].unfinished();
   REQUIRE(missing);
-  CHECK(missing->silent);
-  REQUIRE(missing->worker == 2);
+  REQUIRE(missing->unanswered == std::vector<std::uint32_t>{2});
   w.act(0, w.workers[0].exclude(2, "it did not answer"));
   w.deliver_all();
   for (const std::uint32_t r : {0u, 1u}) {
@@ -746,27 +743,6 @@ TEST_CASE("run state: who does not answer at the end is left behind where the ru
   for (std::uint32_t r = 0; r < 3; ++r) strict.act(r, strict.workers[r].main_returned());
   strict.act(0, strict.workers[0].exclude(2, "it did not answer"));
   CHECK(strict.workers[0].failure()->first == 2);
-}
-
-TEST_CASE(
-    "run state: workers that fall silent one after the other share one time to be looked for") {
-  using namespace std::chrono_literals;
-  const weft::time_point ends_by{1h};
-  const weft::duration grace = 4s;
-  for (const weft::duration late : {0ms, 1ms, 700ms}) {  // the thread was busy when it was time
-    const weft::engine::verdict_schedule looks(ends_by, grace);
-    weft::time_point now = ends_by;
-    int more = 0;
-    while (const auto next = looks.next(now)) {  // bounded: by the check in it
-      REQUIRE(more < 10);
-      CHECK(*next > now);
-      CHECK(*next < ends_by + grace);
-      now = *next + late;
-      ++more;
-    }
-    CHECK(more >= 2);
-    CHECK(now < ends_by + grace + late);
-  }
 }
 
 TEST_CASE("run state: what others say of an end is shown in one line, and not for ever") {

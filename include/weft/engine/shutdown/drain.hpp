@@ -38,17 +38,16 @@ using work_report = std::vector<peer_counts>;
 class drain {
  public:
   enum class step : std::uint8_t { waiting, ask_again_later, ask_again, done };
-  /// Why it is not done: some worker that did not answer, or one that owes the most requests.
+  /// Why it is not done, by what each worker said last.
   struct shortfall {
-    std::uint32_t worker = 0;
-    bool silent = false;
-    bool unheard = false;  ///< nobody is silent, but a later round has not been answered by all
-    /// Nobody owes anything, but that worker sent more requests in the last round than before, and
-    /// more than others.
+    std::vector<std::uint32_t> unanswered{};  ///< who has not answered the last round
+    std::uint32_t worker = 0;                 ///< who owes the most requests to one other
+    std::uint32_t sender = 0;                 ///< that other
+    std::uint64_t missing = 0;                ///< how many
+    std::uint64_t all = 0;                    ///< everybody's
+    /// Nobody owes anything, but `worker` sent more requests in a round than before, and more than
+    /// others.
     bool growing = false;
-    std::uint32_t sender = 0;   ///< whose requests it did not finish; unless silent
-    std::uint64_t missing = 0;  ///< how many of them
-    std::uint64_t all = 0;      ///< everybody's
   };
 
   explicit drain(std::uint32_t size)
@@ -67,6 +66,8 @@ class drain {
     if (round != round_ || from >= now_.size() || answered_[from]) return std::nullopt;
     if (!well_formed(report)) return std::nullopt;
     std::erase_if(report, [&](const peer_counts& c) { return gone_[c.peer]; });
+    const std::uint64_t more = all_sent(report), less = all_sent(before_[from]);
+    grown_[from] = round_ > 1 && more > less ? more - less : 0;
     now_[from] = std::move(report);
     answered_[from] = true;
     return --missing_ > 0 ? step::waiting : judge();
@@ -90,35 +91,25 @@ class drain {
   /// How long to wait after `ask_again_later`.
   [[nodiscard]] std::chrono::milliseconds pause() const noexcept { return pause_; }
 
-  /// Time is nearly up: who does not answer the round that is under way now is silent. Without
-  /// this, nobody is: a question may be on its way to somebody who is well.
-  void last_call() noexcept { last_called_ = round_; }
-  /// What stands in the way, by what each worker said last.
   [[nodiscard]] shortfall missing() const {
     shortfall out;
-    if (missing_ > 0 && round_ <= last_called_) {
-      const auto first = std::find(answered_.begin(), answered_.end(), false);
-      out.worker = static_cast<std::uint32_t>(first - answered_.begin());
-      out.silent = true;
-    }
-    out.unheard = missing_ > 0 && !out.silent;
-    // Who has answered the round that is under way has said what it owes now.
     std::vector<work_report> known = now_;
     for (std::uint32_t r = 0; r < known.size(); ++r) {
-      if (!answered_[r]) known[r] = before_[r];
+      if (answered_[r]) continue;
+      known[r] = before_[r];
+      out.unanswered.push_back(r);
     }
     each_pair(known, [&](std::uint32_t from, std::uint32_t to, std::uint64_t sent,
                          std::uint64_t finished) {
       if (sent <= finished) return;
       out.all += sent - finished;
-      if (out.silent || sent - finished <= out.missing) return;
+      if (sent - finished <= out.missing) return;
       out.worker = to;
       out.sender = from;
       out.missing = sent - finished;
     });
-    if (out.all > 0 || out.silent) return out;
     const auto most = std::max_element(grown_.begin(), grown_.end());
-    if (most == grown_.end() || *most == 0) return out;
+    if (out.all > 0 || most == grown_.end() || *most == 0) return out;
     out.growing = true;
     out.worker = static_cast<std::uint32_t>(most - grown_.begin());
     return out;
@@ -129,10 +120,6 @@ class drain {
 
   /// Everybody has answered.
   step judge() noexcept {
-    for (std::uint32_t r = 0; r < now_.size(); ++r) {
-      const std::uint64_t more = all_sent(now_[r]), less = all_sent(before_[r]);
-      grown_[r] = round_ > 1 && more > less ? more - less : 0;
-    }
     if (!even()) {
       even_before_ = false;
       pause_ = std::min(pause_ * 2, longest_pause);
@@ -183,10 +170,9 @@ class drain {
   }
 
   std::uint64_t round_ = 0;
-  std::uint64_t last_called_ = 0;
   std::vector<work_report> now_;
   std::vector<work_report> before_;
-  std::vector<std::uint64_t> grown_;  // by how many requests, in the last round that all answered
+  std::vector<std::uint64_t> grown_;  // by how many requests, in the last round that each answered
   std::vector<bool> answered_;        // and those that are gone
   std::vector<bool> gone_;
   std::size_t missing_ = 0;

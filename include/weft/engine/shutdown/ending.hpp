@@ -5,17 +5,17 @@
 //   telling             what ended the run is passed on      it is sent               1 s, or *
 //   awaiting_dismissal  nothing: only who failed comes here  link to rank 0 is down   1 s
 //   failing_calls       waiting calls fail                   losses have been told    1 s
-//   failing_waits       what waits in services fails, and    at once
-//                       is handed on, which takes up to 1 s
-//   stopping_main       main is cancelled                    it has ended             1 s
-//   stopping_services   services let go, by the deadline     at once
-//   sending_rest        nothing                              all is sent              1 s, or *
+//   stopping_main       what waits in services fails, and    it has ended             1 s
+//                       is handed on, which takes up to 1 s;
+//                       main is cancelled
+//   sending_rest        after a good end, services let go,   all is sent              1 s, or *
+//                       by the deadline
 //   leaving_last        nothing: only rank 0 comes here      the others have left     5 s
 //   closing             links are closed                     main has ended           0.1 s
 //   over
 //
-// The first five come after a failure only, the sixth after a good end only. No time reaches beyond
-// the deadline; * is the deadline itself: at ranks that tell rank 0, and after a good end.
+// The first four come after a failure only. No time reaches beyond the deadline; * is the deadline
+// itself: at ranks that tell rank 0, and after a good end.
 #pragma once
 
 #include <weft/core/time.hpp>
@@ -35,9 +35,7 @@ class ending {
     telling,
     awaiting_dismissal,
     failing_calls,
-    failing_waits,
     stopping_main,
-    stopping_services,
     sending_rest,
     leaving_last,
     closing,
@@ -45,7 +43,6 @@ class ending {
   };
   /// What a state waits for.
   enum class condition : std::uint8_t {
-    none,
     all_sent,             ///< on every link that is not down
     sent_to_rank_0,       ///< or the link to it is down
     link_to_rank_0_down,  ///< it was closed from there
@@ -63,7 +60,7 @@ class ending {
       : where_(where),
         why_(why),
         deadline_(std::max(ends_by, later(over, soon))),
-        state_(why == cause::all_done ? state::stopping_services : state::telling) {}
+        state_(why == cause::all_done ? state::sending_rest : state::telling) {}
 
   [[nodiscard]] state current_state() const noexcept { return state_; }
   [[nodiscard]] condition awaits() const noexcept {
@@ -77,19 +74,16 @@ class ending {
     case state::failing_calls:
       // Whoever waits for a call hears why it failed before it hears that all is over.
       return condition::losses_told;
-    case state::stopping_main:
-    case state::closing:
-      return condition::main_ended;
     case state::sending_rest:
       return condition::all_sent;
     case state::leaving_last:
       return condition::others_left;
-    case state::failing_waits:
-    case state::stopping_services:
+    case state::stopping_main:
+    case state::closing:
     case state::over:
       break;
     }
-    return condition::none;
+    return condition::main_ended;
   }
   /// Until when this state, or what is done in it, may last, if it begins now.
   [[nodiscard]] time_point by(time_point now) const noexcept {
@@ -97,7 +91,6 @@ class ending {
     case state::telling:
       // That rank 0 hears of it is worth all the time that there is.
       return where_ == place::rank_0 ? within(now, soon) : deadline_;
-    case state::stopping_services:
     case state::over:
       return deadline_;
     case state::sending_rest:
@@ -108,7 +101,6 @@ class ending {
       return within(now, std::chrono::milliseconds(100));
     case state::awaiting_dismissal:
     case state::failing_calls:
-    case state::failing_waits:
     case state::stopping_main:
       break;
     }
@@ -116,7 +108,7 @@ class ending {
   }
 
   /// Goes on if what the state waits for `holds(condition)`, or its time is over; it begins with
-  /// the first question in it. Semantic duty: `condition::none` holds. Whether it went on.
+  /// the first question in it. Whether it went on.
   template <class Holds>
   bool step(Holds&& holds, time_point now) {
     if (state_ == state::over) return false;
@@ -142,11 +134,8 @@ class ending {
     case state::awaiting_dismissal:
       return state::failing_calls;
     case state::failing_calls:
-      return state::failing_waits;
-    case state::failing_waits:
       return state::stopping_main;
     case state::stopping_main:
-    case state::stopping_services:
       return state::sending_rest;
     case state::sending_rest:
       // Rank 0 leaves last, so that nobody mistakes its leaving for a loss.

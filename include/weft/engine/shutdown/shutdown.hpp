@@ -2,7 +2,7 @@
 // Room shutdown: when and how a run ends. States and counts only, without a clock, a socket or a
 // thread: worker/impl/worker_run.hpp and worker_end.hpp act on them. Includes core/ alone. Beside
 // this file: how requests are counted (drain.hpp), links that break between others (cut_links.hpp),
-// the states of one worker's end (ending.hpp), when rank 0 asks once more (verdict_schedule.hpp).
+// the states of one worker's end (ending.hpp).
 //
 // This file is the protocol, over a star around rank 0.
 //
@@ -241,8 +241,6 @@ class shutdown_protocol {
     ask(out);
     return out;
   }
-  /// Rank 0, some time before `unfinished` will be asked.
-  void last_call() noexcept { drain_.last_call(); }
   /// Rank 0, when no more time is left: why the requests are not all done. Nothing if every main
   /// has not even returned, or the run is over.
   [[nodiscard]] std::optional<drain::shortfall> unfinished() const {

@@ -14,7 +14,6 @@
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/shutdown/ending.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
-#include <weft/engine/shutdown/verdict_schedule.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -153,7 +152,7 @@ class worker final : public link_host, private weft::detail::context_owner {
   void tell_of_waiting(duration after);
   void main_threw(std::exception_ptr what);
   void bound_the_end();
-  void give_up_waiting();
+  void give_up_waiting(time_point due);
   void trim_buffers();
   [[nodiscard]] static bool sent(const link& l);
   [[nodiscard]] bool all_sent() const;
@@ -172,14 +171,13 @@ class worker final : public link_host, private weft::detail::context_owner {
   shutdown_protocol run_;
   intrusive_ptr<event> ended_ = make_intrusive<event>();
   std::optional<time_point> ends_by_;
-  std::optional<std::string> thrown_;                 // by a handler
-  std::unique_ptr<timer> greeted_;                    // everybody, or who is missing is named
-  std::unique_ptr<timer> again_;                      // the next count
-  std::unique_ptr<timer> over_;                       // at ends_by_
-  std::optional<verdict_schedule> verdict_schedule_;  // after ends_by_; rank 0's
-  time_point asked_at_{};                             // when the last round of counting began
-  std::unique_ptr<timer> waits_;  // for the other mains: the next time to say so
-  std::size_t next_io_ = 0;       // front thread
+  std::optional<std::string> thrown_;  // by a handler
+  std::unique_ptr<timer> greeted_;     // everybody, or who is missing is named
+  std::unique_ptr<timer> again_;       // the next count
+  std::unique_ptr<timer> over_;        // at ends_by_
+  time_point asked_at_{};              // when the last round of counting began
+  std::unique_ptr<timer> waits_;       // for the other mains: the next time to say so
+  std::size_t next_io_ = 0;            // front thread
 
   // Links to others than rank 0 that broke, whose posts have not all ended.
   struct uncounted {

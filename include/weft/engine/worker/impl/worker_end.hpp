@@ -40,7 +40,7 @@ inline asio::awaitable<void> worker::enter_state(const ending& end, const error&
     }
     break;
   }
-  case state::failing_waits: {
+  case state::stopping_main: {
     // What a service has heard of the culprit meanwhile says more than this.
     const error no_more = run_ended().with([&](error_detail& d) {
       if (culprit != rank()) d.peer = members_.members[*culprit].name;
@@ -49,15 +49,13 @@ inline asio::awaitable<void> worker::enter_state(const ending& end, const error&
       if (s) s->fail_waits(no_more);
     }
     co_await run_pending_handlers(end.by(env_.time.now()));
-    break;
-  }
-  case state::stopping_main:
     running.request_stop();
     break;
-  case state::stopping_services: {
+  }
+  case state::sending_rest: {
     const time_point deadline = end.by(env_.time.now());
     for (const auto& s : services_) {
-      if (s) co_await s->stop(deadline);
+      if (s && !failure) co_await s->stop(deadline);
     }
     break;
   }
@@ -65,7 +63,6 @@ inline asio::awaitable<void> worker::enter_state(const ending& end, const error&
     close_all();
     break;
   case state::awaiting_dismissal:
-  case state::sending_rest:
   case state::leaving_last:
   case state::over:
     break;
@@ -75,8 +72,6 @@ inline asio::awaitable<void> worker::enter_state(const ending& end, const error&
 inline bool worker::is_met(ending::condition c, const future<void>& main_) const {
   using condition = ending::condition;
   switch (c) {
-  case condition::none:
-    break;
   case condition::all_sent:
     return all_sent();
   case condition::sent_to_rank_0:

@@ -207,88 +207,57 @@ inline void worker::bound_the_end() {
   waits_.reset();
   const duration limit = options_.shutdown_deadline;
   const duration grace = time_to_answer(limit);
-  const time_point now = env_.time.now();
-  ends_by_ = later(now, limit);
-  if (rank() != 0) {
-    // Rank 0 decides; its word comes first.
-    alarm(over_, later(*ends_by_, grace), grace, [this, limit] {
-      act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
-                                in_seconds(limit)));
-    });
-    return;
+  ends_by_ = later(env_.time.now(), limit);
+  if (rank() == 0) {
+    return alarm(over_, *ends_by_, no_limit, [this] { give_up_waiting(*ends_by_); });
   }
-  const time_point last_call = std::max(now, *ends_by_ - grace);
-  alarm(over_, last_call, grace, [this, last_call, grace] {
-    run_.last_call();
-    alarm(over_, std::max(last_call, env_.time.now()) + grace, grace,
-          [this] { give_up_waiting(); });
+  // Rank 0 decides; its word comes first.
+  alarm(over_, later(*ends_by_, grace), grace, [this, limit] {
+    act(run_.link_lost(0, "it, rank 0, has not ended the run by the shutdown deadline of " +
+                              in_seconds(limit)));
   });
 }
 
-inline void worker::give_up_waiting() {
+/// Rank 0, at the deadline; if that decides nothing, once more half a grace later, for the verdict.
+/// After a whole grace the others leave, and blame rank 0.
+inline void worker::give_up_waiting(time_point due) {
   // No time is left to wait for the other ends of links that broke.
   for (auto which = run_.waits_for(); which; which = run_.waits_for()) act(run_.unanswered(*which));
+  const auto missing = run_.unfinished();
+  if (!missing) return;
   const std::string deadline = "the shutdown deadline of " + in_seconds(options_.shutdown_deadline);
-  auto requests = [](std::uint64_t n) {
+  const auto requests = [](std::uint64_t n) {
     return std::to_string(n) + (n == 1 ? " request" : " requests");
   };
+  const duration grace = time_to_answer(options_.shutdown_deadline);
   const time_point now = env_.time.now();
-  const bool first = !verdict_schedule_;
-  if (first) verdict_schedule_.emplace(*ends_by_, time_to_answer(options_.shutdown_deadline));
-  const auto next = verdict_schedule_->next(now);
-  std::string why;
-  auto missing = run_.unfinished();
-  // Whenever it was asked, who has not answered for that long is silent.
-  if (missing && missing->unheard && now - asked_at_ >= verdict_schedule_->apart()) {
-    run_.last_call();
-    missing = run_.unfinished();
+  if (now >= later(*ends_by_, grace * 3 / 4)) {
+    return act(run_.cut(rank(),
+                        "it was busy itself when " + deadline + " passed, and for too long after"));
   }
-  const auto name_silent = [&](bool finally) {
-    bool any = false;
-    for (; missing && missing->silent; missing = run_.unfinished()) {
-      why = "it did not answer by " + deadline + " whether its requests are done";
-      if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
-      act(finally ? run_.cut(missing->worker, why) : run_.exclude(missing->worker, why));
-      any = true;
+  const bool last = due > *ends_by_;
+  const bool heard = last || now < later(due, grace / 4);  // else what has arrived comes first
+  if (heard && !missing->unanswered.empty() && now - asked_at_ >= grace / 4) {
+    std::string why = "it did not answer by " + deadline + " whether its requests are done";
+    if (missing->all > 0) why += "; " + requests(missing->all) + " in the run were not";
+    for (const std::uint32_t r : missing->unanswered) {
+      act(last ? run_.cut(r, why) : run_.exclude(r, why));
     }
-    return any;
-  };
-  const bool look_again = name_silent(!first && !next);
-  if (!missing) return;
-  const bool owes_nothing = missing->missing == 0 && !missing->growing;
-  const bool too_late = first && !next;  // what is known is as old as this worker was busy
-  if (look_again || missing->unheard || owes_nothing || too_late) {
-    // The others are asked once more and have time to answer, all such times together less than
-    // they give rank 0.
-    auto when = next;
-    if (next) {
-      run_.last_call();
-    } else if (owes_nothing || too_late) {
-      when = verdict_schedule_->more(too_late ? now : asked_at_, now);
+    if (run_.over()) return;
+  } else if (last || (heard && missing->unanswered.empty() && missing->missing > 0)) {
+    std::string why = "it had not counted all requests by " + deadline;
+    if (missing->missing > 0) {
+      why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
+            "' not done by " + deadline;
+      if (missing->all > missing->missing)
+        why += ", " + std::to_string(missing->all) + " in the run";
+    } else if (missing->growing) {
+      why = "its requests were still increasing at " + deadline;
     }
-    if (when) {
-      return alarm(over_, *when, verdict_schedule_->apart(), [this] { give_up_waiting(); });
-    }
-    if (owes_nothing && !too_late) {
-      run_.last_call();  // nothing is open but that answer
-      missing = run_.unfinished();
-      name_silent(true);
-      if (!missing) return;
-    }
+    return act(run_.cut(missing->worker, why));
   }
-  if (too_late) {
-    missing->worker = rank();
-    why = "it was busy itself when " + deadline + " passed, and for too long after";
-  } else if (missing->missing > 0) {
-    why = requests(missing->missing) + " of worker '" + members_.members[missing->sender].name +
-          "' not done by " + deadline;
-    if (missing->all > missing->missing) why += ", " + std::to_string(missing->all) + " in the run";
-  } else if (missing->growing) {
-    why = "its requests were still increasing at " + deadline;
-  } else {
-    why = "it had not counted all requests by " + deadline;
-  }
-  act(run_.cut(missing->worker, why));
+  const time_point next = std::max(later(*ends_by_, grace / 2), later(now, grace / 4));
+  alarm(over_, next, no_limit, [this, next] { give_up_waiting(next); });
 }
 
 inline void worker::handler_threw(std::exception_ptr what) noexcept {
