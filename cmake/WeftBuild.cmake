@@ -30,8 +30,9 @@ if(WEFT_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_link_options(weft_flags INTERFACE "--ld-path=${WEFT_LLD}")
 endif()
 
-# A coroutine's frame and an operation that Asio recycles look alive to a sanitizer when they are not.
-set(weft_nothing_recycled ASIO_DISABLE_AWAITABLE_FRAME_RECYCLING ASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+# What is recycled, as coroutines' frames and requests are, looks alive to a sanitizer when it is not.
+set(weft_nothing_recycled ASIO_DISABLE_AWAITABLE_FRAME_RECYCLING ASIO_DISABLE_SMALL_BLOCK_RECYCLING
+  WEFT_DISABLE_BLOCK_RECYCLING)
 
 # Sanitizers of a whole preset; weft_sanitized is for the second, sanitized copies of pure tests.
 add_library(weft_unsanitized INTERFACE)

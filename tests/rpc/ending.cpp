@@ -3,6 +3,9 @@
 #include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
+#include <asio/associated_cancellation_slot.hpp>
+#include <asio/associated_executor.hpp>
+#include <asio/async_result.hpp>
 #include <asio/co_spawn.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
@@ -12,6 +15,8 @@
 #include <chrono>
 #include <core/bounded_wait.hpp>
 #include <core/for_ever.hpp>
+#include <memory>
+#include <new>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <rref/gate.hpp>
@@ -322,6 +327,47 @@ constexpr auto rethrow = [](std::exception_ptr e) {
 asio::awaitable<void> spawn_a_failure(worker& me) {
   asio::co_spawn(weft::detail::context_of(me), fail_at_once(me), rethrow);
   co_return;
+}
+/// An operation that ends with its io_context, and whose cancellation throws that.
+template <class Thrown>
+asio::awaitable<void> wait_uncancellably(Thrown what) {
+  co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+      [what](auto handler) {
+        asio::get_associated_cancellation_slot(handler).assign(
+            [what](asio::cancellation_type) { throw what; });
+        const auto at =
+            std::make_shared<asio::steady_timer>(asio::get_associated_executor(handler), 1h);
+        at->async_wait(
+            [at, mine = std::move(handler)](asio::error_code) mutable { std::move(mine)(); });
+      },
+      asio::use_awaitable);
+}
+asio::awaitable<void> cancelled_badly() {
+  return wait_uncancellably(std::runtime_error("the handler is torn"));
+}
+
+TEST_CASE("ending: a cancellation handler that throws does the same, also for want of memory") {
+  for (const bool memory : {false, true}) {
+    CAPTURE(memory);
+    in_every_way([memory](over how, const options& o) {
+      cluster workers(3, how, o);
+      const auto ends = workers.run([memory](worker& me) -> asio::awaitable<void> {
+        if (me.rank() == 1 && !memory) {
+          const auto ended =
+              co_await me.peer(2).call<&cancelled_badly>(within(30ms), weft::as_expected);
+          CHECK(ended.error() == errc::timed_out);
+        }
+        weft::future<void> f;
+        if (me.rank() == 2 && memory) {
+          f = me.spawn(wait_uncancellably(std::bad_alloc()));
+          f.request_stop();
+        }
+        co_await me.peer(0).call<&wait_for_ever>(within(1h));
+      });
+      check_all_say(ends, memory ? "std::bad_alloc" : "the handler is torn");
+      check_all_say(ends, "'worker2'");
+    });
+  }
 }
 
 TEST_CASE("ending: a handler that throws ends the run with its words, for all") {

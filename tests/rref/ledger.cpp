@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+namespace rref_ledger {
+
 using weft::rref_id;
 using namespace weft::rref_protocol;
 
@@ -894,3 +896,5 @@ TEST_CASE("rref ledger wire: transfers and creations") {
   REQUIRE(encode(transfer{{1, 2, 3}, 0}, bytes));
   CHECK_FALSE(decode_transfer(bytes).has_value());
 }
+
+}  // namespace rref_ledger

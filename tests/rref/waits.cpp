@@ -254,7 +254,8 @@ TEST_CASE("waiting for an object: a chain of many fails with its first, one behi
         for (int i = 0; i < length; ++i) {
           last = i % 2 == 0 ? last.remote<&next_of>() : last.remote<&light_next_of>();
         }
-        CHECK(co_await eventually([&] { return waiting(all, rank) == length + 1; }));
+        CHECK(co_await eventually(
+            [&] { return waiting(all, rank) == static_cast<std::uint64_t>(length) + 1; }));
         door().open();
         const auto e = co_await last.to_here(weft::as_expected);
         REQUIRE_FALSE(e);

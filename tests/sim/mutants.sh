@@ -72,7 +72,8 @@ needs_of() {
 # $1: a folder with include/; builds $1/sim, for what $2 needs.
 build() {
   local sources=("$work/all.cpp") more=()
-  local no_recycling=(-DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING -DASIO_DISABLE_SMALL_BLOCK_RECYCLING)
+  local no_recycling=(-DASIO_DISABLE_AWAITABLE_FRAME_RECYCLING -DASIO_DISABLE_SMALL_BLOCK_RECYCLING
+    -DWEFT_DISABLE_BLOCK_RECYCLING)
   case $2 in
   asan) # what is recycled looks alive to a sanitizer when it is not
     more=(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -63,6 +63,8 @@ TEST_CASE("allocations: a small message costs none in steady state") {
   }
   const auto after = weft_test::allocations().calls;
   CHECK(sum == 7000);
+#ifndef WEFT_DISABLE_BLOCK_RECYCLING  // else process/allocations sees that blocks come back
   CHECK(same_block);
+#endif
   CHECK(after - before <= 1);  // doctest's REQUIRE may keep one
 }

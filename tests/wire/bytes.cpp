@@ -3,15 +3,25 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 namespace wire_bytes {
 
-using weft::detail::recycled_delete;
-using weft::detail::recycled_new;
+using weft::detail::block_cache;
+
+// As weft's own, which recycle nothing under a sanitizer.
+void* recycled_new(std::size_t size) {
+  void* const block = size <= block_cache::block_size ? block_cache::mine().acquire() : nullptr;
+  return block ? block : std::malloc(std::max(size, block_cache::block_size));
+}
+void recycled_delete(void* block, std::size_t size) {
+  if (size > block_cache::block_size || !block_cache::mine().release(block)) std::free(block);
+}
 
 /// Uses blocks when its thread ends, after whatever was made later on that thread is gone.
 struct late_user {
@@ -19,7 +29,7 @@ struct late_user {
     std::vector<void*> blocks;
     for (int i = 0; i < 100; ++i) {
       blocks.push_back(recycled_new(64));
-      std::memset(blocks.back(), i, weft::detail::block_cache::block_size);
+      std::memset(blocks.back(), i, block_cache::block_size);
     }
     for (void* b : blocks) recycled_delete(b, 64);
   }

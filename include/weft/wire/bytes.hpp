@@ -68,7 +68,7 @@ inline void bytes::reserve(std::size_t wanted) {
   std::size_t capacity = block_cache::block_size;
   void* fresh = nullptr;
   if (wanted <= capacity) {
-    fresh = block_cache::mine().acquire();
+    fresh = detail::recycled_block();
   } else {
     capacity = wanted > 2 * capacity_ ? wanted : 2 * capacity_;
   }
@@ -82,9 +82,7 @@ inline void bytes::reserve(std::size_t wanted) {
 
 inline void bytes::release() noexcept {
   if (!data_) return;
-  if (capacity_ != detail::block_cache::block_size || !detail::block_cache::mine().release(data_)) {
-    std::free(data_);
-  }
+  capacity_ == detail::block_cache::block_size ? detail::recycle(data_) : std::free(data_);
   data_ = nullptr;
 }
 

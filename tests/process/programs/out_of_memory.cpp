@@ -233,7 +233,7 @@ int main(int argc, char** argv) {
     ++wrong;
     std::cout << "n = " + std::to_string(n) + ": " + why + "\n" << std::flush;
   }
-  std::cout << std::to_string(ended) + " times the process ended\n";
+  std::cout << std::string("in all: ") + std::to_string(ended) + " times the process ended\n";
   if (wrong == 0) std::cout << "well\n";
   return wrong == 0 ? 0 : 1;
 }

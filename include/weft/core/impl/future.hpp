@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
+#include <weft/core/detail/resume_users.hpp>
 #include <weft/core/detail/waiter_registry.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
@@ -180,7 +181,7 @@ template <class T>
 void future<T>::cancel() noexcept {
   try {
     stop(std::exchange(state_, nullptr));
-  } catch (...) {  // of a cancellation handler of the user's
+  } catch (...) {  // of the user's executor
     detail::die_of(std::current_exception());
   }
 }
@@ -192,7 +193,9 @@ void future<T>::stop(intrusive_ptr<detail::future_state<T>> state) {
   if (!guard) return;  // the work is being destroyed with its io_context
   auto executor = state->executor;
   asio::dispatch(executor, [stopped = std::move(state)] {
-    stopped->stop.emit(asio::cancellation_type::terminal);
+    // A cancellation handler may be the user's, and throw.
+    detail::resume_users(stopped->executor,
+                         [&] { stopped->stop.emit(asio::cancellation_type::terminal); });
   });
 }
 

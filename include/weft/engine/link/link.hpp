@@ -62,6 +62,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -200,14 +201,16 @@ class link final : public request_source, public frame_sink {
   // ── request_source ──
   void handle_here(frame&& f, error allocation_error) override;
   void start_coroutine(intrusive_ptr<served_request> call) override;
+  void watch_waits() override;
+  void unwatched(std::uint64_t number) noexcept override;
   void object_found(const intrusive_ptr<served_request>& call) noexcept override;
   void object_missed(const intrusive_ptr<served_request>& call) noexcept override;
   void begin_forward(served_request& call) override;
   void end_forward(served_request& call) noexcept override;
   void forget(served_request& call) noexcept override;
 
-  /// Forgets requests that wait until replies are written, unanswered: they hold this link.
-  void drop_throttled();
+  /// Forgets requests that wait, unanswered: they hold this link.
+  void drop_waiting();
 
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
@@ -315,6 +318,10 @@ class link final : public request_source, public frame_sink {
   /// Calls of one peer that wait for objects; more are refused with resource_exhausted.
   static constexpr std::size_t most_waiting_calls = 65536;
   std::atomic<std::size_t> for_objects_{0};
+  std::atomic<std::uint64_t> last_wait_{0};
+  std::mutex waits_mutex_;  // guards the next two; nothing is called under it
+  std::map<std::uint64_t, intrusive_ptr<object_wait>> unwatched_;  // the worker's thread is busy
+  bool watch_asked_ = false;
   std::atomic<std::size_t> forwards_pending_{0};  // requests that wait to; as many
 
   std::atomic<bool> dead_{false};       // nothing more is read

@@ -2,10 +2,12 @@
 // A request whose object is still being made.
 //
 //   link ─ enter ─► object ─ object_there, any thread ─┬─ plain ────► object_found
-//                                                      └─ coroutine ► inbox ─ begin ─► object_found
-//   inbox ─ watch ─► its caller gives up, its link is lost, or its deadline passes ─► object_missed
+//        │                                             └─ coroutine ► inbox ─ begin ─► object_found
+//        └─ watch, worker's thread ─► its caller gives up, its link is lost, or its deadline
+//                                     passes ─► object_missed
 //
-// Whoever takes the request out has it alone: it goes on in exactly one way.
+// Whoever takes the request out has it alone: it goes on in exactly one way. A plain function goes
+// on though the worker's thread computes; then nothing of its wait is left for that thread.
 #pragma once
 
 #include <weft/core/intrusive_ptr.hpp>
@@ -15,17 +17,21 @@
 #include <weft/engine/serving/served_request.hpp>
 #include <weft/rpc/call_target.hpp>
 
+#include <cstdint>
 #include <mutex>
 
 namespace weft::engine {
 
-/// Its object holds it, or an entry of the inbox.
+/// Its object holds it, its link until it is watched, or an entry of the inbox.
 class object_wait final : public object_waiter, public cancellable, public deadline_entry {
  public:
-  object_wait(link_host& me, intrusive_ptr<served_request> call);
+  /// `number` is the link's, of its waits.
+  object_wait(link_host& me, intrusive_ptr<served_request> call, std::uint64_t number);
   ~object_wait() override;
 
   void object_there() noexcept override;
+  /// The request has been taken out. Any thread.
+  [[nodiscard]] bool ended();
 
   // The worker's thread:
   /// From now on it can be cancelled; of one that has ended, it leaves the deadlines.
@@ -42,6 +48,7 @@ class object_wait final : public object_waiter, public cancellable, public deadl
   void leave_deadlines() noexcept;
 
   link_host& me_;
+  const std::uint64_t number_;
   const bool of_coroutine_;
   std::mutex mutex_;  // guards the next two
   intrusive_ptr<served_request> call_;

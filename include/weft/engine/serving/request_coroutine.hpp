@@ -16,6 +16,7 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/erased_handler.hpp>
 #include <weft/core/detail/post_or_die.hpp>
+#include <weft/core/detail/resume_users.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/serving/cancellable.hpp>
@@ -82,7 +83,8 @@ class request_coroutine final : public ref_counted, public cancellable {
   /// Cancels what is being served; this is spent then.
   void cancel() override {
     spent_ = true;
-    stop_.emit(asio::cancellation_type::terminal);
+    // A cancellation handler may be the user's, and throw.
+    detail::resume_users(context_, [this] { stop_.emit(asio::cancellation_type::terminal); });
   }
   /// May serve another request: it waits, and nobody kept its executor, by which something left
   /// over would run in the next request's scope.

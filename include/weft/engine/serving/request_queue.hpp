@@ -39,8 +39,11 @@ class request_queue {
   void push(intrusive_ptr<request_source> from, frame f, error allocation_error);
   /// A request of a coroutine function, or one that goes on. Any thread.
   void push(intrusive_ptr<served_request> call);
-  /// One that waits for its object, to be watched; or, `there`, to begin in turn. Any thread.
+  /// One that waits for its object: to begin in turn, as that is `there`, or to leave the
+  /// deadlines. Any thread.
   void push(intrusive_ptr<object_wait> wait, bool there);
+  /// That `from` has read some that wait for their objects. Any thread.
+  void push_waits(intrusive_ptr<request_source> from);
   /// One behind such. Any thread.
   void push_in_turn(intrusive_ptr<served_request> call);
   /// One that was pushed in turn has not begun: others for the same object must not overtake it.
@@ -48,9 +51,10 @@ class request_queue {
     return in_turn_.load(std::memory_order_relaxed) != 0;
   }
 
-  [[nodiscard]] bool empty() {
+  /// How much waits for the worker's thread.
+  [[nodiscard]] std::size_t size() {
     const std::lock_guard lock(mutex_);
-    return inbox_.empty();
+    return inbox_.size();
   }
 
   /// Gives a request that has begun to a coroutine, which runs its function at once. Worker's
@@ -73,6 +77,7 @@ class request_queue {
     error allocation_error{};
     intrusive_ptr<served_request> call{};
     intrusive_ptr<object_wait> wait{};
+    bool waits = false;  // of `from`
     bool in_turn = false;
   };
   void push(entry&& what);

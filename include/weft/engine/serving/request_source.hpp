@@ -42,7 +42,11 @@ class request_source : public weft::link {
   virtual void handle_here(frame&& f, error allocation_error) = 0;
   virtual void start_coroutine(intrusive_ptr<served_request> call) = 0;
 
-  // ── of a request that waited for its object ──
+  // ── requests that wait for their objects ──
+  /// Watches those that it has read. Worker's thread.
+  virtual void watch_waits() = 0;
+  /// The wait of that number needs no watch any more. Any thread.
+  virtual void unwatched(std::uint64_t number) noexcept = 0;
   /// The object, or why there is none, is there. Any thread, unless it is of a coroutine function.
   virtual void object_found(const intrusive_ptr<served_request>& call) noexcept = 0;
   /// The wait ended before, by `call->failure`. Worker's thread.

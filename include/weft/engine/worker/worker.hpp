@@ -64,7 +64,7 @@ class worker final : public link_host, private weft::detail::context_owner {
   void drop_calls() noexcept {
     for (const intrusive_ptr<link>& l : links_) {
       l->drop_calls();
-      l->drop_throttled();
+      l->drop_waiting();
     }
   }
   void add_service(service_id slot, std::unique_ptr<service> s) {

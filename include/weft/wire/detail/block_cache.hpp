@@ -107,15 +107,32 @@ class block_cache {
   std::size_t count_ = 0;
 };
 
+/// A block of the cache; null: there is none. Also where it is defined that nothing is recycled, as
+/// what is recycled looks alive to a sanitizer when it is not.
+[[nodiscard]] inline void* recycled_block() noexcept {
+#ifdef WEFT_DISABLE_BLOCK_RECYCLING
+  return nullptr;
+#else
+  return block_cache::mine().acquire();
+#endif
+}
+/// Of `block_size` bytes.
+inline void recycle(void* block) noexcept {
+#ifndef WEFT_DISABLE_BLOCK_RECYCLING
+  if (block_cache::mine().release(block)) return;
+#endif
+  std::free(block);
+}
+
 /// operator new and delete of small objects that come and go with every message.
 [[nodiscard]] inline void* recycled_new(std::size_t size) {
-  void* block = size <= block_cache::block_size ? block_cache::mine().acquire() : nullptr;
+  void* block = size <= block_cache::block_size ? recycled_block() : nullptr;
   if (!block) block = std::malloc(size < block_cache::block_size ? block_cache::block_size : size);
   if (!block) throw std::bad_alloc();
   return block;
 }
 inline void recycled_delete(void* block, std::size_t size) noexcept {
-  if (size > block_cache::block_size || !block_cache::mine().release(block)) std::free(block);
+  size > block_cache::block_size ? std::free(block) : recycle(block);
 }
 
 }  // namespace weft::detail

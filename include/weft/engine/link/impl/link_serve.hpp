@@ -261,15 +261,26 @@ inline void link::cancel_served(std::uint64_t id) {
   if (call) call->cancel();
 }
 
-inline void link::drop_throttled() {
-  std::deque<intrusive_ptr<served_request>> throttled;  // dies without the lock
+inline void link::drop_waiting() {
+  std::deque<intrusive_ptr<served_request>> throttled;  // both die without a lock
+  std::map<std::uint64_t, intrusive_ptr<object_wait>> unwatched;
+  {
+    const std::lock_guard lock(waits_mutex_);
+    unwatched.swap(unwatched_);
+  }
   const std::lock_guard lock(serving_mutex_);
   throttled.swap(throttled_);
 }
 
 /// Of a lost link, which needs to find none of them any more.
 inline void link::cancel_all_served() noexcept {
-  drop_throttled();
+  for (intrusive_ptr<served_request> throttled;;) {
+    throttled = nullptr;  // dies without the lock
+    const std::lock_guard lock(serving_mutex_);
+    if (throttled_.empty()) break;
+    throttled = std::move(throttled_.front());
+    throttled_.pop_front();
+  }
   for (std::size_t place = 0;;) {
     intrusive_ptr<served_request> call;
     {
@@ -278,11 +289,7 @@ inline void link::cancel_all_served() noexcept {
       if (!next) return;
       call = intrusive_ptr<served_request>::if_alive(next);
     }
-    try {
-      if (call) call->cancel();
-    } catch (...) {  // of a cancellation handler of the user's: it runs to its deadline
-      die_of(std::current_exception());
-    }
+    if (call) call->cancel();
   }
 }
 

@@ -20,10 +20,36 @@ inline void link::wait_for_object(const intrusive_ptr<served_request>& call) {
     return object_missed(call);
   }
   const intrusive_ptr<unmade_object> object = call->target->unmade;
-  const auto wait = make_intrusive<object_wait>(me_, call);
+  const std::uint64_t number = ++last_wait_;
+  const auto wait = make_intrusive<object_wait>(me_, call, number);
+  if (me_.on_thread()) {
+    wait->watch();
+  } else {
+    bool first = false;
+    {
+      const std::lock_guard lock(waits_mutex_);
+      first = !std::exchange(watch_asked_, true);
+      unwatched_.emplace(number, wait);
+    }
+    if (first) me_.requests().push_waits(intrusive_ptr<request_source>(this));
+  }
   if (!object->enter(wait)) return wait->object_there();
-  if (me_.on_thread()) return wait->watch();
-  me_.requests().push(wait, false);
+  if (wait->ended()) object->leave(*wait);  // before it was kept: nobody else takes it out
+}
+
+inline void link::watch_waits() {
+  std::map<std::uint64_t, intrusive_ptr<object_wait>> read;
+  {
+    const std::lock_guard lock(waits_mutex_);
+    watch_asked_ = false;
+    read.swap(unwatched_);
+  }
+  for (const auto& [number, wait] : read) wait->watch();
+}
+
+inline void link::unwatched(std::uint64_t number) noexcept {
+  const std::lock_guard lock(waits_mutex_);
+  unwatched_.erase(number);  // not the last that holds it
 }
 
 inline void link::object_missed(const intrusive_ptr<served_request>& call) noexcept {

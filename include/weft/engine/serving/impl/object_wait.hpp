@@ -12,8 +12,10 @@
 
 namespace weft::engine {
 
-inline object_wait::object_wait(link_host& me, intrusive_ptr<served_request> call)
+inline object_wait::object_wait(link_host& me, intrusive_ptr<served_request> call,
+                                std::uint64_t number)
     : me_(me),
+      number_(number),
       of_coroutine_(call->function->style == function_style::coroutine),
       call_(std::move(call)) {}
 
@@ -28,9 +30,19 @@ inline void object_wait::object_there() noexcept {
     // It waits until its coroutine begins, so that whoever gives up meanwhile finds it.
     if (of_coroutine_) return me_.requests().push(self, true);
     const intrusive_ptr<served_request> call = take();
-    if (watched_) me_.requests().push(self, false);
-    if (call) call->from().object_found(call);
+    if (!call) return;
+    if (watched_) {
+      me_.requests().push(self, false);
+    } else {
+      call->from().unwatched(number_);
+    }
+    call->from().object_found(call);
   });
+}
+
+inline bool object_wait::ended() {
+  const std::lock_guard lock(mutex_);
+  return call_ == nullptr;
 }
 
 inline void object_wait::watch() {

@@ -48,6 +48,9 @@ inline void request_queue::push(intrusive_ptr<served_request> call) {
 inline void request_queue::push(intrusive_ptr<object_wait> wait, bool there) {
   push({.wait = std::move(wait), .in_turn = there});
 }
+inline void request_queue::push_waits(intrusive_ptr<request_source> from) {
+  push({.from = std::move(from), .waits = true});
+}
 inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
   push({.call = std::move(call), .in_turn = true});
 }
@@ -91,6 +94,8 @@ inline void request_queue::drain() {
     if (e.in_turn) in_turn_.fetch_sub(1, std::memory_order_relaxed);
     if (e.wait) {
       e.in_turn ? e.wait->begin() : e.wait->watch();
+    } else if (e.waits) {
+      e.from->watch_waits();
     } else if (e.call) {
       request_source& from = e.call->from();
       from.start_coroutine(std::move(e.call));
