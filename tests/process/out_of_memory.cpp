@@ -26,6 +26,7 @@ TEST_CASE("process memory: whichever of weft's allocations fails, one sentence, 
   for (const char* how : {"own", "joined"}) {
     // All of the first 400, in as many processes as end in time.
     const std::uint64_t step = weft::testing::rounds(17, 1);
+    bool ended = false;
     for (int first = 1; first <= 400; first += 100) {
       const std::string last = std::to_string(first + 99);
       child run({WEFT_TEST_PROGRAMS "/out_of_memory", how, std::to_string(first),
@@ -34,8 +35,9 @@ TEST_CASE("process memory: whichever of weft's allocations fails, one sentence, 
       INFO(how, ", from ", first, ": ", run.output());
       CHECK(status == 0);
       CHECK(run.said("\nwell\n"));
-      CHECK_FALSE(run.said(": 0 times the process ended"));
+      ended |= !run.said(": 0 times the process ended");
     }
+    CHECK(ended);  // not each hundred need hit what no call can be told of: threads decide
   }
 }
 #endif
