@@ -23,7 +23,7 @@ using weft::testing::child;
 
 #ifndef WEFT_TEST_OTHERS_ALLOCATE
 TEST_CASE("process memory: whichever of weft's allocations fails, one sentence, and all is over") {
-  for (const char* how : {"own", "joined"}) {
+  for (const std::string how : {"own", "joined"}) {
     // All of the first 400, in as many processes as end in time.
     const std::uint64_t step = weft::testing::rounds(17, 1);
     bool ended = false;

@@ -204,6 +204,15 @@ std::string attempt(bool joined, long n, int& ended) {
     }
     return {};
   }
+  // Asio ends a coroutine by a dispatch, whose want of memory is what a handler throws: the run ends
+  // by it, in these words.
+  if (words.find("a handler threw: std::bad_alloc") != std::string::npos) {
+    if (status[1] == 0) return "rank 1 ended well" + seen;
+    if (all->mains < 3 && (status[0] == 0 || status[2] == 0)) {
+      return "the others did not hear of it" + seen;
+    }
+    return {};
+  }
   // Asio destroys coroutines by a post, which ends a process that has no memory for it.
   if (status[1] == 128 + SIGABRT && all->mains == 3) return {};
   // It was the error of a call, or of a post, after which all goes on.
