@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "peers/local.hpp"
+#include "peers/raw.hpp"
 #include "rows.hpp"
 #include "samples.hpp"
 #include "weft_pair.hpp"
@@ -10,8 +11,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -71,25 +74,46 @@ asio::awaitable<void> backward(weft::worker& me, figures& out) { return train(me
 
 }  // namespace
 
+/// What a step would take at best: the local one, and three round trips of so many bytes (forward,
+/// backward, optimizer).
+figures local_and_three_trips(raw::medium over) {
+  constexpr std::size_t bytes = local::batch * local::width * sizeof(float);
+  const figures trips = raw::echo(over, bytes, placement::core_each);
+  figures out = local::step();
+  out["p50"] += 3 * trips.at("p50");
+  return out;
+}
+
 void add_autograd_rows(std::vector<row>& rows) {
   const auto alone =
       make_run({.name = "local step", .where = placement::two_cores, .measure = local::step});
   const auto alone_back = make_run(
       {.name = "local backward", .where = placement::two_cores, .measure = local::backward});
-  const auto add = [&](const std::string& name, link_kind over, unsigned io_threads,
+  const auto add = [&](const std::string& name, link_kind over, threads_of_links io_threads,
                        decltype(step)* what = step) {
     // A process has a core of its own; the two workers of one process have both.
     const auto where = over == link_kind::inproc ? placement::two_cores : placement::core_each;
     const auto weft = weft_run(name, over, where, io_threads, what);
     const auto& local = what == step ? alone : alone_back;
-    rows.push_back({name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", local, "p50", 1e-3}}});
+    row one{name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", local, "p50", 1e-3}}};
+    if (what == step && over != link_kind::inproc) {
+      const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
+      one.subjects.push_back({"3 raw + local",
+                              make_run({.name = "3 raw + local " + name_of(over),
+                                        .where = placement::core_each,
+                                        .measure = [=] { return local_and_three_trips(medium); }}),
+                              "p50", 1e-3});
+    }
+    rows.push_back(std::move(one));
   };
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
-    add("autograd.step." + name_of(over), over, 0);
+    add("autograd.step." + name_of(over), over, by_default);
   }
-  add("autograd.step.tcp.io1", link_kind::tcp, 1);
+  for (const unsigned n : {0u, 1u}) {
+    add("autograd.step.tcp.io" + std::to_string(n), link_kind::tcp, n);
+  }
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
-    add("autograd.backward." + name_of(over), over, 0, backward);
+    add("autograd.backward." + name_of(over), over, by_default, backward);
   }
 }
 

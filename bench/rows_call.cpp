@@ -9,6 +9,7 @@
 #include <asio.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,20 @@ namespace served {
 asio::awaitable<std::string> echo(std::string text) { co_return text; }
 weft::immediate<std::string> echo_immediate(std::string text) { return text; }
 std::string echo_pool(std::string text) { return text; }
+std::atomic<bool> stops{false};
+weft::immediate<void> stop() {
+  stops = true;
+  return {};
+}
+asio::awaitable<void> compute() {
+  stops = false;
+  while (!stops) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    co_await asio::post(asio::use_awaitable);
+  }
+}
 asio::awaitable<void> keep_idle(weft::worker& me, std::uint64_t most) {
   static_cast<weft::engine::worker&>(me).requests().keep_idle(most);
   co_return;
@@ -45,6 +60,26 @@ asio::awaitable<void> one_by_one(weft::worker& me, figures& out) {
     times.end();
     if (reply.size() != text.size()) throw std::runtime_error("the echo has another size");
   }
+  out = times.latency();
+}
+
+/// Calls that are answered in place, one each 5 ms, by a worker that computes in pieces of 50 ms.
+asio::awaitable<void> beside_work(weft::worker& me, figures& out) {
+  using namespace std::chrono_literals;
+  auto callee = me.peer(callee_rank);
+  const std::string text(message_bytes, 'x');
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  weft::future<void> work = callee.start<&served::compute>();
+  pace times(2000ms);
+  while (times.more()) {
+    timer.expires_after(5ms);
+    co_await timer.async_wait(asio::use_awaitable);
+    times.begin();
+    static_cast<void>(co_await callee.call<&served::echo_immediate>(text));
+    times.end();
+  }
+  callee.post<&served::stop>();
+  co_await std::move(work);
   out = times.latency();
 }
 
@@ -168,11 +203,13 @@ void add_call_rows(std::vector<row>& rows) {
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
     const auto x = name_of(over);
     const auto peers = peers_of(over, one, "");
-    const auto empty = weft_run("call.empty." + x, over, one, 0, one_by_one<&served::echo>);
+    const auto empty =
+        weft_run("call.empty." + x, over, one, by_default, one_by_one<&served::echo>);
     const auto immediate =
-        weft_run("call.immediate." + x, over, one, 0, one_by_one<&served::echo_immediate>);
-    const auto pool = weft_run("call.pool." + x, over, one, 0, one_by_one<&served::echo_pool>);
-    const auto many = weft_run("call.flight64." + x, over, one, 0, flight);
+        weft_run("call.immediate." + x, over, one, by_default, one_by_one<&served::echo_immediate>);
+    const auto pool =
+        weft_run("call.pool." + x, over, one, by_default, one_by_one<&served::echo_pool>);
+    const auto many = weft_run("call.flight64." + x, over, one, by_default, flight);
     for (const std::string figure : {"p50", "p99"}) {
       add(rows, "call.empty." + x + "." + figure, "µs", empty, figure, peers.one_by_one(figure));
     }
@@ -180,35 +217,44 @@ void add_call_rows(std::vector<row>& rows) {
     add(rows, "call.pool." + x + ".p50", "µs", pool, "p50", peers.one_by_one("p50"));
     add(rows, "call.flight64." + x + ".rate", "calls/s", many, "rate", peers.many("rate"));
     add(rows, "call.flight64." + x + ".cpu", "µs", many, "cpu", peers.many("cpu"));
-    const auto started = weft_run("call.window64." + x, over, one, 0, window);
+    const auto started = weft_run("call.window64." + x, over, one, by_default, window);
     add(rows, "call.window64.start." + x + ".rate", "calls/s", started, "rate",
         {{"call", many, "rate"}});
     if (over == link_kind::inproc) {  // little else, so that the difference shows
-      const auto fresh = weft_run("call.reuse.inproc fresh", over, one, 0,
+      const auto fresh = weft_run("call.reuse.inproc fresh", over, one, by_default,
                                   without_reuse<one_by_one<&served::echo>>);
-      const auto fresh_many =
-          weft_run("call.reuse.flight64.inproc fresh", over, one, 0, without_reuse<flight>);
+      const auto fresh_many = weft_run("call.reuse.flight64.inproc fresh", over, one, by_default,
+                                       without_reuse<flight>);
       add(rows, "call.reuse.inproc.p50", "µs", empty, "p50", {{"fresh", fresh, "p50"}});
       add(rows, "call.reuse.flight64.inproc.rate", "calls/s", many, "rate",
           {{"fresh", fresh_many, "rate"}});
     }
     if (over != link_kind::tcp) continue;
 
-    const auto empty_io = weft_run("call.empty.tcp io1", over, one, 1, one_by_one<&served::echo>);
-    const auto many_io = weft_run("call.flight64.tcp io1", over, one, 1, flight);
-    for (const std::string figure : {"p50", "p99"}) {
-      add(rows, "call.empty.tcp." + figure + ".io1", "µs", empty_io, figure,
-          peers.one_by_one(figure));
+    for (const unsigned n : {0u, 1u}) {  // with that option
+      const std::string io = "io" + std::to_string(n);
+      const auto empty_io =
+          weft_run("call.empty.tcp " + io, over, one, n, one_by_one<&served::echo>);
+      const auto many_io = weft_run("call.flight64.tcp " + io, over, one, n, flight);
+      for (const std::string figure : {"p50", "p99"}) {
+        add(rows, "call.empty.tcp." + figure + "." + io, "µs", empty_io, figure,
+            peers.one_by_one(figure));
+      }
+      auto best = peers.many("rate");
+      best.push_back({"default", many, "rate"});
+      add(rows, "call.flight64.tcp.rate." + io, "calls/s", many_io, "rate", best);
+      add(rows, "call.window64.start.tcp.rate." + io, "calls/s",
+          weft_run("call.window64.tcp " + io, over, one, n, window), "rate",
+          {{"call", many_io, "rate"}});
+      add(rows, "call.flight64.tcp.cpu." + io, "µs", many_io, "cpu", peers.many("cpu"));
     }
-    add(rows, "call.flight64.tcp.rate.io1", "calls/s", many_io, "rate", peers.many("rate"));
-    add(rows, "call.window64.start.tcp.rate.io1", "calls/s",
-        weft_run("call.window64.tcp io1", over, one, 1, window), "rate",
-        {{"call", many_io, "rate"}});
-    add(rows, "call.flight64.tcp.cpu.io1", "µs", many_io, "cpu", peers.many("cpu"));
+    const auto beside = weft_run("call.busy.tcp", over, one, by_default, beside_work);
+    const auto beside_io = weft_run("call.busy.tcp io1", over, one, 1, beside_work);
+    add(rows, "call.busy.tcp.p99", "µs", beside, "p99", {{"io1", beside_io, "p99"}});
 
     constexpr auto each = placement::core_each;
     add(rows, "call.empty.tcp.p50.2c", "µs",
-        weft_run("call.empty.tcp 2c", over, each, 0, one_by_one<&served::echo>), "p50",
+        weft_run("call.empty.tcp 2c", over, each, by_default, one_by_one<&served::echo>), "p50",
         peers_of(over, each, " 2c").one_by_one("p50"));
   }
 }

@@ -75,7 +75,7 @@ void add_pipeline_rows(std::vector<row>& rows) {
       return make_run(
           {.name = "weft pipeline." + name + '.' + name_of(over),
            .where = where,
-           .measure = [over, what] { return among(1 + stages, over, where, 0, what); }});
+           .measure = [over, what] { return among(1 + stages, over, where, by_default, what); }});
     };
     const auto references = run("references", drive<true>);
     const auto values = run("values", drive<false>);

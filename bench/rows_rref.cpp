@@ -90,7 +90,8 @@ void add_rref_rows(std::vector<row>& rows) {
   for (const auto over : {link_kind::inproc, link_kind::unix_socket, link_kind::tcp}) {
     const auto name = "rref.remote_to_here." + name_of(over);
     row one{name + ".p50", "µs", {}};
-    one.subjects.push_back({"weft", weft_run(name, over, where, 0, remote_to_here), "p50"});
+    one.subjects.push_back(
+        {"weft", weft_run(name, over, where, by_default, remote_to_here), "p50"});
     if (over != link_kind::inproc) {
       const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
       one.subjects.push_back(
@@ -110,8 +111,8 @@ void add_rref_rows(std::vector<row>& rows) {
       rows.push_back(
           {made + ".p50",
            "µs",
-           {{"weft", weft_run(made, over, where, 0, work), "p50"},
-            {"call", weft_run("call beside " + made, over, where, 0, one_call), "p50"}}});
+           {{"weft", weft_run(made, over, where, by_default, work), "p50"},
+            {"call", weft_run("call beside " + made, over, where, by_default, one_call), "p50"}}});
     }
   }
 }

@@ -49,7 +49,7 @@ void add_size(std::vector<row>& rows, const std::string& size) {
     const auto add = [&](const std::string& who, std::function<figures()> measure) {
       one.subjects.push_back({who, run_of(who, std::move(measure)), "p50", 1e-3});
     };
-    add("weft", [=] { return between(over, where, 1, there_and_back<Bytes>); });
+    add("weft", [=] { return between(over, where, by_default, there_and_back<Bytes>); });
     if (over != link_kind::inproc) {
       const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
       add("raw", [=] { return raw::echo(medium, Bytes, where); });

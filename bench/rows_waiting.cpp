@@ -66,9 +66,10 @@ asio::awaitable<void> waiting(weft::worker& me, figures& out) {
 
 void add_waiting_rows(std::vector<row>& rows) {
   constexpr auto one = placement::one_core;
-  const auto few = weft_run("call.waiting 1k", link_kind::tcp, one, 0, waiting<1'000>);
-  const auto some = weft_run("call.waiting 10k", link_kind::tcp, one, 0, waiting<10'000>);
-  const auto many = weft_run("call.waiting 100k", link_kind::tcp, one, 0, waiting<100'000>);
+  const auto few = weft_run("call.waiting 1k", link_kind::tcp, one, by_default, waiting<1'000>);
+  const auto some = weft_run("call.waiting 10k", link_kind::tcp, one, by_default, waiting<10'000>);
+  const auto many =
+      weft_run("call.waiting 100k", link_kind::tcp, one, by_default, waiting<100'000>);
   for (const std::string figure : {"start", "cancel"}) {
     rows.push_back(
         {"call.waiting10k." + figure, "µs", {{"weft", some, figure}, {"1k waiting", few, figure}}});

@@ -69,7 +69,7 @@ class store_socket {
   unsigned port_ = 0;
 };
 
-int run_over(link_kind over, unsigned io_threads, job what, outbox& out, unsigned workers) {
+int run_over(link_kind over, threads_of_links io_threads, job what, outbox& out, unsigned workers) {
   weft::options settings;
   settings.workers = workers;
   settings.io_threads = io_threads;
@@ -106,11 +106,12 @@ std::string name_of(link_kind over) {
   throw std::logic_error("no such link");
 }
 
-figures between(link_kind over, placement where, unsigned io_threads, job what) {
+figures between(link_kind over, placement where, threads_of_links io_threads, job what) {
   return among(ends, over, where, io_threads, what);
 }
 
-figures among(unsigned workers, link_kind over, placement where, unsigned io_threads, job what) {
+figures among(unsigned workers, link_kind over, placement where, threads_of_links io_threads,
+              job what) {
   outbox out;
   std::vector<std::unique_ptr<child>> others;
   if (over != link_kind::inproc) {
@@ -126,8 +127,8 @@ figures among(unsigned workers, link_kind over, placement where, unsigned io_thr
   return came_of(run_over(over, io_threads, what, out, workers), out);
 }
 
-run_ptr weft_run(const std::string& name, link_kind over, placement where, unsigned io_threads,
-                 job what) {
+run_ptr weft_run(const std::string& name, link_kind over, placement where,
+                 threads_of_links io_threads, job what) {
   return make_run({.name = "weft " + name, .where = where, .measure = [=] {
                      return between(over, where, io_threads, what);
                    }});

@@ -56,6 +56,6 @@ asio::awaitable<void> main_(weft::worker& me) {
 
 int main() {
   weft::options o{.workers = 2};
-  o.io_threads = 1;  // with 0 the links live on the worker's own thread
+  o.io_threads = 1;  // else the worker's own thread reads its links when it is at its loop
   return weft::run<weft::unix_socket, weft::tcp>(main_, o);
 }

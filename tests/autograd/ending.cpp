@@ -11,12 +11,11 @@ namespace autograd_tests {
 using weft::options;
 
 constexpr over all_kinds[] = {over::inproc, over::tcp, over::unix_socket};
-constexpr unsigned all_io_threads[] = {0, 1, 2};
 
 template <class Run>
 void run_in_every_way(Run&& run) {
   for (const over how : all_kinds) {
-    for (const unsigned io_threads : all_io_threads) {
+    for (const unsigned io_threads : io_ways(2)) {
       CAPTURE(name_of(how));
       CAPTURE(io_threads);
       run(how, with_io_threads(io_threads));

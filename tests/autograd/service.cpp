@@ -545,7 +545,7 @@ asio::awaitable<void> train(worker& me, rref<at::Tensor> weight, int scale, int 
 }
 
 TEST_CASE("autograd service: contexts of several trainers on one parameter stay apart") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     run_workers(4, over::tcp, with_io_threads(io_threads),
                 [](workers& all, worker& me) -> asio::awaitable<void> {
                   const auto weight = me.share(leaf(9, {3}));

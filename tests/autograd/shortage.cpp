@@ -16,7 +16,7 @@ weft::options with_little_memory(unsigned io_threads) {
 }
 void little_memory_everywhere(std::uint32_t size, const workers::main_function& main_) {
   for (const over how : {over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
+    for (const unsigned io_threads : io_ways()) {
       CAPTURE(name_of(how));
       CAPTURE(io_threads);
       run_workers(size, how, with_little_memory(io_threads), main_);

@@ -68,7 +68,7 @@ asio::awaitable<void> check_next(worker& me) {
 
 void on_each(void (*run)(over, unsigned)) {
   for (const over medium : {over::tcp, over::inproc}) {
-    for (const unsigned io_threads : {0u, 1u}) {
+    for (const unsigned io_threads : {0u, 1u}) {  // by default either thread may be the reader
       CAPTURE(name_of(medium));
       CAPTURE(io_threads);
       run(medium, io_threads);

@@ -23,7 +23,7 @@ use warnings;
 # Lowest first; those of one line stand beside one another.
 my @floors = (qw(core wire memory transport rpc rref autograd), "optim engine", "sim");
 # Of engine/. Its own files, outside the rooms, have them all.
-my @rooms = ("launch shutdown cork", "rendezvous serving", "link", "worker", "services");
+my @rooms = ("launch shutdown helper", "rendezvous serving", "link", "worker", "services");
 my $most_in_a_room = 25;
 # Above all folders, these have the engine.
 my $with_engine = qr/^(run|src|sim)\.hpp$/;

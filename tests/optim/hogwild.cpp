@@ -132,7 +132,7 @@ asio::awaitable<int> together(workers& all, worker& me, weft::rref<layer> l,
 }
 
 TEST_CASE("optim: steps that wait for each other leave the pool to others") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     run_workers(2, over::tcp, with_io_threads(io_threads),
                 [](workers& all, worker& me) -> asio::awaitable<void> {
                   auto l = me.peer(1).make<layer>(1);

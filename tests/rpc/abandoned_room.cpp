@@ -72,7 +72,8 @@ class for_outbox : public live_scene<> {
   /// All is written, so the line is being woken. Without I/O threads it is the thread that is held
   /// here that writes: it has been told that it may, when the peer has taken what was in the pipe.
   [[nodiscard]] bool arrives() {
-    if (io_threads_ > 0) return engine_link(me(), there).waiting() == 0;
+    if (io_threads_ > 0 && io_threads_ != by_default)
+      return engine_link(me(), there).waiting() == 0;
     return all().at(there).stats().served > 1;
   }
   asio::awaitable<void> again() {

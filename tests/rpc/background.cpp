@@ -49,7 +49,7 @@ asio::awaitable<void> fails_in_background() {
 asio::awaitable<bool> has_ended(worker& me) { co_return of(me.rank()).ended; }
 
 TEST_CASE("background: detached work inherits nothing from the call that starts it") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
       of(1).scope = true;

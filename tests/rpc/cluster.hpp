@@ -44,9 +44,11 @@ inline std::string name_of(over how) {
   return "?";
 }
 
+/// Leaves options.io_threads as it is.
+inline constexpr unsigned by_default = ~0u;
 [[nodiscard]] inline options with_io_threads(unsigned io_threads) {
   options o;
-  o.io_threads = io_threads;
+  if (io_threads != by_default) o.io_threads = io_threads;
   return o;
 }
 
@@ -105,19 +107,30 @@ inline void run_well(std::uint32_t size, over how, const options& o,
   }
 }
 
+/// None, and by default; if everything runs, also one to so many.
+[[nodiscard]] inline std::vector<unsigned> io_ways(unsigned most_io_threads = 1) {
+  std::vector<unsigned> all = {0, by_default};
+  for (unsigned n = 1; run_all() && n <= most_io_threads; ++n) all.push_back(n);
+  return all;
+}
+
 struct way {
   over how;
   unsigned io_threads;
 };
-/// Every transport, with none to so many I/O threads. Unless everything runs, two of these ways, by
-/// the test case's name.
+/// Every transport, by default, and with none to so many I/O threads. Unless everything runs, two of
+/// these ways, by the test case's name.
 [[nodiscard]] inline std::vector<way> ways(unsigned most_io_threads = 1) {
   // In pairs that differ in both.
-  std::vector<way> all = {{over::inproc, 0},      {over::tcp, 1},         {over::tcp, 0},
-                          {over::unix_socket, 1}, {over::unix_socket, 0}, {over::inproc, 1}};
-  if (most_io_threads > 1)
-    all.insert(all.end(), {{over::inproc, 2}, {over::tcp, 2}, {over::unix_socket, 2}});
-  if (run_all()) return all;
+  std::vector<way> all = {{over::inproc, 0},      {over::tcp, by_default},
+                          {over::tcp, 0},         {over::unix_socket, by_default},
+                          {over::unix_socket, 0}, {over::inproc, by_default}};
+  if (run_all()) {
+    for (unsigned n = 1; n <= most_io_threads; ++n) {
+      for (const over how : {over::inproc, over::tcp, over::unix_socket}) all.push_back({how, n});
+    }
+    return all;
+  }
   const std::string name = doctest::getContextOptions()->currentTest->m_name;
   const std::size_t first = std::hash<std::string>{}(name) % (all.size() / 2) * 2;
   return {all[first], all[first + 1]};

@@ -31,7 +31,7 @@ template <class... Services>
 cluster_with<Services...>::cluster_with(std::uint32_t real, over how, options o,
                                         std::uint32_t strangers)
     : under_way_("a cluster of " + std::to_string(real) + " over " + name_of(how) +
-                 ", io_threads " + std::to_string(o.io_threads)) {
+                 ", io_threads " + (o.io_threads ? std::to_string(*o.io_threads) : "by default")) {
   const auto hub = std::make_shared<inproc::hub>();
   members_.token = {0x746f6b656e, 0x1234};
   for (std::uint32_t r = 0; r < real + strangers; ++r) {

@@ -329,7 +329,7 @@ asio::awaitable<void> hold_thread() {
 }
 
 TEST_CASE("deadline: a coroutine function whose deadline has passed is not begun") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
       let_go = false;

@@ -37,13 +37,12 @@ using weft::within;
 using weft::worker;
 
 constexpr over all_kinds[] = {over::inproc, over::tcp, over::unix_socket};
-constexpr unsigned all_io_threads[] = {0, 1, 2};
 
 /// The same run over every transport, with 0, 1 and 2 I/O threads.
 template <class Run>
 void in_every_way(Run&& run) {
   for (const over how : all_kinds) {
-    for (const unsigned io_threads : all_io_threads) {
+    for (const unsigned io_threads : io_ways(2)) {
       CAPTURE(name_of(how));
       CAPTURE(io_threads);
       run(how, with_io_threads(io_threads));
@@ -93,7 +92,7 @@ TEST_CASE("ending: all that was posted before the mains returned is done") {
 }
 
 TEST_CASE("ending: ten thousand posts") {
-  for (const unsigned io_threads : all_io_threads) {
+  for (const unsigned io_threads : io_ways(2)) {
     done = 0;
     run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
@@ -169,7 +168,7 @@ TEST_CASE("ending: calls that were let go are begun, and plain ones finished") {
 // ── what does not end ──
 
 TEST_CASE("ending: a post that does not end is cut at the deadline, counted, and said") {
-  for (const unsigned io_threads : all_io_threads) {
+  for (const unsigned io_threads : io_ways(2)) {
     CAPTURE(io_threads);
     cluster workers(3, over::tcp, patient_for(300ms, with_io_threads(io_threads)));
     const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
@@ -266,7 +265,7 @@ TEST_CASE("ending: a worker that does not answer is named") {
 // ── who was never there ──
 
 TEST_CASE("ending: a worker that never greeted rank 0 is named, and nobody waits for ever") {
-  for (const unsigned io_threads : all_io_threads) {
+  for (const unsigned io_threads : io_ways(2)) {
     options o = with_io_threads(io_threads);
     o.rendezvous_deadline = 1500ms;
     cluster workers(2, over::tcp, o, 2);

@@ -28,7 +28,7 @@ asio::awaitable<void> wait_for_ever() {
 
 // Also where one is seen to leave before rank 0's word is heard: it has passed that word on.
 TEST_CASE("ending: services hear of the loss of whoever failed, and not of those who leave then") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     for (const std::uint32_t who : {1u, 2u, 3u}) {
       CAPTURE(io_threads);
       CAPTURE(who);
@@ -69,7 +69,7 @@ asio::awaitable<bool> handed_on(worker& me, int times) {
 }
 
 TEST_CASE("ending: what a service tells at the end is heard through others, before the cancel") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     CAPTURE(io_threads);
     bool heard = false;
     cluster_with<herald> workers(3, over::tcp, with_io_threads(io_threads));

@@ -386,7 +386,7 @@ TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
 }
 
 TEST_CASE("call: a refused connection is tried again until the deadline, and is no death") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     cluster workers(2, over::tcp, with_io_threads(io_threads), 2);
     std::string endpoint;
     {
@@ -420,7 +420,7 @@ TEST_CASE("call: a refused connection is tried again until the deadline, and is 
 #ifndef WEFT_TEST_SANITIZED
 TEST_CASE("call: what lacks descriptors is tried again until the deadline, and is no death") {
   for (const over how : {over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
+    for (const unsigned io_threads : io_ways()) {
       CAPTURE(name_of(how));
       CAPTURE(io_threads);
       run_well(3, how, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {

@@ -978,7 +978,7 @@ TEST_CASE("hostile: more requests than the window holds end the link, and nobody
 }
 
 TEST_CASE("hostile: a coroutine function ends at its deadline, also if its caller never says so") {
-  for (const unsigned io_threads : {0u, 1u, 2u}) {
+  for (const unsigned io_threads : io_ways(2)) {
     CAPTURE(io_threads);
     scene s(1, with_io_threads(io_threads));
     s.start();
@@ -1114,7 +1114,7 @@ TEST_CASE("hostile: answers that nobody asked for are not kept for a worker that
 }
 
 TEST_CASE("hostile: an answer to a call that was given up is legal, once") {
-  for (const unsigned io_threads : {0u, 1u, 2u}) {
+  for (const unsigned io_threads : io_ways(2)) {
     CAPTURE(io_threads);
     scene s(1, with_io_threads(io_threads));
     s.start();

@@ -86,7 +86,7 @@ asio::awaitable<std::size_t> length(std::string s) { co_return s.size(); }
 
 TEST_CASE("life: what does not fit the kernel waits for a busy worker, and arrives") {
   // Longer than the stall limit, but its threads say that it lives.
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     CAPTURE(io_threads);
     run_well(2, over::tcp, impatient(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
@@ -101,7 +101,7 @@ TEST_CASE("life: what does not fit the kernel waits for a busy worker, and arriv
 }
 
 TEST_CASE("life: quiet links ping, and stay") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     run_well(2, over::tcp, impatient(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 0) co_return;
       CHECK(co_await me.peer(1).call<&add>(1, 2) == 3);
@@ -150,7 +150,7 @@ weft::frame ping(std::uint64_t busy) {
 }
 
 TEST_CASE("life: a peer from which nothing comes is lost, unless that was switched off") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     const auto silent = call_to([](raw_peer&) {}, impatient(io_threads), 10);
     INFO(silent.message());
     CHECK(silent == errc::peer_died);

@@ -116,7 +116,7 @@ class live_scene {
   static constexpr std::uint32_t there = 2;
   /// Over which transport, with how many I/O threads.
   static constexpr std::array<std::pair<over, unsigned>, 3> ways = {
-      {{over::inproc, 0}, {over::tcp, 1}, {over::unix_socket, 2}}};
+      {{over::inproc, 0}, {over::tcp, by_default}, {over::unix_socket, 2}}};
 
   live_scene(over how, options o, std::uint32_t real = 3, std::uint32_t strangers = 0)
       : all_(real, how, without_even(std::move(o)), strangers), with_strangers_(strangers > 0) {}

@@ -405,7 +405,7 @@ std::atomic<bool> let_go{true};
 std::atomic<bool> is_stuck{false};
 
 TEST_CASE("on_loss: one that may go and alone lost another is left behind, and hears of it") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     for (const over how : {over::inproc, over::tcp}) {
       CAPTURE(io_threads);
       CAPTURE(name_of(how));

@@ -227,7 +227,7 @@ struct row {
   error (*arrange)(scene&);
 };
 using ways = std::span<const std::pair<over, unsigned>>;
-constexpr std::pair<over, unsigned> by_tcp[] = {{over::tcp, 0}, {over::tcp, 1}};
+constexpr std::pair<over, unsigned> by_tcp[] = {{over::tcp, 0}, {over::tcp, by_default}};
 constexpr std::pair<over, unsigned> on_one_thread[] = {{over::unix_socket, 0}};
 
 /// Limits that a call can reach.
@@ -245,7 +245,7 @@ void check(std::span<const row> rows, callee_is callee, ways all = live_scene<>:
   for (const row& r : rows) {
     for (const auto& [how, io_threads] : all) {
       INFO(std::string(r.name), ", over ", name_of(how), ", io_threads ", io_threads);
-      o.io_threads = io_threads;
+      o.io_threads = with_io_threads(io_threads).io_threads;
       error e;
       try {
         scene s(callee, how, o);

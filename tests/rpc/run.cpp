@@ -197,7 +197,7 @@ asio::awaitable<void> slow_post() {
 }
 
 TEST_CASE("run: what was posted before the mains returned still arrives") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     served = 0;
     run_well(2, over::tcp, with_io_threads(io_threads), [](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 1) co_return;

@@ -115,7 +115,7 @@ asio::awaitable<flagged> gives(int x) { co_return flagged{x}; }
 void throws() { throw std::runtime_error("a failure has no flag"); }
 
 void from_one(const std::function<asio::awaitable<void>(worker&)>& main_) {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     CAPTURE(io_threads);
     forget();
     silent::asked() = 0;
@@ -158,7 +158,7 @@ TEST_CASE("services_asked: whose part a message has attaches to it, is told, and
 }
 
 TEST_CASE("services_asked: what a service attached to a message that another refuses is dropped") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     CAPTURE(io_threads);
     forget();
     cluster_with<herald, objector> workers(2, over::tcp, with_io_threads(io_threads));

@@ -102,7 +102,7 @@ void catch_up(Where& where) {
 
 TEST_CASE(
     "throttled: a coroutine function does not wait behind a plain one for the pool's thread") {
-  for (const unsigned io_threads : {0u, 1u}) {
+  for (const unsigned io_threads : io_ways()) {
     CAPTURE(io_threads);
     weft::options o = with_io_threads(io_threads);
     o.compute_threads = 1;

@@ -212,7 +212,7 @@ IDS = {f"function_id<{spelled}>()": fnv(name.encode()) for name, spelled in NAME
 
 HELLO, WELCOME, REFUSE, REQUEST, REPLY, FAILURE, CANCEL, CONTROL, PING, WINDOW = range(1, 11)
 CHALLENGE, PROOF, READY, RREF, AUTOGRAD = 12, 13, 14, 16, 24
-NO_REPLY, UNHURRIED = 1, 4
+NO_REPLY = 1
 TENSORS_SECTION, RREF_SECTION, AUTOGRAD_SECTION = 1, 2, 3
 
 
@@ -395,7 +395,6 @@ RREF_FRAMES = {
         *("rref_frames::counter::counter", [OPAQUE, INT], struct.pack("<i", 7)),
         rref_section(CREATION, COUNTER + number(1)),
         call=MAKE_CALL,
-        flags=UNHURRIED,
     ),
     "make_reply": reply(MAKE_CALL),
     "created": frame(RREF, rref_message(RREF_ADDED, COUNTER, sequence=1)),

@@ -337,7 +337,7 @@ TEST_CASE("rref: what is held back for a batch does not wait for a function that
   }
 }
 
-TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
+TEST_CASE("rref: what one turn drops is told together, at its end") {
   pure_everywhere(3, [](pure_cluster& all, worker& me) -> asio::awaitable<void> {
     // A making holds its reference until it is answered, which may be after a use of its object.
     const auto known = [&] {
@@ -355,47 +355,13 @@ TEST_CASE("rref: what one turn drops is told in one frame, at its end") {
       const auto frames = rrefs(all, 0).counters().frames;
       const auto dels = sent(all, 0, message_kind::del);
       many.clear();
-      CHECK(rrefs(all, 0).counters().frames == frames);
-      CHECK(co_await eventually([&] { return rrefs(all, 0).counters().frames != frames; }));
-      CHECK(rrefs(all, 0).counters().frames == frames + 2);  // one to each owner
-      CHECK(sent(all, 0, message_kind::del) == dels + 2 * number);
+      CHECK(co_await eventually(
+          [&] { return sent(all, 0, message_kind::del) == dels + 2 * number; }));
+      // One to each owner, unless the turn lasts so long that the helper tells of what there is.
+      CHECK(rrefs(all, 0).counters().frames - frames < (number == 1 ? 3 : number / 4));
       CHECK(co_await nothing_is_left(all));
     }
   });
-}
-
-TEST_CASE("rref: nobody waits for the reply to a making, and its request says so") {
-  weft::options o = with_io_threads(1);
-  o.lost_after = {};
-  o.shutdown_deadline = std::chrono::seconds(1);  // the stranger never answers
-  pure_cluster one(1, over::tcp, o, 1);
-  std::vector<weft::frame_header> requests;
-  std::thread stranger([&] {
-    raw_peer peer(one.members().members[0].addresses[0].endpoint);
-    CHECK(peer.greet(one.members(), 1, 0));
-    // bounded: by the patience of each read
-    while (requests.size() < 4) {
-      const auto f = peer.read();
-      if (!f) break;
-      if (f->header.kind == weft::frame_kind::request) requests.push_back(f->header);
-    }
-    peer.hear_out();
-  });
-  static_cast<void>(one.run([&](worker& me) -> asio::awaitable<void> {
-    CHECK(co_await eventually(
-        [&] { return me.link_to(1).current_state() == weft::link::state::up; }));
-    const auto made = me.peer(1).make<thing>(1);
-    const auto kept = me.peer(1).remote<&nothing>();
-    auto used = made.start<&thing::get>();
-    auto called = me.peer(1).start<&nothing>();
-    CHECK(co_await eventually([&] { return me.link_to(1).waiting() == 0; }));
-    me.shutdown(weft::error(errc::cancelled, "the test is over"));
-  }));
-  stranger.join();
-  REQUIRE(requests.size() == 4);
-  for (std::size_t i = 0; i < 4; ++i) {
-    CHECK((requests[i].flags & weft::flag_unhurried) == (i < 2 ? weft::flag_unhurried : 0));
-  }
 }
 
 TEST_CASE("rref: more references than a message can hold are refused before it is sent" *

@@ -77,7 +77,7 @@ void keep(std::vector<rref<thing>> many, bulk) { kept() = std::move(many); }
 
 void with_little_memory(const pure_main& main_) {
   for (const over how : {over::tcp, over::unix_socket}) {
-    for (const unsigned io_threads : {0u, 1u}) {
+    for (const unsigned io_threads : io_ways()) {
       CAPTURE(name_of(how));
       CAPTURE(io_threads);
       weft::options o = with_io_threads(io_threads);

@@ -61,7 +61,6 @@ class witness {
   int inside = 0;                    // coroutines of functions and mains that live
   bool is_quiet_at_the_end = false;  // mains wait for each other, and then for silence
   bool wires_have_room = false;      // for all that a program sends
-  bool writes_at_once = false;       // what is sent with nothing before it has left at once
   bool may_miss_each_other = false;  // each of their connections may be refused
   /// Caller and callee of functions that end with the run only.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> something_stays;

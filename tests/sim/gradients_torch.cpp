@@ -58,7 +58,7 @@ TEST_CASE("sim gradients: a backward pass through three workers is right on ever
       passes = 0;
       weft::sim::settings how;
       how.workers = 3;
-      how.worker.io_threads = static_cast<unsigned>(seed % 3);
+      if (seed % 3 != 0) how.worker.io_threads = static_cast<unsigned>(seed % 3 - 1);
       how.whole_frames = seed % 2 == 0;
       how.wires.jitter = 2ms;
       weft::sim::world w(seed, how, weft::sim::services());

@@ -17,7 +17,8 @@ sim::settings world_of(const to_play& p) {
   sim::settings s;
   s.workers = p.workers;
   options& o = s.worker;
-  o.io_threads = one_of(3);
+  // By default, or with so many.
+  if (const std::uint32_t threads = one_of(6); threads >= 3) o.io_threads = threads - 3;
   o.call_deadline = one_of(2) == 0 ? 2s : 20s;
   o.handshake_deadline = 500ms;
   o.rendezvous_deadline = 3s;
@@ -63,10 +64,11 @@ played play(const to_play& p) {
   witness sees(*w);
   const std::unique_ptr<script> what = p.what.begin(sees);
   sees.is_quiet_at_the_end = p.seed % 4 < 2;
-  sees.longest_way = how.wires.delay + how.wires.jitter + 10ms;
+  // A slow handler at either end takes up to 10 ms.
+  sees.longest_way =
+      how.wires.delay + how.wires.jitter + (how.slow_handlers_per_1024 > 0 ? 50ms : 10ms);
   sees.faults_over = how.faults_end + std::max(how.longest_cut, how.longest_pause);
   sees.may_miss_each_other = how.wires.refused_percent > 0;
-  sees.writes_at_once = how.whole_frames || how.writes_at_once;
   sees.lacks_memory = how.lacks_memory_per_1024 > 0;
   sees.wires_have_room = how.wires.buffer_bytes >= 1u << 20;
   w->start([&what](worker& me) { return what->main(me); });

@@ -508,7 +508,7 @@ asio::awaitable<void> count_one(worker& me, bool may_run_twice) {
 
 weft::sim::settings brutal(std::uint64_t seed) {
   weft::sim::settings s;
-  s.worker.io_threads = seed % 3;
+  if (seed % 3 != 0) s.worker.io_threads = static_cast<unsigned>(seed % 3 - 1);
   s.worker.waiting = 0s;
   s.worker.rendezvous_deadline = 3s;
   s.worker.shutdown_deadline = 3s;

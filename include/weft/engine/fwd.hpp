@@ -7,7 +7,7 @@
 //
 //   launch/      starts and watches the processes of one machine
 //   shutdown/    when and how a run ends: pure protocol
-//   cork/        many small writes become one
+//   helper/      who writes and reads a worker's links, and when
 //   rendezvous/  how workers find each other
 //   serving/     a request, from its arrival to its reply
 //   link/        everything about one peer: connection, handshake, flow control, calls
@@ -25,6 +25,7 @@ namespace engine {
 using namespace weft::detail;  // the house's own tools
 
 class handshake;
+class helper;
 class link;
 class link_host;
 class request_source;

@@ -17,7 +17,7 @@ template <class T>
 struct immediate;
 
 namespace engine {
-class late_flush;
+class helper;
 }
 
 }  // namespace weft

@@ -72,8 +72,10 @@ class link : public ref_counted {
 
   /// Queues a sealed frame without writing; a service may do so under its lock. False: link down.
   virtual bool append(frame&& f) = 0;
-  /// Writes what can be written at once, or at the end of this thread's batch.
+  /// Writes what can be written now, or at the end of this thread's round or batch.
   virtual void flush() noexcept = 0;
+  /// Writes it now.
+  virtual void write_now() noexcept = 0;
   /// As flush, for what nobody waits for: written with the next frame that somebody does wait for,
   /// or soon.
   virtual void flush_late() noexcept = 0;
@@ -90,12 +92,13 @@ class link : public ref_counted {
   const std::uint32_t rank_;
 
  private:
-  friend class engine::late_flush;
-  std::atomic<bool> put_off_{false};  // in that list of late_flush; raised under its lock
+  friend class engine::helper;
+  std::atomic<bool> to_flush_{false};  // in that list of the helper; raised under its lock
+  std::atomic<bool> put_off_{false};   // so, too
 };
 
-inline outgoing_call::outgoing_call(link& to, const function_entry& what, detail::call_settings s,
-                                    urgency written, reply_is wanted) noexcept
-    : to_(&to), function_(&what), settings_(s), how_(written), reply_(wanted) {}
+inline outgoing_call::outgoing_call(link& to, const function_entry& what,
+                                    detail::call_settings s) noexcept
+    : to_(&to), function_(&what), settings_(s) {}
 
 }  // namespace weft

@@ -55,9 +55,10 @@ struct options {
   per_worker_text role{};  ///< default empty
   /// A worker that keeps this program's own standard output, for a progress bar (launch_local).
   std::optional<std::uint32_t> foreground{};
-  /// Threads for links. 0: links live on the worker's thread, lowest latency, but a long
-  /// computation there stalls them, save for accepting, greeting and signs of life.
-  unsigned io_threads = 1;
+  /// Threads of their own for links. Unset: the worker's thread reads and writes them when it is at
+  /// its loop, and a helper does while it computes. 0: the same without that helper, so that a long
+  /// computation stalls the links, save for accepting, greeting and signs of life.
+  std::optional<unsigned> io_threads{};
   unsigned compute_threads = 0;  ///< for plain functions; 0: cores / workers on this host
   /// Into how many threads libtorch may split one operation, on each of a worker's threads.
   /// 0: OMP_NUM_THREADS, without it cores / workers on this host / compute_threads, at least 1.

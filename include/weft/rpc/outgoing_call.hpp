@@ -33,20 +33,11 @@ class request_body {
 /// of the scope in which it begins. Copied while it waits; one thread at a time.
 class outgoing_call {
  public:
-  /// When a request is written: with its batch of handlers, at once, or soon, for its caller goes
-  /// on.
-  enum class urgency : std::uint8_t { turn, early, soon };
-  /// Whether anything depends on when the reply comes.
-  enum class reply_is : std::uint8_t { awaited, unhurried };
-
-  outgoing_call(link& to, const function_entry& what, detail::call_settings s,
-                urgency written = urgency::turn, reply_is wanted = reply_is::awaited) noexcept;
+  outgoing_call(link& to, const function_entry& what, detail::call_settings s) noexcept;
 
   [[nodiscard]] link& to() const noexcept { return *to_; }
   [[nodiscard]] const function_entry& function() const noexcept { return *function_; }
   [[nodiscard]] const detail::call_settings& settings() const noexcept { return settings_; }
-  [[nodiscard]] urgency how() const noexcept { return how_; }
-  [[nodiscard]] reply_is reply() const noexcept { return reply_; }
   [[nodiscard]] const sent_request& sent() const noexcept { return sent_; }
   [[nodiscard]] time_point begun() const noexcept { return begun_; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
@@ -72,8 +63,6 @@ class outgoing_call {
   sent_request sent_;
   time_point begun_{};
   time_point deadline_{};
-  urgency how_;
-  reply_is reply_;
   bool waited_ = false;
 };
 

@@ -70,8 +70,8 @@ class service {
     return {};
   }
 
-  /// After `cork::hold`, at the end of that batch, or after `worker::hold_turn`: what is sent now
-  /// goes with what others have sent there.
+  /// After `link_host::hold`, at the end of that round or batch: what is sent now goes with what
+  /// others have sent there.
   virtual void batch_ends() noexcept {}
   virtual void up(link& peer) { static_cast<void>(peer); }
   /// The peer is lost, for ever. Called once, after everything that came from it.

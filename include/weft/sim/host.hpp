@@ -7,7 +7,7 @@
 #include <weft/engine/worker/dismantle.hpp>
 #include <weft/engine/worker/runtime.hpp>
 #include <weft/engine/worker/worker.hpp>
-#include <weft/sim/detail/virtual_flush_alarm.hpp>
+#include <weft/sim/detail/virtual_alarm.hpp>
 #include <weft/sim/network.hpp>
 #include <weft/sim/timeline.hpp>
 
@@ -51,6 +51,9 @@ class host {
              std::function<asio::awaitable<void>(weft::worker&)> main_);
   /// Runs one handler of thread `i`, if there is one. Requires alive().
   bool step(std::uint32_t i);
+  /// Thread `i` is in one handler until then.
+  void busy(std::uint32_t i, time_point until) noexcept { busy_[i] = until; }
+  [[nodiscard]] time_point busy_until(std::uint32_t i) const noexcept { return busy_[i]; }
   /// The process is no more: what it had is destroyed, as engine::runtime does it.
   void kill() noexcept;
 
@@ -68,7 +71,9 @@ class host {
   std::vector<std::unique_ptr<engine::droppable_context>> io_;
   std::vector<engine::droppable_context*> contexts_;
   std::vector<guard> guards_;
-  std::unique_ptr<detail::virtual_flush_alarm> alarm_;
+  std::vector<time_point> busy_;  // until then, of contexts_
+  std::unique_ptr<detail::virtual_alarm> alarm_;
+  std::unique_ptr<weft::arrivals> arrivals_;
   std::unique_ptr<engine::worker> me_;
   std::optional<error> ended_;
 };

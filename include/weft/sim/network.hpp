@@ -136,6 +136,11 @@ class channel : public ref_counted, private moment {
 
   void set_reader(intrusive_ptr<weft::detail::pipe_waiter> where) { reader_ = std::move(where); }
   void set_writer(intrusive_ptr<weft::detail::pipe_waiter> where) { writer_ = std::move(where); }
+  /// Woken by all that arrives, whether the reader waits or not.
+  void set_bell(const intrusive_ptr<weft::detail::pipe_waiter>& bell) {
+    bell_ = bell;
+    bell->wake();  // something may be there
+  }
   /// True if more may be put; else the writer is woken when it may.
   [[nodiscard]] bool may_put() {
     writer_waits_ = !ended_ && !has_room();
@@ -162,7 +167,7 @@ class channel : public ref_counted, private moment {
     net_.drop(*this);
     net_.drop(refusal_);
     wake(writer_waits_, writer_);
-    wake(reader_waits_, reader_);
+    wake_reader();
   }
   /// The same, but one end hears of it later, and until then of nothing.
   void break_off_later(host_id who, duration later) {
@@ -245,11 +250,15 @@ class channel : public ref_counted, private moment {
       end_arrived_ = true;
     }
     if (net_.tells) net_.tells(from_, to_, end_arrived_ ? "ends" : "arrives", units);
-    wake(reader_waits_, reader_);
+    wake_reader();
   }
   void hear_of_the_end() noexcept {
     end_arrived_ = true;
+    wake_reader();
+  }
+  void wake_reader() noexcept {
     wake(reader_waits_, reader_);
+    if (bell_) bell_->wake();
   }
   static void wake(bool& waits, const intrusive_ptr<weft::detail::pipe_waiter>& who) noexcept {
     if (std::exchange(waits, false) && who) who->wake();
@@ -269,6 +278,7 @@ class channel : public ref_counted, private moment {
   refusal refusal_{*this};
   intrusive_ptr<weft::detail::pipe_waiter> reader_;
   intrusive_ptr<weft::detail::pipe_waiter> writer_;
+  intrusive_ptr<weft::detail::pipe_waiter> bell_;
 };
 
 inline void network::listen(host_id h, detail::listener* who) noexcept {

@@ -21,7 +21,8 @@ struct settings {
   wire_settings wires{};
   std::int32_t clock_ppm = 0;                            ///< clocks are up to so much fast or slow
   duration handler_time = std::chrono::microseconds(1);  ///< what running a handler takes
-  std::uint32_t slow_handlers_per_1024 = 0;              ///< take a hundred times as long
+  /// Take a hundred times as long, one in four ten thousand times: their thread does nothing else.
+  std::uint32_t slow_handlers_per_1024 = 0;
   /// In so many a request for memory fails, or several in a row, of those that fail one call each:
   /// for a message or a value of more than 1 KiB, and for a tensor that arrives.
   std::uint32_t lacks_memory_per_1024 = 0;

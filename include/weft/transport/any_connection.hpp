@@ -28,6 +28,11 @@ class any_connection {
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;
   /// Goes to another io_context, if it can. On its I/O thread, while nothing waits in it.
   virtual bool move_to(asio::io_context& io) = 0;
+  /// Whether it has the next three, of the concept `connection_shares_reading`.
+  [[nodiscard]] virtual bool shares_reading() const noexcept = 0;
+  virtual bool read_at_once(frame_sink& sink) = 0;
+  virtual asio::awaitable<void> readable() = 0;
+  virtual void announce_to(intrusive_ptr<arrival_ends> to) = 0;
   /// The other end may vanish without a word.
   [[nodiscard]] virtual bool needs_life() const noexcept = 0;
 };

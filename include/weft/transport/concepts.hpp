@@ -13,6 +13,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/transport/arrivals.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/transport/outbox.hpp>
 
@@ -90,6 +91,20 @@ template <class C>
 concept connection_counts_unsent = requires(const C& c) {
   { c.unsent_frames() } noexcept -> std::same_as<std::size_t>;
 };
+
+/// Optional, for connections that a worker's own thread reads, and another one while that computes.
+/// `move_to`: goes to another io_context if it can, on its I/O thread, before its first use.
+/// `read_at_once`: `read` without its wait; false: nothing is here. Any thread, one at a time.
+/// `readable`: returns when that may find something; throws as `read`. I/O thread. `announce_to`:
+/// once: what has arrived, and what does from now on, is told there.
+template <class C>
+concept connection_shares_reading =
+    requires(C& c, asio::io_context& io, frame_sink& sink, intrusive_ptr<arrival_ends> to) {
+      { c.move_to(io) } -> std::same_as<bool>;
+      { c.read_at_once(sink) } -> std::same_as<bool>;
+      { c.readable() } -> awaitable_of<void>;
+      { c.announce_to(to) };
+    };
 
 /// Frames that the connection took and has not written; who closes it before loses them.
 template <class C>

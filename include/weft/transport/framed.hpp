@@ -5,7 +5,7 @@
 //             kernel takes no more. A stream that cannot write at once gets whole frames handed
 //             over, which `writable()` writes.
 //   reading   I/O thread: one read takes all that is there, small frames into one buffer, tensors
-//             into their final memory.
+//             into their final memory. A socket may also be read without a wait, by any thread.
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -47,14 +48,22 @@ class framed {
     return open ? state_->unsent.load(std::memory_order_acquire) : 0;
   }
   [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
-  /// Sockets change their io_context, other streams stay. See any_connection.
-  [[nodiscard]] bool move_to(asio::io_context& io) {
+  // Of sockets; other streams stay on one thread.
+  [[nodiscard]] bool move_to(asio::io_context& io)
+    requires(detail::reads_at_once<Stream>)
+  {
     if constexpr (detail::is_socket<Stream>) {
       return detail::move_socket(state_->stream, io);
     } else {
-      return false;
+      return state_->stream.move_to(io);
     }
   }
+  [[nodiscard]] bool read_at_once(frame_sink& sink)
+    requires(detail::reads_at_once<Stream>);
+  [[nodiscard]] asio::awaitable<void> readable()
+    requires(detail::reads_at_once<Stream>);
+  void announce_to(intrusive_ptr<arrival_ends> to)
+    requires(detail::reads_at_once<Stream>);
 
  private:
   static constexpr bool at_once = detail::writes_at_once<Stream>;
@@ -69,6 +78,9 @@ class framed {
     std::atomic<bool> closing{false};
     frame_assembler assembler;
     std::array<asio::mutable_buffer, 32> room;
+    // Held where a socket is read without a wait, and where it is closed. Guards the next one.
+    std::mutex reading;
+    intrusive_ptr<arrival_ends> announced_to;
     // Only for streams that cannot write at once: `busy` passes both to the I/O thread and back.
     std::atomic<bool> busy{false};
     std::atomic<std::size_t> unsent{0};
@@ -85,6 +97,8 @@ class framed {
 
   write_status hand_over(outbox& batch) noexcept;
   asio::awaitable<void> read_into(frame_sink* sink);
+  /// Whether any frame is complete now, of what was read. Throws what ends the connection.
+  [[nodiscard]] bool arrived(std::size_t count, const std::error_code& ec, frame_sink& sink);
   void end(status how) noexcept;
   void check() const;
   [[noreturn]] void fail(const std::error_code& ec) const;
@@ -177,13 +191,64 @@ asio::awaitable<void> framed<Stream>::read_into(frame_sink* sink) {
       count = co_await s.stream.async_read_some(mutable_buffer_list(s.room.data(), pieces),
                                                 asio::redirect_error(asio::use_awaitable, ec));
     }
-    if (ec || s.now.load(std::memory_order_relaxed) == status::closed) {
-      check();  // what ended here tells more than the aborted wait
-      fail(ec);
+    if (arrived(count, ec, *sink)) co_return;
+  }
+}
+
+template <class Stream>
+bool framed<Stream>::arrived(std::size_t count, const std::error_code& ec, frame_sink& sink) {
+  state& s = *state_;
+  if (ec || s.now.load(std::memory_order_relaxed) == status::closed) {
+    check();  // what ended here tells more than the aborted wait
+    fail(ec);
+  }
+  auto delivered = s.assembler.arrived(count, sink);
+  if (!delivered) throw rpc_error(std::move(delivered).error());
+  return *delivered > 0;
+}
+
+template <class Stream>
+bool framed<Stream>::read_at_once(frame_sink& sink)
+  requires(detail::reads_at_once<Stream>)
+{
+  state& s = *state_;
+  for (;;) {  // bounded: until nothing is here, or a frame is complete
+    std::size_t count = 0;
+    std::error_code ec;
+    {
+      const std::lock_guard lock(s.reading);
+      if (s.now.load(std::memory_order_relaxed) == status::closed) check();
+      const std::size_t pieces = s.assembler.room(s.room, sink.bounds());
+      count = detail::read_at_once(s.stream, mutable_buffer_list(s.room.data(), pieces), ec);
     }
-    auto delivered = s.assembler.arrived(count, *sink);
-    if (!delivered) throw rpc_error(std::move(delivered).error());
-    if (*delivered > 0) co_return;
+    if (ec == asio::error::would_block) return false;
+    if (arrived(count, ec, sink)) return true;
+  }
+}
+
+template <class Stream>
+asio::awaitable<void> framed<Stream>::readable()
+  requires(detail::reads_at_once<Stream>)
+{
+  std::error_code ec;
+  if (state_->now.load(std::memory_order_relaxed) == status::closed) check();
+  co_await state_->stream.async_wait(asio::socket_base::wait_read,
+                                     asio::redirect_error(asio::use_awaitable, ec));
+  if (state_->now.load(std::memory_order_relaxed) == status::closed) check();
+  if (ec) fail(ec);
+}
+
+template <class Stream>
+void framed<Stream>::announce_to(intrusive_ptr<arrival_ends> to)
+  requires(detail::reads_at_once<Stream>)
+{
+  if constexpr (detail::is_socket<Stream>) {
+    const std::lock_guard lock(state_->reading);
+    if (state_->now.load() == status::closed) return;
+    to->watch(state_->stream.native_handle());
+    state_->announced_to = std::move(to);
+  } else {
+    state_->stream.announce_to(std::move(to));
   }
 }
 
@@ -202,8 +267,14 @@ void framed<Stream>::end(status how) noexcept {
     if (how == status::broken) return;
   }
   if (state_->closing.exchange(true)) return;
-  detail::post_or_die(state_->stream.get_executor(),
-                      [s = state_] { detail::close_stream(s->stream); });
+  if constexpr (detail::is_socket<Stream>) {  // its end is told no more
+    const std::lock_guard lock(state_->reading);
+    if (state_->announced_to) state_->announced_to->forget(state_->stream.native_handle());
+  }
+  detail::post_or_die(state_->stream.get_executor(), [s = state_] {
+    const std::lock_guard lock(s->reading);
+    detail::close_stream(s->stream);
+  });
 }
 
 template <class Stream>

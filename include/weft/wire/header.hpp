@@ -44,8 +44,7 @@ enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, t
 
 inline constexpr std::uint16_t flag_no_reply = 1;
 inline constexpr std::uint16_t flag_padded = 2;
-inline constexpr std::uint16_t flag_unhurried = 4;
-inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded | flag_unhurried;
+inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded;
 
 inline constexpr std::size_t header_size = 64;
 inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"

@@ -124,7 +124,7 @@ namespace weft::engine {
                   "there is to be no limit");
   }
   constexpr unsigned most_threads = 65536;
-  for (const auto& [name, value] : {std::pair{"io_threads", o.io_threads},
+  for (const auto& [name, value] : {std::pair{"io_threads", o.io_threads.value_or(0)},
                                     {"compute_threads", o.compute_threads},
                                     {"intra_op_threads", o.intra_op_threads}}) {
     if (value <= most_threads) continue;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include <sys/resource.h>
@@ -43,15 +44,15 @@ inline void need_descriptors(std::size_t more, const std::string& whose) {
                       std::to_string(limit.rlim_max));
 }
 
-/// Of a worker's contexts, its own and one for each I/O thread or the guard, and its alarm.
-[[nodiscard]] inline std::size_t descriptors_of_contexts(unsigned io_threads) {
-  return 3 * (1 + std::max<std::size_t>(1, io_threads)) + 1;
+/// Of a worker's contexts, its own and one for each I/O thread or the helper, and what wakes that.
+[[nodiscard]] inline std::size_t descriptors_of_contexts(std::optional<unsigned> io_threads) {
+  return 3 * (1 + std::max<std::size_t>(1, io_threads.value_or(1))) + 2;
 }
 
 /// Of a worker: its contexts, its listening ends, the store, and a link to each of the others with
 /// another one for a moment while both sides connect.
 [[nodiscard]] inline std::size_t descriptors_of_worker(std::uint32_t rank, std::uint32_t size,
-                                                       unsigned io_threads) {
+                                                       std::optional<unsigned> io_threads) {
   const std::size_t own = descriptors_of_contexts(io_threads) + 2;
   if (size == 1) return own;
   const std::size_t store = rank == 0 ? std::size_t{size} + 2 : 2;

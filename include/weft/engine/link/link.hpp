@@ -2,7 +2,7 @@
 // Room link: everything about one peer. The connection and its handshake (handshake.hpp,
 // pairing.hpp), flow control (window.hpp), life (signs_of_life.hpp), calls that wait for replies
 // (pending_calls.hpp), and this file: the link itself, which knows no users' types. Includes up to
-// rref/, and rooms serving, cork and shutdown; of the worker it sees serving/link_host.hpp.
+// rref/, and rooms serving, helper and shutdown; of the worker it sees serving/link_host.hpp.
 //
 // One call of a coroutine function over TCP, there and back, each line a function and its file.
 // Files are of impl/, here or of room serving, where no folder stands; "│" is a change of thread.
@@ -11,7 +11,7 @@
 //     peer::call, make_call         rpc/impl/peer.hpp       framed::read_into   transport/
 //     call_and_wait, on co_await    rpc/impl/peer.hpp       frame_assembler     transport/
 //     send_now, send_body           link_call.hpp           frame_arrived       link_read.hpp
-//     arguments_body::write, codecs rpc/impl/peer.hpp       handle_arrived      a batch, corked
+//     arguments_body::write, codecs rpc/impl/peer.hpp       handle_arrived      a batch
 //     send_request: a pending call  link_call.hpp           handle
 //     queue: services attach        link_send.hpp           handle_request      link_serve.hpp
 //     message::finish               wire/impl/message.hpp   dispatch
@@ -115,15 +115,7 @@ class link final : public request_source, public frame_sink {
   expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept override;
   bool append(frame&& f) override;
   void flush() noexcept override;
-  /// As flush, for a caller that goes on computing: the first frame of a turn is written now, what
-  /// follows, and what joins calls under way, when the turn ends or goes on for long: 50 to 150 µs,
-  /// behind many short turns up to 1.7 ms, and a time slice of its core if no other is free.
-  void flush_early() noexcept;
-  /// As flush, but also within a batch.
-  void write_now() noexcept;
-  /// As flush_early, but also the first frame waits for company: until the turn ends, another frame
-  /// is written, or that time has passed.
-  void flush_with_turn() noexcept;
+  void write_now() noexcept override;
   void flush_late() noexcept override;
   [[nodiscard]] std::size_t waiting() const override;
   /// Room for one more request, in the outbox and in the peer's window. False: there is none now.
@@ -212,6 +204,14 @@ class link final : public request_source, public frame_sink {
   /// Forgets requests that wait, unanswered: they hold this link.
   void drop_waiting();
 
+  // ── the helper's thread ──
+
+  /// Reads what has come, if any thread may, and goes on writing. An error: `mark_down` is to
+  /// follow, when the others have been read.
+  [[nodiscard]] error help() noexcept;
+  /// A write is under way.
+  [[nodiscard]] bool still_writing() const noexcept;
+
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
@@ -238,6 +238,7 @@ class link final : public request_source, public frame_sink {
   std::optional<std::uint64_t> push(frame&& f);
   void write_locked(std::unique_lock<std::mutex>& lock) noexcept;
   void wrote(std::uint64_t before) noexcept;
+  write_status write_on(std::unique_lock<std::mutex>& lock) noexcept;
   asio::awaitable<void> write_rest(connection_ptr connection);
   bool update_can_send() noexcept;
   void wake_line() noexcept;
@@ -250,13 +251,14 @@ class link final : public request_source, public frame_sink {
 
   // connections
   void begin_connecting() noexcept;
-  void begin_reading(connection_ptr connection, early first);
+  void begin_reading(connection_ptr connection);
   void fail_pending(const error& why) noexcept;
   void finish_loss();
 
   // reading
   [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
   asio::awaitable<void> read_loop(connection_ptr connection);
+  void read_some(any_connection* from);
   expected<void> handle_arrived();
   expected<void> look_over(const std::vector<arrived_frame>& batch);
   [[nodiscard]] static bool gives_credit(frame_kind k) noexcept {
@@ -297,8 +299,6 @@ class link final : public request_source, public frame_sink {
   asio::io_context* io_;
   outbox outbox_;
   bool writing_ = false;  // write_rest is under way
-  std::atomic<const void*> dirty_{
-      nullptr};  // in that list of links to flush; written under the lock
   connection_ptr connection_;
   error reason_;  // why it is down, or why the last try to connect failed
   unsigned tries_ = 0;
@@ -337,22 +337,22 @@ class link final : public request_source, public frame_sink {
   std::atomic<std::size_t> controls_{0};  // control frames that were read and wait for it
 
   const intrusive_ptr<memory_budget> budget_;  // of received tensors and arguments of coroutines
-  // The thread that reads:
-  bool on_worker_thread_ = true;
+  // Held by the thread that reads, and handles what it has read: the connection's own, or the
+  // helper. Guards the next seven. Before all other locks.
+  std::mutex reading_mutex_;
+  connection_ptr shared_;  // which any thread may read, while it does
   std::vector<arrived_frame> arrived_;
   time_point arrived_at_{};               // the batch under way
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
   bool partial_ = false;                  // a frame has begun
   std::uint64_t progress_ = 0;
-  std::unique_ptr<timer> stall_;
-  // The front thread:
-  std::unique_ptr<timer> retry_;
+  std::unique_ptr<timer> stall_;  // of the connection's thread
+  std::unique_ptr<timer> retry_;  // of the front thread
 
   // The worker's thread:
   pending_calls pending_;
   waiting_line line_;
   std::optional<error> calls_over_;  // why no call waits for room any more
-  std::uint64_t turn_ = 0;           // in which flush_early last wrote
   bool lost_ = false;
   std::uint64_t given_up_ = 0;  // calls that nobody waits for any more, whose answers may come
 };

@@ -6,14 +6,17 @@
 #include <weft/core/detail/loop_thread.hpp>
 #include <weft/core/detail/once_each.hpp>
 #include <weft/core/time.hpp>
-#include <weft/engine/cork/late_flush.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/helper/helper.hpp>
+#include <weft/engine/helper/write_batch.hpp>
 #include <weft/engine/serving/request_queue.hpp>
 #include <weft/engine/serving/running_functions.hpp>
 #include <weft/memory/buffer_pool.hpp>
 #include <weft/memory/detail/memory_budget.hpp>
 #include <weft/rpc/table.hpp>
 #include <weft/rpc/worker.hpp>
+#include <weft/transport/any_connection.hpp>
+#include <weft/transport/arrivals.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/io_context.hpp>
@@ -35,8 +38,11 @@ struct worker_parts {
   /// Where connections are opened, accepted and judged, and where signs of life come from: a thread
   /// that runs no user code for long. Null: `context`.
   asio::io_context* front = nullptr;
-  /// Rings on `front`'s thread; null: only the end of a turn flushes what it sent.
-  flush_alarm* alarm = nullptr;
+  /// Rings on `front`'s thread; null: only the end of a round writes what it sent.
+  tick_alarm* alarm = nullptr;
+  /// On `front`, whose thread then reads links that live on `context` while that computes; null:
+  /// nobody does.
+  weft::arrivals* arrivals = nullptr;
   /// Where plain functions run. Runs nothing any more when the worker is destroyed.
   asio::any_io_executor compute{};
   /// `context` is run by somebody who also runs other things there.
@@ -52,7 +58,7 @@ struct worker_counts {
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0};
 };
 
-class link_host : public weft::worker {
+class link_host : public weft::worker, private helped {
  public:
   // ── what it has; any thread unless marked ──
 
@@ -69,6 +75,8 @@ class link_host : public weft::worker {
   }
   /// Links live on the worker's thread.
   [[nodiscard]] bool links_on_context() const noexcept { return env_.io.empty(); }
+  /// A connection that lives there: the helper hears of what comes on it. Throws std::system_error.
+  void announce_arrivals(any_connection& of) { of.announce_to(env_.arrivals->ends()); }
   [[nodiscard]] asio::io_context& front() const noexcept {
     return env_.front ? *env_.front : env_.context;
   }
@@ -96,16 +104,10 @@ class link_host : public weft::worker {
   /// failed. `function` is 0 if it is not here.
   void creation_failed(std::uint64_t function, std::uint32_t from, const error& why) noexcept;
 
-  // ── turns of its loop; worker's thread ──
-
-  [[nodiscard]] late_flush& late() noexcept { return late_; }
-  /// The running turn of the loop, which ends behind what is ready now.
-  std::uint64_t turn() noexcept;
-  /// Has services told when this turn of the loop ends, behind what is ready now.
-  void hold_turn() noexcept {
-    turn();
-    turn_held_ = true;
-  }
+  /// Who writes and reads its links.
+  [[nodiscard]] engine::helper& helper() noexcept { return helper_; }
+  /// Has services told when the round, or the batch, of this thread ends; false if there is none.
+  [[nodiscard]] bool hold();
 
   // ── what it decides ──
 
@@ -129,7 +131,7 @@ class link_host : public weft::worker {
   loop_thread loop_;
 
  private:
-  void end_turn() noexcept;
+  void round_ends() noexcept override { batch_ends(*this); }
 
   timer_list deadlines_;
   running_functions running_;
@@ -138,14 +140,7 @@ class link_host : public weft::worker {
   buffer_pool buffers_;
   intrusive_ptr<memory_budget> memory_;
   const std::uint64_t salt_;
-  late_flush late_;
-
-  // The worker's thread:
-  std::uint64_t turn_ = 0;
-  bool turn_grew_ = false;  // since its end was looked for
-  bool turn_held_ = false;
-  int turn_rounds_ = 0;
-
+  engine::helper helper_;
   request_queue requests_{*this};  // goes first: its links use the rest
 };
 

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace weft::engine {
@@ -44,12 +45,22 @@ class request_queue {
   void push(intrusive_ptr<object_wait> wait, bool there);
   /// That `from` has read some that wait for their objects. Any thread.
   void push_waits(intrusive_ptr<request_source> from);
-  /// One behind such. Any thread.
-  void push_in_turn(intrusive_ptr<served_request> call);
-  /// One that was pushed in turn has not begun: others for the same object must not overtake it.
-  [[nodiscard]] bool somebody_has_waited() const noexcept {
-    return in_turn_.load(std::memory_order_relaxed) != 0;
-  }
+  /// Handles what was pushed so far. Worker's thread.
+  void drain();
+  /// While one lives, the worker's thread pushes without waking itself, and drains soon after.
+  class reader {
+   public:
+    explicit reader(request_queue& of) noexcept;
+    reader(const reader&) = delete;
+    reader& operator=(const reader&) = delete;
+    ~reader();
+    /// Whether it is the worker's thread.
+    [[nodiscard]] bool here() const noexcept { return here_; }
+
+   private:
+    request_queue& of_;
+    const bool here_, outer_;
+  };
 
   /// How much waits for the worker's thread.
   [[nodiscard]] std::size_t size() {
@@ -78,19 +89,22 @@ class request_queue {
     intrusive_ptr<served_request> call{};
     intrusive_ptr<object_wait> wait{};
     bool waits = false;  // of `from`
-    bool in_turn = false;
+    bool there = false;  // what `wait` waits for
   };
   void push(entry&& what);
   void wake_up() noexcept;
-  void drain();
+  void wake_if_any() noexcept;
+  void woken();
   [[nodiscard]] intrusive_ptr<coroutine> idle_or_new();
 
   link_host& me_;
-  std::mutex mutex_;  // guards the inbox
+  std::mutex mutex_;  // guards the next two
   std::vector<entry> inbox_;
+  bool waking_ = false;
   preallocated_post wake_;
-  std::atomic<std::size_t> in_turn_{0};  // entries pushed so
   // The worker's thread:
+  bool drains_soon_ = false;
+  bool undrained_ = false;  // something was pushed so, and is not drained
   std::vector<entry> draining_;
   std::size_t drained_ = 0;  // of draining_
   std::size_t most_idle_ = 256;

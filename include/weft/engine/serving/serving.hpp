@@ -2,7 +2,7 @@
 // Room serving: a request, from its arrival to its reply. It sees the worker as link_host.hpp, and
 // the link that a request came over as request_source.hpp. Begin with served_request.hpp, then
 // request_queue.hpp: the way to the worker's thread and to the coroutines that serve. Includes up
-// to rref/, and room cork.
+// to rref/, and room helper.
 //
 // This file: a request's function runs, then its reply is sent.
 #pragma once

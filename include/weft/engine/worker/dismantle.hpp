@@ -29,7 +29,8 @@ class droppable_context : public asio::io_context {
 template <class Pool, class Alarm>
 void dismantle(std::unique_ptr<worker>& me, Pool& pool, droppable_context* loop,
                const std::vector<std::unique_ptr<droppable_context>>& io,
-               std::unique_ptr<Alarm>& alarm, transport_set& transports) noexcept {
+               std::unique_ptr<Alarm>& alarm, std::unique_ptr<weft::arrivals>& arrivals,
+               transport_set& transports) noexcept {
   const scope_guard of_nobody(nullptr);  // though another worker's handler may do this
   if (me) {
     me->detach();
@@ -40,6 +41,7 @@ void dismantle(std::unique_ptr<worker>& me, Pool& pool, droppable_context* loop,
   for (const auto& c : io) c->drop_work();
   me.reset();
   alarm.reset();
+  arrivals.reset();
   transports = transport_set();
 }
 

@@ -8,8 +8,8 @@
 #include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/real_clock.hpp>
 #include <weft/core/system_random.hpp>
-#include <weft/engine/cork/timer_alarm.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/helper/timer_alarm.hpp>
 #include <weft/engine/launch/run_report.hpp>
 #include <weft/engine/link/transport_set.hpp>
 #include <weft/engine/worker/dismantle.hpp>
@@ -70,16 +70,18 @@ class runtime {
     parts& p = *parts_;
     std::vector<asio::io_context*> io;
     for (const auto& c : p.io) io.push_back(c.get());
-    // Without I/O threads the front is a guard: it accepts, greets and gives signs of life.
+    // Without I/O threads the front accepts, greets and gives signs of life.
     asio::io_context& front = p.front();
-    using thread_is = timer_alarm::thread_is;
-    const bool guarded = p.settings.io_threads == 0;
-    if (guarded) io.clear();
-    p.alarm = std::make_unique<timer_alarm>(
-        front, guarded ? thread_is::a_guard : thread_is::for_links, [&p] { p.me->flush_late(); });
+    const std::optional<unsigned> io_threads = p.settings.io_threads;
+    if (io_threads.value_or(0) == 0) io.clear();
+    p.alarm = std::make_unique<timer_alarm>(front, [&p] { p.me->helper().ticked(); });
+    if (!io_threads) {
+      p.arrivals = std::make_unique<weft::arrivals>(front, [&p] { p.me->helper().arrived(); });
+    }
     p.me = std::make_unique<engine::worker>(
         worker_parts{p.context, p.clock, std::move(random), p.transports, std::move(io), &front,
-                     p.alarm.get(), p.pool->get_executor(), !p.own, !run_report::listens()},
+                     p.alarm.get(), p.arrivals.get(), p.pool->get_executor(), !p.own,
+                     !run_report::listens()},
         std::move(all), p.settings);
     for (const service_maker& s : services_) p.me->add_service(s.slot, s.make(*p.me));
     return *p.me;
@@ -206,8 +208,8 @@ class runtime {
           transports(std::move(n)),
           own(loop ? nullptr : std::make_unique<droppable_context>(1)),
           context(loop ? *loop : *own) {
-      if (loop) settings.io_threads = std::max(1u, settings.io_threads);
-      for (unsigned i = 0; i < std::max(1u, settings.io_threads); ++i) {
+      if (loop) settings.io_threads = std::max(1u, settings.io_threads.value_or(1));
+      for (unsigned i = 0; i < std::max(1u, settings.io_threads.value_or(1)); ++i) {
         io.push_back(std::make_unique<droppable_context>(1));
       }
       pool = std::make_unique<compute_pool>(std::max(1u, settings.compute_threads),
@@ -219,7 +221,7 @@ class runtime {
     ~parts() {
       stop_threads();
       keeps_loop.reset();
-      dismantle(me, *pool, own.get(), io, alarm, transports);
+      dismantle(me, *pool, own.get(), io, alarm, arrivals, transports);
     }
     /// Where connections begin; user code never runs there for long.
     [[nodiscard]] asio::io_context& front() const noexcept { return *io.front(); }
@@ -275,6 +277,8 @@ class runtime {
     asio::io_context& context;
     std::vector<std::unique_ptr<droppable_context>> io;  // at least one
     std::unique_ptr<timer_alarm> alarm;
+    std::unique_ptr<weft::arrivals>
+        arrivals;  // where the front reads links while the loop computes
     std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
     std::vector<std::thread> threads;
     std::vector<member::address> addresses;

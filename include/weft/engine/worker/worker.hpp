@@ -8,7 +8,6 @@
 #pragma once
 
 #include <weft/core/detail/context_owner.hpp>
-#include <weft/engine/cork/cork.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/link/link.hpp>
 #include <weft/engine/serving/link_host.hpp>
@@ -20,6 +19,7 @@
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -103,11 +103,6 @@ class worker final : public link_host, private weft::detail::context_owner {
     return env_.compute;
   }
   [[nodiscard]] worker_stats stats() const noexcept override;
-  /// The alarm rang, on the front thread.
-  void flush_late() {
-    if (late().ring()) batch_ends(*this);
-  }
-
   // ── link_host ──
 
   void connect(link& to) override;
@@ -121,6 +116,18 @@ class worker final : public link_host, private weft::detail::context_owner {
   [[nodiscard]] error loss_reason(std::uint32_t peer, const error& reason) const noexcept override;
 
  private:
+  void read_links() noexcept override {
+    // What came before somebody was lost, from whomever, is heard before that.
+    std::vector<std::pair<link*, error>> lost;
+    for (const intrusive_ptr<link>& l : links_) {
+      if (error why = l->help()) or_die([&] { lost.emplace_back(l.get(), std::move(why)); });
+    }
+    for (auto& [l, why] : lost) l->mark_down(std::move(why));
+  }
+  [[nodiscard]] bool still_writing() const noexcept override {
+    return std::any_of(links_.begin(), links_.end(),
+                       [](const intrusive_ptr<link>& l) { return l->still_writing(); });
+  }
   [[nodiscard]] clock& time_here() const noexcept override { return time_; }
   void submit(intrusive_ptr<weft::detail::pool_job> job) override;
   void accept(connection_ptr connection, asio::io_context& io);

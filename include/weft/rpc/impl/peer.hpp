@@ -315,7 +315,7 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
   using R = typename Fn::result;
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c(to, entry_of<Fn>(to), split::options(given), outgoing_call::urgency::early);
+  outgoing_call c(to, entry_of<Fn>(to), split::options(given));
   // NOLINTNEXTLINE(bugprone-use-after-move): the options are behind the arguments
   typename Fn::arguments arguments = split::arguments(std::move(given));
   to.require_can_send();
@@ -341,7 +341,7 @@ template <class Fn, class Prepare, class... Args>
 void post_call(link& to, Prepare prepare, Args&&... args) {
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
-  outgoing_call c(to, entry_of<Fn>(to), split::options(given), outgoing_call::urgency::early);
+  outgoing_call c(to, entry_of<Fn>(to), split::options(given));
   to.post(c, given_body<typename Fn::arguments, split, decltype(given), Prepare>(std::move(given),
                                                                                  prepare));
 }

@@ -164,8 +164,7 @@ intrusive_ptr<reference> remote_call(worker& me, std::uint32_t owner,
     return make_intrusive<reference>(rref_id{owner, me.rank(), 0}, as_owner_loss(to.reason()));
   }
   unbegun_creation unbegun(me, Fn::name(), made->reference);
-  outgoing_call c(to, entry_of<kept<Fn>>(to), settings, outgoing_call::urgency::soon,
-                  outgoing_call::reply_is::unhurried);
+  outgoing_call c(to, entry_of<kept<Fn>>(to), settings);
   prepare_reference prepare{me, std::move(target), made->what};
   if (me.on_thread()) {
     const arguments_body<typename Fn::arguments, prepare_reference> body(arguments, prepare);

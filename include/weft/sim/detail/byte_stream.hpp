@@ -32,6 +32,12 @@ class byte_channel final : public channel {
   std::size_t put(const const_buffer_list& from, std::error_code& ec) noexcept {
     return weft::detail::or_die([&] { return put_some(from, ec); });
   }
+  /// Whether `take` finds something; else the reader is woken when it does.
+  [[nodiscard]] bool may_take() noexcept {
+    if (arrived() > 0 || end_arrived()) return true;
+    wait_to_read();
+    return false;
+  }
   /// What has arrived. `ec`: would_block, eof.
   template <class Buffers>
   std::size_t take(const Buffers& to, std::error_code& ec) {
@@ -130,15 +136,25 @@ class byte_stream {
   std::size_t write_some_nonblocking(const_buffer_list from, std::error_code& ec) noexcept {
     return state_->out->put(from, ec);
   }
+  std::size_t read_some_nonblocking(mutable_buffer_list to, std::error_code& ec) {
+    return state_->in->take(to, ec);
+  }
   template <class Token>
-  auto async_wait(asio::socket_base::wait_type, Token&& token) {
+  auto async_wait(asio::socket_base::wait_type what, Token&& token) {
+    const bool read = what == asio::socket_base::wait_read;
     return when_possible<void>(
-        state_->write_wait,
-        [s = state_](std::error_code& ec) {
-          if (!s->out->may_put()) ec = asio::error::would_block;
+        read ? state_->read_wait : state_->write_wait,
+        [s = state_, read](std::error_code& ec) {
+          const bool ready = read ? s->in->may_take() : s->out->may_put();
+          if (!ready) ec = asio::error::would_block;
         },
         std::forward<Token>(token));
   }
+  [[nodiscard]] bool move_to(asio::io_context& io) {
+    state_ = make_intrusive<state>(io, state_->in, state_->out);
+    return true;
+  }
+  void announce_to(const intrusive_ptr<arrival_ends>& to) { state_->in->set_bell(to->bell()); }
   void close(std::error_code&) {
     state& s = *state_;
     if (std::exchange(s.closed, true)) return;

@@ -15,7 +15,8 @@ namespace weft::sim {
 
 inline host::host(timeline& time, host_id id, options settings, std::int32_t clock_ppm)
     : id_(id), settings_(std::move(settings)), clock_(time, clock_ppm), loop_(1), pool_(1) {
-  for (unsigned i = 0; i < settings_.io_threads; ++i) {
+  // By default one reads for the worker's.
+  for (unsigned i = 0; i < settings_.io_threads.value_or(1); ++i) {
     io_.push_back(std::make_unique<engine::droppable_context>(1));
   }
   keep(loop_);
@@ -26,6 +27,7 @@ inline host::host(timeline& time, host_id id, options settings, std::int32_t clo
 inline void host::keep(engine::droppable_context& c) {
   contexts_.push_back(&c);
   guards_.emplace_back(c.get_executor());
+  busy_.emplace_back();
 }
 
 inline std::vector<member::address> host::listen(engine::transport_set transports) {
@@ -37,12 +39,16 @@ inline void host::start(membership all, random_source random,
                         const engine::service_makers& services,
                         std::function<asio::awaitable<void>(weft::worker&)> main_) {
   std::vector<asio::io_context*> io;
-  for (const auto& c : io_) io.push_back(c.get());
-  alarm_ = std::make_unique<detail::virtual_flush_alarm>(clock_.source(), front(),
-                                                         [this] { me_->flush_late(); });
+  if (settings_.io_threads) {
+    for (const auto& c : io_) io.push_back(c.get());
+  } else {
+    arrivals_ = std::make_unique<arrivals>(front(), [this] { me_->helper().arrived(); });
+  }
+  alarm_ = std::make_unique<detail::virtual_alarm>(clock_.source(), front(),
+                                                   [this] { me_->helper().ticked(); });
   me_ = std::make_unique<engine::worker>(
       engine::worker_parts{loop_, clock_, std::move(random), transports_, std::move(io), &front(),
-                           alarm_.get(), pool_.get_executor(), false},
+                           alarm_.get(), arrivals_.get(), pool_.get_executor(), false},
       std::move(all), settings_);
   me_->loop_is_run_by().bind(me_->name());  // so that weft::wait says at once that it cannot
   for (const engine::service_maker& s : services) me_->add_service(s.slot, s.make(*me_));
@@ -69,7 +75,7 @@ inline bool host::step(std::uint32_t i) {
 inline void host::kill() noexcept {
   if (guards_.empty()) return;
   guards_.clear();
-  engine::dismantle(me_, pool_, &loop_, io_, alarm_, transports_);
+  engine::dismantle(me_, pool_, &loop_, io_, alarm_, arrivals_, transports_);
 }
 
 }  // namespace weft::sim

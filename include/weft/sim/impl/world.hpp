@@ -126,7 +126,9 @@ inline bool world::run_handlers() {
     host_id r = 0;
     while (i >= hosts_[r]->threads()) i -= hosts_[r++]->threads();
     host& h = *hosts_[r];
-    if (!h.alive() || fates_[r].paused_until > time_.now()) continue;
+    if (!h.alive() || fates_[r].paused_until > time_.now() || h.busy_until(i) > time_.now()) {
+      continue;
+    }
     runs_now_ = r;
     draw_shortage();
     weft::detail::decides_memory = &shortage_;
@@ -142,7 +144,12 @@ inline bool world::run_handlers() {
     note(r * 16 + i);
     const bool slow = how_.slow_handlers_per_1024 > 0 &&
                       choices_.pick(1024) >= 1024 - how_.slow_handlers_per_1024;
-    time_.pass(slow ? 100 * how_.handler_time : how_.handler_time);
+    if (slow) {  // its other threads go on meanwhile
+      const duration lasts = how_.handler_time * (choices_.pick(4) == 3 ? 10'000 : 100);
+      h.busy(i, time_.now() + lasts);
+      after(lasts, [] {});
+    }
+    time_.pass(how_.handler_time);
     if (!fates_[r].crashed && h.ended()) {
       tell(r, *h.ended() ? "its run has failed: " + h.ended()->message() : "its run has ended");
       kill(r);

@@ -39,6 +39,14 @@ class frame_pipe : public ref_counted {
     std::lock_guard hold(lock_);
     writer_ = std::move(where);
   }
+  /// Also woken by what the reader is woken by, whether that waits or not.
+  void set_bell(const intrusive_ptr<pipe_waiter>& bell) {
+    {
+      std::lock_guard hold(lock_);
+      bell_ = bell;
+    }
+    bell->wake();  // something may be there
+  }
 
   /// Takes what fits; wakes the reader once.
   [[nodiscard]] write_status put(outbox& batch) noexcept {
@@ -52,7 +60,9 @@ class frame_pipe : public ref_counted {
     }
     writer_waits_ = !batch.empty();
     const auto result = writer_waits_ ? write_status::blocked : write_status::everything;
+    const intrusive_ptr<pipe_waiter> bell = bell_;
     wake(hold, std::exchange(reader_waits_, false) ? reader_ : nullptr);
+    if (bell) bell->wake();
     return result;
   }
   /// Moves all frames to the empty queue `out`. After `nothing` the reader is woken by the next.
@@ -66,6 +76,12 @@ class frame_pipe : public ref_counted {
     bytes_ = 0;
     wake(hold, std::exchange(writer_waits_, false) ? writer_ : nullptr);
     return taken::frames;
+  }
+  /// True if `take` finds something; else the reader is woken when it does.
+  [[nodiscard]] bool may_take() {
+    std::lock_guard hold(lock_);
+    reader_waits_ = queue_.empty() && !ended_;
+    return !reader_waits_;
   }
   /// True if `put` may take more; else the writer is woken when it may.
   [[nodiscard]] bool may_put() {
@@ -87,8 +103,10 @@ class frame_pipe : public ref_counted {
         std::exchange(reader_waits_, false) ? reader_ : nullptr;
     const intrusive_ptr<pipe_waiter> writer =
         std::exchange(writer_waits_, false) ? writer_ : nullptr;
+    const intrusive_ptr<pipe_waiter> bell = bell_;
     wake(hold, reader);
     wake(hold, writer);
+    if (bell) bell->wake();
   }
 
  private:
@@ -111,6 +129,7 @@ class frame_pipe : public ref_counted {
   bool writer_waits_ = false;
   intrusive_ptr<pipe_waiter> reader_;
   intrusive_ptr<pipe_waiter> writer_;
+  intrusive_ptr<pipe_waiter> bell_;
 };
 
 /// A `connection` that hands over memory instead of bytes, by two `frame_pipe`s or what looks like
@@ -151,8 +170,26 @@ class basic_pipe_connection {
     s.read_wait->wake();
     s.write_wait->wake();
   }
+  [[nodiscard]] bool read_at_once(frame_sink& sink) {
+    state& s = *state_;
+    check();
+    const auto got = s.in->take(s.arriving);
+    if (got == Pipe::taken::nothing) return false;
+    if (got == Pipe::taken::ended) throw peer_gone();
+    sink.progress();
+    while (!s.arriving.empty()) {
+      auto delivered = sink.frame_arrived(s.arriving.pop());
+      if (!delivered) throw rpc_error(std::move(delivered).error());
+      check();
+    }
+    return true;
+  }
+  [[nodiscard]] asio::awaitable<void> readable() {
+    state& s = *state_;
+    for (check(); !s.in->may_take(); check()) co_await s.read_wait->wait();
+  }
+  void announce_to(const intrusive_ptr<arrival_ends>& to) { state_->in->set_bell(to->bell()); }
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }
-  /// See any_connection.
   [[nodiscard]] bool move_to(asio::io_context& io) {
     auto moved = make_intrusive<state>(io, state_->in, state_->out);
     moved->arriving.swap(state_->arriving);
@@ -182,20 +219,7 @@ class basic_pipe_connection {
   };
 
   asio::awaitable<void> read_into(frame_sink* sink) {
-    state& s = *state_;
-    for (;;) {
-      check();
-      const auto got = s.in->take(s.arriving);
-      if (got == Pipe::taken::frames) break;
-      if (got == Pipe::taken::ended) throw peer_gone();
-      co_await s.read_wait->wait();
-    }
-    sink->progress();
-    while (!s.arriving.empty()) {
-      auto delivered = sink->frame_arrived(s.arriving.pop());
-      if (!delivered) throw rpc_error(std::move(delivered).error());
-      check();
-    }
+    while (!read_at_once(*sink)) co_await state_->read_wait->wait();
   }
   void check() const {
     if (!state_->closed.load(std::memory_order_relaxed)) return;

@@ -61,6 +61,48 @@ std::size_t write_at_once(S& stream, const_buffer_list buffers, std::error_code&
   }
 }
 
+/// What one read without a wait may be done with.
+template <class S>
+concept reads_at_once =
+    is_socket<S> || requires(S& s, mutable_buffer_list to, std::error_code& ec,
+                             asio::io_context& io, intrusive_ptr<arrival_ends> ends) {
+      { s.read_some_nonblocking(to, ec) } -> std::same_as<std::size_t>;
+      { s.move_to(io) } -> std::same_as<bool>;
+      { s.announce_to(ends) };
+    };
+
+/// Any thread, one at a time. `ec`: would_block, eof.
+template <reads_at_once S>
+std::size_t read_at_once(S& stream, mutable_buffer_list to, std::error_code& ec) {
+  if constexpr (is_socket<S>) {
+    ssize_t came = 0;
+    do {
+      if (to.size() == 1) {
+        came = ::recv(stream.native_handle(), to[0].data(), to[0].size(), MSG_DONTWAIT);
+        continue;
+      }
+      std::array<iovec, gather_limit> parts;
+      const std::size_t many = std::min(to.size(), parts.size());
+      std::transform(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(many), parts.begin(),
+                     [](const auto& b) { return iovec{b.data(), b.size()}; });
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = many;
+      came = ::recvmsg(stream.native_handle(), &message, MSG_DONTWAIT);
+    } while (came < 0 && errno == EINTR);
+    if (came > 0) return static_cast<std::size_t>(came);
+    if (came == 0) {
+      ec = asio::error::eof;
+    } else {
+      ec = errno == EAGAIN ? std::error_code(asio::error::would_block)
+                           : std::error_code(errno, std::system_category());
+    }
+    return 0;
+  } else {
+    return stream.read_some_nonblocking(to, ec);
+  }
+}
+
 /// The thread of the socket's io_context, while nothing waits in it. False: it stays where it is.
 template <class Protocol, class Executor>
 [[nodiscard]] bool move_socket(asio::basic_stream_socket<Protocol, Executor>& socket,

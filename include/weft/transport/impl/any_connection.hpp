@@ -35,6 +35,20 @@ class erased_connection final : public any_connection {
       return false;
     }
   }
+  [[nodiscard]] bool shares_reading() const noexcept override {
+    return connection_shares_reading<C>;
+  }
+  bool read_at_once(frame_sink& sink) override {
+    if constexpr (connection_shares_reading<C>) return c_.read_at_once(sink);
+    return false;
+  }
+  asio::awaitable<void> readable() override {
+    if constexpr (connection_shares_reading<C>) return c_.readable();
+    return {};
+  }
+  void announce_to(intrusive_ptr<arrival_ends> to) override {
+    if constexpr (connection_shares_reading<C>) c_.announce_to(std::move(to));
+  }
   [[nodiscard]] bool needs_life() const noexcept override {
     if constexpr (requires { C::same_process; }) {
       return !C::same_process;

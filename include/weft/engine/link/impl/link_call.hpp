@@ -49,7 +49,6 @@ inline frame_header link::header_of(const outgoing_call& c) {
   h.kind = frame_kind::request;
   h.function = c.function().id;
   h.signature = c.function().signature;
-  if (c.reply() == outgoing_call::reply_is::unhurried) h.flags |= flag_unhurried;
   if (current_scope) {
     h.trace = current_scope->trace;
     h.span = current_scope->span;
@@ -98,17 +97,7 @@ inline link::sending link::send_request(outgoing_call& c, message&& m, time_poin
     return sending::failed;
   }
   c.was_sent({h.call, *number});
-  switch (c.how()) {
-  case outgoing_call::urgency::turn:
-    flush();
-    break;
-  case outgoing_call::urgency::early:
-    flush_early();
-    break;
-  case outgoing_call::urgency::soon:
-    flush_with_turn();
-    break;
-  }
+  flush();
   return sending::sent;
 }
 
@@ -239,7 +228,7 @@ inline void link::post(outgoing_call& c, const request_body& body) {
     if (!queued) why = queued.error();
   }
   if (why) throw rpc_error(describe(why, c));
-  flush_early();
+  flush();
 }
 
 }  // namespace weft::engine

@@ -102,23 +102,74 @@ inline void link::progress() noexcept {
 inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
   const intrusive_ptr<link> self(this);
   error why;
+  const bool shared = connection->shares_reading();
   try {
+    read_some(nullptr);  // what came behind the handshake
     for (;;) {
-      if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
-      co_await connection->read(*this);
+      if (shared) {
+        co_await connection->readable();
+      } else {
+        co_await connection->read(*this);
+      }
+      read_some(shared ? connection.get() : nullptr);
     }
   } catch (...) {  // of its transport, or of a service that refuses what came
     why = caught_or_die(me_, call_progress::maybe_executed);
   }
   // What came whole before the end still counts.
   try {
-    if (auto ok = handle_arrived(); !ok && why == errc::peer_died) why = ok.error();
-  } catch (...) {  // of such a service
-    why = caught_or_die(me_, call_progress::maybe_executed);
+    read_some(nullptr);
+  } catch (...) {  // of such a service, or what is refused
+    const error also = caught_or_die(me_, call_progress::maybe_executed);
+    if (why == errc::peer_died) why = also;
   }
-  arrived_.clear();
+  {
+    const std::lock_guard lock(reading_mutex_);
+    arrived_.clear();
+    shared_ = nullptr;
+  }
   stall_.reset();
   mark_down(std::move(why));
+}
+
+/// On the connection's thread: handles what was read, and before it reads `from`, if it is given.
+/// Throws what ends the link.
+inline void link::read_some(any_connection* from) {
+  request_queue::reader inbox(me_.requests());
+  std::optional<helper::batch> batch;
+  if (inbox.here()) batch.emplace(me_.helper());
+  {
+    const std::lock_guard lock(reading_mutex_);
+    if (from) static_cast<void>(from->read_at_once(*this));
+    if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
+  }
+  if (inbox.here()) me_.requests().drain();
+}
+
+inline error link::help() noexcept {
+  error why;
+  {
+    const std::lock_guard lock(reading_mutex_);
+    // As much as one link may bring while others wait; what is left is told again.
+    for (int reads = 0; shared_ && reads < 16; ++reads) {
+      try {
+        const bool some = shared_->read_at_once(*this);
+        if (auto ok = handle_arrived(); !ok) why = ok.error();
+        if (!some && !why) break;
+      } catch (...) {  // as in read_loop
+        why = caught_or_die(me_, call_progress::maybe_executed);
+        try {
+          static_cast<void>(handle_arrived());  // what came whole before
+        } catch (...) {                         // of a service that refuses it
+          static_cast<void>(caught_or_die(me_, call_progress::maybe_executed));
+        }
+      }
+      if (why) shared_ = nullptr;
+    }
+  }
+  std::unique_lock lock(mutex_);
+  if (writing_ && pairing_.current_state() == state::up) write_on(lock);
+  return why;
 }
 
 /// Frames of one read, as one batch: what they cause to be sent goes out together.
@@ -126,16 +177,15 @@ inline expected<void> link::handle_arrived() {
   if (arrived_.empty()) return {};
   std::vector<arrived_frame> batch;
   batch.swap(arrived_);
-  cork cork(me_, on_worker_thread_ ? &me_.late() : nullptr);
+  write_batch sent(me_);  // of another thread than the worker's
   arrived_at_ = me_.time().now();
   if (auto honest = look_over(batch); !honest) return honest;
   std::size_t since_flush = 0;
   for (arrived_frame& a : batch) {
     if (dead_.load(std::memory_order_relaxed)) return {};
-    if (since_flush > 0) cork.before_handler();
     if (auto ok = handle(std::move(a)); !ok) return ok;
     if (++since_flush == 32) {
-      cork.flush();
+      sent.flush();
       since_flush = 0;
     }
   }
@@ -222,15 +272,18 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
 
 inline void link::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
-  const std::uint64_t seen = progress_;
-  const bool partial = partial_;
-  arm_or_die(*stall_, later(me_.time().now(), me_.settings().stall_limit), [this, seen, partial] {
-    if (partial && partial_ && seen == progress_) {
-      return mark_down(error(errc::protocol_error, "the peer began a frame and stopped sending",
-                             call_progress::maybe_executed, origin::transport));
-    }
-    watch_stalls();
-  });
+  const auto look = [this] {
+    const std::lock_guard lock(reading_mutex_);
+    return std::pair(partial_, progress_);
+  };
+  arm_or_die(
+      *stall_, later(me_.time().now(), me_.settings().stall_limit), [this, look, was = look()] {
+        if (was.first && look() == was) {
+          return mark_down(error(errc::protocol_error, "the peer began a frame and stopped sending",
+                                 call_progress::maybe_executed, origin::transport));
+        }
+        watch_stalls();
+      });
 }
 
 /// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer
@@ -283,12 +336,8 @@ inline expected<void> link::handle(arrived_frame&& came) {
   case frame_kind::failure:
   case frame_kind::control:
     if (auto ok = admit(f); !ok) return ok;
-    if (on_worker_thread_) {
-      handle_here(std::move(f), std::move(came.allocation_error));
-    } else {
-      me_.requests().push(intrusive_ptr<request_source>(this), std::move(f),
-                          std::move(came.allocation_error));
-    }
+    me_.requests().push(intrusive_ptr<request_source>(this), std::move(f),
+                        std::move(came.allocation_error));
     return {};
   case frame_kind::ping:
     peer_busy_.store((f.header.call & 1) != 0, std::memory_order_relaxed);

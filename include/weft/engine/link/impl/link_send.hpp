@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
-#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/helper/write_batch.hpp>
 #include <weft/engine/link/link.hpp>
 #include <weft/engine/link/no_room.hpp>
 #include <weft/rpc/detail/caught.hpp>
@@ -112,18 +112,9 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
 inline bool link::append(frame&& f) { return push(std::move(f)).has_value(); }
 
 inline void link::flush() noexcept {
-  if (cork* const cork = cork::of(me_)) {
-    // Another thread's list may stay longer than this one. What was pushed before, under the lock,
-    // is seen by whoever resets this.
-    if (dirty_.load(std::memory_order_relaxed) == cork->key()) return;
-    const std::lock_guard lock(mutex_);
-    or_die([&] { cork->add(intrusive_ptr<link>(this)); });
-    dirty_ = cork->key();
-    return;
-  }
-  std::unique_lock lock(mutex_);
-  dirty_ = nullptr;
-  write_locked(lock);
+  if (me_.on_thread()) return or_die([this] { me_.helper().add(*this); });
+  if (write_batch* const batch = write_batch::of(me_)) return or_die([&] { batch->add(*this); });
+  write_now();
 }
 
 inline void link::write_now() noexcept {
@@ -131,30 +122,8 @@ inline void link::write_now() noexcept {
   write_locked(lock);
 }
 
-inline void link::flush_early() noexcept {
-  if (!me_.on_thread()) return flush();
-  // The turn wrote already, or the peer is at work for this worker and will not be idle meanwhile.
-  if (turn_ == me_.turn() || pending_.waiting() > 0) return flush_with_turn();
-  turn_ = me_.turn();
-  std::unique_lock lock(mutex_);
-  if (dirty_ != &me_.late()) dirty_ = nullptr;
-  write_locked(lock);
-}
-
-inline void link::flush_with_turn() noexcept {
-  if (!me_.on_thread()) return flush();
-  static_cast<void>(me_.turn());  // whose end writes
-  late_flush& late = me_.late();
-  if (dirty_.load(std::memory_order_relaxed) != &late) {  // as in flush
-    const std::lock_guard lock(mutex_);
-    or_die([&] { late.add(intrusive_ptr<weft::link>(this)); });
-    dirty_ = &late;
-  }
-  late.watch();
-}
-
 inline void link::flush_late() noexcept {
-  if (!or_die([&] { return me_.late().put_off(*this); })) flush();
+  if (!or_die([&] { return me_.helper().put_off(*this); })) flush();
 }
 
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
@@ -163,27 +132,28 @@ inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
     lock.unlock();
     return;
   }
+  connection_ptr connection = connection_;
+  asio::io_context& io = *io_;
+  if (write_on(lock) != write_status::blocked) return;
+  or_die([&] { spawn_or_die(io, write_rest(std::move(connection)), intrusive_ptr<link>(this)); });
+}
+
+/// Of a link that is up: one more write; what is left is under way then. Unlocks.
+inline write_status link::write_on(std::unique_lock<std::mutex>& lock) noexcept {
   const std::uint64_t before = outbox_.waiting_bytes();
   const write_status result = connection_->try_write(outbox_);
   std::vector<frame> finished;
   finished.swap(outbox_.finished());
-  connection_ptr rest;
-  if (result == write_status::blocked) {
-    writing_ = true;
-    rest = connection_;
-  }
+  if (result == write_status::blocked) writing_ = true;
   me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
   wrote(before);
-  asio::io_context& io = *io_;
   lock.unlock();
-  if (rest) {
-    or_die([&] { spawn_or_die(io, write_rest(std::move(rest)), intrusive_ptr<link>(this)); });
-  }
   // `finished` dies here, without the lock; its storage goes back for the next batch.
   finished.clear();
   lock.lock();
   if (outbox_.finished().capacity() == 0) outbox_.finished().swap(finished);
   lock.unlock();
+  return result;
 }
 
 /// Under the lock, after a write.
@@ -207,19 +177,10 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
   try {
     for (;;) {
       co_await connection->writable();
-      std::vector<frame> finished;
-      write_status result = write_status::closed;
-      {
-        const std::lock_guard lock(mutex_);
-        if (pairing_.current_state() != state::up || connection_ != connection) co_return;
-        const std::uint64_t before = outbox_.waiting_bytes();
-        result = connection_->try_write(outbox_);
-        finished.swap(outbox_.finished());
-        me_.count_sent(finished.size(), before - outbox_.waiting_bytes());
-        wrote(before);
-        if (result != write_status::blocked) writing_ = false;
-      }
-      if (result != write_status::blocked) co_return;
+      std::unique_lock lock(mutex_);
+      if (pairing_.current_state() != state::up || connection_ != connection) co_return;
+      writing_ = false;
+      if (write_on(lock) != write_status::blocked) co_return;
     }
   } catch (const rpc_error&) {
     co_return;     // the connection ended; read_loop reports why
@@ -248,7 +209,10 @@ inline bool link::can_send() noexcept {
     if (pairing_.current_state() == state::down || update_can_send()) return true;
     ask = pairing_.current_state() == state::up && window_.ask();
   }
-  if (ask) send_small(frame_kind::window, 0);
+  if (ask) {
+    send_small(frame_kind::window, 0);
+    write_now();  // its answer is what a caller waits for
+  }
   return false;
 }
 

@@ -81,9 +81,7 @@ inline bool link::begins_at_once(const served_request& call) const noexcept {
   if (!throttled_.empty() || !granted_.may_begin() || call.forwarded) return false;
   if (call.failure) return true;
   if (call.target && call.target->unmade) return false;
-  const function_style style = call.function->style;
-  return style == function_style::immediate ||
-         (style == function_style::coroutine && on_worker_thread_);
+  return call.function->style == function_style::immediate;
 }
 
 /// Under the serving lock: a request leaves its window, and if credit is due by that, it is given.
@@ -109,13 +107,7 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
     submit_plain(call);
     break;
   case function_style::coroutine:
-    if (!on_worker_thread_) {
-      me_.requests().push(call);
-    } else if (target && me_.requests().somebody_has_waited()) {
-      me_.requests().push_in_turn(call);
-    } else {
-      start_coroutine(call);
-    }
+    me_.requests().push(call);
     break;
   }
 }

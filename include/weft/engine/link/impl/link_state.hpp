@@ -32,6 +32,11 @@ inline asio::io_context& link::io() const {
   return *io_;
 }
 
+inline bool link::still_writing() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return writing_ && pairing_.current_state() == state::up && !outbox_.empty();
+}
+
 inline link_counts link::count() {
   link_counts out;
   out.calls = pending_.waiting();
@@ -149,21 +154,30 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     was_up_ = true;
     io_ = target_context;
     connection_ = connection;
-    on_worker_thread_ = me_.on_context(*target_context);
     received_.fetch_add(1, std::memory_order_relaxed);
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  post_or_die(*target_context, [self = intrusive_ptr<link>(this), c = std::move(connection),
-                                f = std::move(first)]() mutable {
-    self->begin_reading(std::move(c), std::move(f));
+  // This worker itself has no need of a helper to call itself.
+  const bool helped = connection->shares_reading() && me_.on_context(*target_context) &&
+                      me_.helper().reads_links() && rank_ != me_.rank();
+  {
+    const std::lock_guard lock(reading_mutex_);
+    arrived_ = std::move(first.frames);
+    partial_ = first.another_begun;
+    if (helped) shared_ = connection;
+  }
+  try {
+    if (helped) me_.announce_arrivals(*connection);
+  } catch (...) {  // no memory for it in the kernel
+    mark_down(caught_or_die(me_, call_progress::not_sent));
+  }
+  post_or_die(*target_context, [self = intrusive_ptr<link>(this), c = std::move(connection)] {
+    self->begin_reading(c);
   });
 }
 
-inline void link::begin_reading(connection_ptr connection, early first) {
-  arrived_.clear();
-  for (arrived_frame& a : first.frames) arrived_.push_back(std::move(a));
-  partial_ = first.another_begun;
+inline void link::begin_reading(connection_ptr connection) {
   watch_stalls();
   spawn_or_die(io(), read_loop(std::move(connection)), intrusive_ptr<link>(this));
 }
@@ -188,10 +202,14 @@ inline void link::mark_down(error reason) noexcept {
     abandoned = outbox_.abandon();
     target_context = io_;
   }
-  // Behind what is being read, then behind what was handed over: the loss comes last.
+  // Behind what is being read, by the helper too, then behind what was handed over: the loss comes
+  // last.
   post_or_die(*target_context, [self = intrusive_ptr<link>(this)] {
-    post_or_die(self->me_.context(),
-                [self] { post_or_die(self->me_.context(), [self] { self->finish_loss(); }); });
+    const auto later = [self] {
+      post_or_die(self->me_.context(),
+                  [self] { post_or_die(self->me_.context(), [self] { self->finish_loss(); }); });
+    };
+    self->me_.helper().reads_links() ? post_or_die(self->me_.front(), later) : later();
   });
 }
 

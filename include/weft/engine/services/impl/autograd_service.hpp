@@ -155,9 +155,7 @@ inline void autograd_service::send_release(std::uint32_t to, autograd::context_i
   std::byte what[9];
   store(what, release_frame);
   store(what + 1, id);
-  if (queue(to, what, {})) return;
-  // Later, so that what the caller sends next goes in the same write.
-  post_or_die(me_.context(), [l = intrusive_ptr<weft::link>(&me_.link_to(to))] { l->flush(); });
+  if (!queue(to, what, {})) me_.link_to(to).flush();
 }
 
 /// To the creator, which did not hear of them by a reply.

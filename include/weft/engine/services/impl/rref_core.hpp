@@ -156,12 +156,7 @@ class rref_core final : public reference_keeper {
     effects todo;
     std::unique_lock lock(mutex);
     ledger.drop_local_ref(id, out);
-    bool wait = waits(sending::with_the_batch);
-    if (!wait && has_room() && me->on_thread()) {
-      me->hold_turn();  // more of them may follow before it ends
-      wait = true;
-    }
-    settle(wait, todo);
+    settle(waits(sending::with_the_batch), todo);  // more of them may follow before it ends
     leave(lock, todo);
   } catch (const std::bad_alloc&) {
     out_of_memory();
@@ -243,7 +238,7 @@ class rref_core final : public reference_keeper {
 
   /// Under the lock: whether what there is to send stays, until the batch of this thread ends.
   [[nodiscard]] bool waits(sending how) noexcept {
-    return how == sending::with_the_batch && has_room() && cork::hold(*me);
+    return how == sending::with_the_batch && has_room() && me->hold();
   }
   [[nodiscard]] bool has_room() const noexcept {
     return me && !out.messages.empty() && out.messages.size() < rref_protocol::messages_per_frame;

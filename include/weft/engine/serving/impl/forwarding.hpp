@@ -109,9 +109,7 @@ inline asio::awaitable<void> serving::forward(served_request& call) {
     follow.emplace(creation_follower{me, made.begin()});
   }
   // Its time is that of the request: it may have none.
-  outgoing_call c(next, *call.function, detail::call_settings{no_limit},
-                  outgoing_call::urgency::turn,
-                  keeper ? outgoing_call::reply_is::unhurried : outgoing_call::reply_is::awaited);
+  outgoing_call c(next, *call.function, detail::call_settings{no_limit});
   const forwarded_body body(call, to, create);
   call.reached = invocation::stage::function;
   call_result r;

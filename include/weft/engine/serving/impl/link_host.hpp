@@ -4,7 +4,7 @@
 
 #include <weft/core/detail/post_or_die.hpp>
 #include <weft/core/log.hpp>
-#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/helper/impl/helper.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/serving/request_source.hpp>
 
@@ -20,7 +20,7 @@ inline link_host::link_host(worker_parts env, membership all, options settings)
       buffers_(options_.buffer_cache_bytes),
       memory_(make_intrusive<memory_budget>(options_.bounds.worker_tensor_bytes, nullptr)),
       salt_(random_()),
-      late_(env_.alarm, env_.time) {}
+      helper_(*this, env_.context, env_.alarm, env_.arrivals) {}
 
 inline request_source::request_source(link_host& me, std::uint32_t rank) noexcept
     : weft::link(me, rank), me_(me) {}
@@ -52,27 +52,14 @@ inline void link_host::creation_failed(std::uint64_t function, std::uint32_t fro
   });
 }
 
-// ── turns of the loop ──
-
-inline std::uint64_t link_host::turn() noexcept {
-  turn_grew_ = true;
-  if (late_.in_turn()) return turn_;
-  ++turn_;
-  late_.begin_turn();
-  turn_rounds_ = 0;
-  end_turn();
-  return turn_;
-}
-
-/// A turn of the loop is all that runs while each round of its ready handlers sends more: what a
-/// coroutine that finds one result after another sends in answer goes out together.
-inline void link_host::end_turn() noexcept {
-  post_or_die(env_.context, [this] {
-    constexpr int most_rounds = 16;
-    if (std::exchange(turn_grew_, false) && ++turn_rounds_ < most_rounds) return end_turn();
-    while (std::exchange(turn_held_, false)) batch_ends(*this);
-    late_.end_turn();
-  });
+inline bool link_host::hold() {
+  if (on_thread()) {
+    helper_.hold();
+    return true;
+  }
+  write_batch* const batch = write_batch::of(*this);
+  if (batch) batch->hold();
+  return batch != nullptr;
 }
 
 }  // namespace weft::engine

@@ -4,7 +4,7 @@
 
 #include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/detail/resume_users.hpp>
-#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/helper/helper.hpp>
 #include <weft/engine/serving/impl/object_wait.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/serving/request_source.hpp>
@@ -46,37 +46,61 @@ inline void request_queue::push(intrusive_ptr<served_request> call) {
   push({.call = std::move(call)});
 }
 inline void request_queue::push(intrusive_ptr<object_wait> wait, bool there) {
-  push({.wait = std::move(wait), .in_turn = there});
+  push({.wait = std::move(wait), .there = there});
 }
 inline void request_queue::push_waits(intrusive_ptr<request_source> from) {
   push({.from = std::move(from), .waits = true});
 }
-inline void request_queue::push_in_turn(intrusive_ptr<served_request> call) {
-  push({.call = std::move(call), .in_turn = true});
-}
 inline void request_queue::push(entry&& what) {
+  const bool drains = me_.on_thread() && drains_soon_;
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    if (what.in_turn) in_turn_.fetch_add(1, std::memory_order_relaxed);
     inbox_.push_back(std::move(what));
-    wake = inbox_.size() == 1;
+    wake = !waking_ && !drains;
+    waking_ = waking_ || wake;
   }
+  if (drains) undrained_ = true;
   if (wake) wake_up();
 }
 
-inline void request_queue::wake_up() noexcept {
-  wake_(me_.context(), [this] { or_die([this] { drain(); }); });
+inline request_queue::reader::reader(request_queue& of) noexcept
+    : of_(of), here_(of.me_.on_thread()), outer_(here_ && std::exchange(of.drains_soon_, true)) {}
+inline request_queue::reader::~reader() {
+  if (!here_ || outer_) return;
+  of_.drains_soon_ = false;
+  if (std::exchange(of_.undrained_, false)) of_.wake_if_any();
 }
 
-inline void request_queue::drain() {
+inline void request_queue::wake_if_any() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (inbox_.empty() || std::exchange(waking_, true)) return;
+  }
+  wake_up();
+}
+
+inline void request_queue::wake_up() noexcept {
+  wake_(me_.context(), [this] { or_die([this] { woken(); }); });
+}
+
+inline void request_queue::woken() {
   try {
     me_.loop_is_run_by().bind_unless_over(me_.name());
   } catch (...) {  // out of a second thread's run(); the work is the first one's
     wake_up();
     throw;
   }
-  cork cork(me_, &me_.late());
+  {
+    const std::lock_guard lock(mutex_);
+    waking_ = false;
+  }
+  drain();
+}
+
+inline void request_queue::drain() {
+  undrained_ = false;
+  helper::batch batch(me_.helper());
   std::size_t since_flush = 0;
   // User code may run the loop again from within: then that goes on behind the entry that is being
   // handled here, in order.
@@ -90,10 +114,8 @@ inline void request_queue::drain() {
       continue;
     }
     entry e = std::move(draining_[drained_++]);
-    if (since_flush > 0) cork.before_handler();
-    if (e.in_turn) in_turn_.fetch_sub(1, std::memory_order_relaxed);
     if (e.wait) {
-      e.in_turn ? e.wait->begin() : e.wait->watch();
+      e.there ? e.wait->begin() : e.wait->watch();
     } else if (e.waits) {
       e.from->watch_waits();
     } else if (e.call) {
@@ -107,7 +129,7 @@ inline void request_queue::drain() {
       }
     }
     if (++since_flush == 32) {
-      cork.flush();
+      batch.flush();
       since_flush = 0;
     }
   }

@@ -108,13 +108,11 @@ inline void serving::answer(served_request& call, request_source& peer) {
     }
     return;
   }
+  // Nobody waits to hear that a result was kept.
+  const bool awaited = call.in.record().find<result_keeper>() == nullptr;
   const auto send = [&](message&& m, const frame_header& header) {
     const auto queued = peer.queue(std::move(m), header);
-    if (queued && (call.in.header().flags & flag_unhurried) != 0) {
-      peer.flush_late();
-    } else if (queued) {
-      peer.flush();
-    }
+    if (queued) awaited ? peer.flush() : peer.flush_late();
     return queued;
   };
   frame_header header;

@@ -53,7 +53,7 @@ inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
 }
 
 inline bool worker::is_idle() {
-  return requests().size() == 0 && !late().in_turn() &&
+  return requests().size() == 0 && !helper().round_open() &&
          std::all_of(links_.begin(), links_.end(),
                      [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
 }

@@ -253,7 +253,10 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
 
 inline void worker::start_heartbeats() {
   beat_ = env_.time.make_timer(front());
-  post_or_die(front(), [this] { send_heartbeats(); });
+  post_or_die(front(), [this] {
+    helper().start();
+    send_heartbeats();
+  });
   std::vector<asio::io_context*> where = env_.io;
   if (where.empty()) where.push_back(&env_.context);
   if (where.front() != &front()) where.push_back(&front());
@@ -267,7 +270,8 @@ inline void worker::start_heartbeats() {
 
 inline void worker::send_heartbeats() {
   const std::uint64_t looks = loop_ticks_.load(std::memory_order_relaxed);
-  const bool reading = !links_on_context() || looks != std::exchange(loop_ticks_seen_, looks);
+  const bool looked = looks != std::exchange(loop_ticks_seen_, looks);
+  const bool reading = looked || !links_on_context() || helper().reads_links();
   for (const auto& l : links_) l->send_heartbeat(reading);
   arm_or_die(*beat_, env_.time.now() + heartbeat_interval_, [this] { send_heartbeats(); });
 }

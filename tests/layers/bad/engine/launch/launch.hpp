@@ -4,5 +4,5 @@
 
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/worker/worker.hpp>
-#include <weft/engine/cork/cork.hpp>
+#include <weft/engine/helper/helper.hpp>
 #include <weft/engine/run.hpp>

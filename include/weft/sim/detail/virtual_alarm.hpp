@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// The alarm behind a turn of a worker's loop, in virtual time.
+// The helper's tick, in virtual time.
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
-#include <weft/engine/cork/late_flush.hpp>
+#include <weft/engine/helper/helper.hpp>
 #include <weft/sim/timeline.hpp>
 
 #include <asio/io_context.hpp>
@@ -15,9 +15,9 @@
 namespace weft::sim::detail {
 
 /// Rings on `front`. Its io_context drops its work before this dies.
-class virtual_flush_alarm final : public engine::flush_alarm, private moment {
+class virtual_alarm final : public engine::tick_alarm, private moment {
  public:
-  virtual_flush_alarm(timeline& time, asio::io_context& front, std::function<void()> ring)
+  virtual_alarm(timeline& time, asio::io_context& front, std::function<void()> ring)
       : moment(time), time_(time), front_(front), ring_(std::move(ring)) {}
   void arm(std::chrono::microseconds after) noexcept override {
     time_.add(*this, time_.now() + after);

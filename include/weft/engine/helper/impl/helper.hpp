@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of ../helper.hpp.
+#pragma once
+
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
+#include <weft/engine/helper/helper.hpp>
+
+#include <utility>
+
+namespace weft::engine {
+
+// ── the worker's thread ──
+
+inline void helper::add(weft::link& l) {
+  // What is to be written was pushed under the link's lock, and whoever resets this takes that lock
+  // afterwards: it is seen there.
+  if (!l.to_flush_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(mutex_);
+    l.to_flush_.store(true, std::memory_order_relaxed);
+    dirty_.emplace_back(&l);
+  }
+  begin_round();
+  arm(interval);
+}
+
+inline void helper::hold() {
+  held_.store(true, std::memory_order_relaxed);
+  begin_round();
+  arm(interval);
+}
+
+/// It ends behind what is ready now.
+inline void helper::begin_round() {
+  if (std::exchange(open_, true)) return;
+  post_or_die(loop_, [this] { end_round(); });
+}
+
+inline void helper::end_round() {
+  open_ = false;
+  write_all();
+}
+
+inline void helper::write_all() {
+  rounds_.fetch_add(1, std::memory_order_relaxed);
+  if (held_.exchange(false, std::memory_order_relaxed)) me_.round_ends();
+  {
+    const std::lock_guard lock(mutex_);
+    written_.swap(dirty_);
+    round_seen_ = false;
+  }
+  write(written_);
+}
+
+inline void helper::write(links& all) noexcept {
+  for (const intrusive_ptr<weft::link>& l : all) {
+    l->to_flush_.store(false, std::memory_order_relaxed);
+    l->write_now();
+  }
+  all.clear();
+}
+
+// ── any thread ──
+
+inline bool helper::put_off(weft::link& l) {
+  if (!alarm_) return false;
+  if (l.put_off_.load(std::memory_order_relaxed)) return true;  // as in add
+  {
+    const std::lock_guard lock(mutex_);
+    if (!l.put_off_.exchange(true, std::memory_order_relaxed)) put_off_.emplace_back(&l);
+  }
+  arm(interval);
+  return true;
+}
+
+inline void helper::arm(std::chrono::microseconds after) noexcept {
+  if (!alarm_ || armed_.load(std::memory_order_relaxed)) return;
+  if (!armed_.exchange(true)) alarm_->arm(after);
+}
+
+// ── the helper's thread ──
+
+inline void helper::ticked() {
+  armed_.store(false);
+  links now;
+  links late;
+  bool tells = false;
+  bool owes = false;
+  {
+    const std::lock_guard lock(mutex_);
+    late.swap(put_off_);
+    if (round_seen_) {  // this round goes on
+      now.swap(dirty_);
+      tells = held_.exchange(false);
+    }
+    owes = round_seen_ = !dirty_.empty() || held_.load();
+  }
+  for (const intrusive_ptr<weft::link>& l : late) {
+    l->put_off_.store(false, std::memory_order_relaxed);
+    l->write_now();
+  }
+  write(now);
+  if (tells) me_.round_ends();
+  if (owes) arm(interval);
+  const std::uint64_t rounds = rounds_.load(std::memory_order_relaxed);
+  const bool moved = rounds != std::exchange(rounds_seen_, rounds);
+  if (arrivals_) {
+    take(takeover_.ticked(rounds, answered_.load()));
+    if (takeover_.current_state() == takeover::state::reading && me_.still_writing()) arm(interval);
+  } else if (moved) {
+    arm(long_interval);
+  }
+}
+
+inline void helper::arrived() { take(takeover_.arrived(answered_.load())); }
+
+inline void helper::take(takeover::steps next) {
+  if (next.wait) arrivals_->wait();
+  if (next.probe) {
+    answered_.store(false);
+    probe_(loop_, [this] { answered_.store(true); });
+  }
+  if (next.read) me_.read_links();
+  if (next.tick) arm(interval);
+  if (next.later) arm(long_interval);
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tells another thread than the one that reads connections that something has come on them.
+#pragma once
+
+#include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/intrusive_ptr.hpp>
+#include <weft/transport/detail/pipe_waiter.hpp>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/descriptor_base.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+
+#include <cerrno>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+namespace weft {
+
+/// What connections announce their arrivals to. Any thread.
+class arrival_ends final : public ref_counted {
+ public:
+  explicit arrival_ends(asio::io_context& at) : bell_(make_intrusive<detail::pipe_waiter>(at)) {}
+  arrival_ends(const arrival_ends&) = delete;
+  arrival_ends& operator=(const arrival_ends&) = delete;
+  ~arrival_ends() override {
+    if (set_ >= 0) ::close(set_);
+  }
+
+  /// A socket. Throws std::system_error.
+  void watch(int descriptor) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (set_ < 0) set_ = ::epoll_create1(EPOLL_CLOEXEC);
+      epoll_event what{};
+      what.events = EPOLLIN;
+      if (set_ < 0 || ::epoll_ctl(set_, EPOLL_CTL_ADD, descriptor, &what) != 0) {
+        throw std::system_error(errno, std::generic_category(), "weft: watching a connection");
+      }
+    }
+    bell_->wake();  // who waits already waits for the set from now on
+  }
+  /// Before it is closed.
+  void forget(int descriptor) noexcept {
+    const std::lock_guard lock(mutex_);
+    ::epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr);
+  }
+  /// Readable while one of the sockets is; -1: there was none.
+  [[nodiscard]] int set() noexcept {
+    const std::lock_guard lock(mutex_);
+    return set_;
+  }
+  /// What has no descriptor wakes this with each frame.
+  [[nodiscard]] const intrusive_ptr<detail::pipe_waiter>& bell() const noexcept { return bell_; }
+
+ private:
+  std::mutex mutex_;
+  int set_ = -1;
+  const intrusive_ptr<detail::pipe_waiter> bell_;
+};
+
+/// Waits for something to come on any of the connections. While it does not, what comes wakes
+/// nobody by it. The thread of its io_context, which drops its work before this dies.
+class arrivals {
+ public:
+  arrivals(asio::io_context& at, std::function<void()> come)
+      : ends_(make_intrusive<arrival_ends>(at)), come_(std::move(come)), watched_(at) {}
+  arrivals(const arrivals&) = delete;
+  arrivals& operator=(const arrivals&) = delete;
+  ~arrivals() { stop(); }
+
+  [[nodiscard]] const intrusive_ptr<arrival_ends>& ends() const noexcept { return ends_; }
+
+  /// `come` runs once something is there to be read, or has come since it last ran; once.
+  void wait() {
+    if (std::exchange(waits_, true)) return;
+    if (const int set = ends_->set(); set >= 0) {
+      watched_.assign(set);
+      watched_.async_wait(asio::posix::descriptor_base::wait_read, [this](std::error_code ec) {
+        if (!ec) detail::or_die([this] { came(); });
+      });
+    }
+    if (std::exchange(bell_waits_, true)) return;
+    ends_->bell()->when_woken([this] {
+      bell_waits_ = false;
+      came();
+    });
+  }
+  /// It runs no more.
+  void stop() noexcept {
+    if (std::exchange(waits_, false) && watched_.is_open()) watched_.release();
+  }
+
+ private:
+  void came() {
+    if (!waits_) return;
+    stop();
+    come_();
+  }
+
+  const intrusive_ptr<arrival_ends> ends_;
+  const std::function<void()> come_;
+  asio::posix::stream_descriptor watched_;  // the set of sockets, while it waits
+  bool waits_ = false;
+  bool bell_waits_ = false;
+};
+
+}  // namespace weft
