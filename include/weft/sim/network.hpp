@@ -141,6 +141,11 @@ class channel : public ref_counted, private moment {
     bell_ = bell;
     bell->wake();  // something may be there
   }
+  /// True if something, or the end, can be taken; else the reader is woken when it can.
+  [[nodiscard]] bool may_take() noexcept {
+    reader_waits_ = arrived_ == 0 && !end_arrived_;
+    return !reader_waits_;
+  }
   /// True if more may be put; else the writer is woken when it may.
   [[nodiscard]] bool may_put() {
     writer_waits_ = !ended_ && !has_room();

@@ -13,7 +13,7 @@
 #pragma once
 
 #include <weft/core/error.hpp>
-#include <weft/transport/arrivals.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/transport/frame_sink.hpp>
 #include <weft/transport/outbox.hpp>
 
@@ -35,6 +35,8 @@
 #include <tuple>
 
 namespace weft {
+
+class arrival_ends;  // transport/arrivals.hpp
 
 /// What `try_write` could do.
 enum class write_status : std::uint8_t {

@@ -91,9 +91,7 @@ class helper {
       if (!outer_) of_.end_round();
     }
     /// Writes what was sent so far.
-    void flush() {
-      if (!outer_) of_.write_all();
-    }
+    void flush() { of_.write_all(); }
 
    private:
     helper& of_;
@@ -145,7 +143,7 @@ class helper {
   links written_;      // empty: memory
   // The helper's:
   takeover takeover_;
-  std::uint64_t rounds_seen_ = 0;
+  std::uint64_t rounds_seen_ = 0;  // where it does not read
 };
 
 }  // namespace weft::engine

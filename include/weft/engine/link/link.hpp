@@ -29,9 +29,10 @@
 //     pending_calls::complete       link/                          │
 //     call_and_wait goes on, deliver_answer  ◄─────────────────────┘
 //
-// Immediate functions run in `dispatch`, plain ones on the compute pool from there; with io_threads
-// 0 the request_queue is passed by. A call that finds no room, or is awaited on another executor,
-// goes through `send_later`; one to this worker itself takes the same way over transport/loopback.
+// Where no I/O threads are, what they do here is the worker's own thread's part, or its helper's.
+// Immediate functions run in `dispatch`, plain ones on the compute pool from there. A call that
+// finds no room, or is awaited on another executor, goes through `send_later`; one to this worker
+// itself takes the same way over transport/loopback.
 //
 // Bodies: impl/link_call.hpp (the caller's half of a call), link_send.hpp (outbox and writing),
 // link_state.hpp (connections, loss, life), link_read.hpp (reading), link_serve.hpp (requests) and

@@ -277,8 +277,7 @@ class runtime {
     asio::io_context& context;
     std::vector<std::unique_ptr<droppable_context>> io;  // at least one
     std::unique_ptr<timer_alarm> alarm;
-    std::unique_ptr<weft::arrivals>
-        arrivals;  // where the front reads links while the loop computes
+    std::unique_ptr<weft::arrivals> arrivals;  // where the front helps; null: it does not
     std::vector<asio::executor_work_guard<asio::io_context::executor_type>> guards;
     std::vector<std::thread> threads;
     std::vector<member::address> addresses;

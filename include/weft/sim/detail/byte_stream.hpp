@@ -4,6 +4,7 @@
 
 #include <weft/core/detail/out_of_memory.hpp>
 #include <weft/sim/network.hpp>
+#include <weft/transport/arrivals.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 
@@ -31,12 +32,6 @@ class byte_channel final : public channel {
   /// Takes what there is room for. `ec`: would_block, connection_reset.
   std::size_t put(const const_buffer_list& from, std::error_code& ec) noexcept {
     return weft::detail::or_die([&] { return put_some(from, ec); });
-  }
-  /// Whether `take` finds something; else the reader is woken when it does.
-  [[nodiscard]] bool may_take() noexcept {
-    if (arrived() > 0 || end_arrived()) return true;
-    wait_to_read();
-    return false;
   }
   /// What has arrived. `ec`: would_block, eof.
   template <class Buffers>

@@ -41,11 +41,6 @@ class frame_channel final : public channel {
       return write_status::blocked;
     });
   }
-  [[nodiscard]] bool may_take() noexcept {
-    if (arrived() > 0 || end_arrived()) return true;
-    wait_to_read();
-    return false;
-  }
   [[nodiscard]] taken take(frame_queue& out) {
     if (arrived() == 0) {
       if (end_arrived()) return taken::ended;

@@ -8,6 +8,7 @@
 #include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/intrusive_ptr.hpp>
+#include <weft/transport/arrivals.hpp>
 #include <weft/transport/concepts.hpp>
 #include <weft/transport/detail/pipe_waiter.hpp>
 #include <weft/transport/outbox.hpp>

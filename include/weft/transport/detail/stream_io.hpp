@@ -2,6 +2,7 @@
 // What `framed` does to a stream beyond Asio's async operations: write at once, and close.
 #pragma once
 
+#include <weft/transport/arrivals.hpp>
 #include <weft/transport/concepts.hpp>
 
 #include <asio/basic_stream_socket.hpp>
@@ -33,6 +34,25 @@ inline constexpr bool is_socket<asio::basic_stream_socket<Protocol, Executor>> =
 template <class S>
 concept writes_at_once = is_socket<S> || nonblocking_byte_stream<S>;
 
+/// The first gather_limit of `buffers`, as the system takes them; `parts` lives as long.
+template <class Buffers>
+msghdr message_of(const Buffers& buffers, std::array<iovec, gather_limit>& parts) {
+  const std::size_t many = std::min(buffers.size(), parts.size());
+  std::transform(buffers.begin(), buffers.begin() + static_cast<std::ptrdiff_t>(many),
+                 parts.begin(),
+                 [](const auto& b) { return iovec{const_cast<void*>(b.data()), b.size()}; });
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = many;
+  return message;
+}
+
+/// What errno says of an operation that does not wait.
+[[nodiscard]] inline std::error_code error_at_once() {
+  return errno == EAGAIN ? std::error_code(asio::error::would_block)
+                         : std::error_code(errno, std::system_category());
+}
+
 /// Any thread. Requires 0 < buffers.size() <= gather_limit.
 template <writes_at_once S>
 std::size_t write_at_once(S& stream, const_buffer_list buffers, std::error_code& ec) {
@@ -45,16 +65,11 @@ std::size_t write_at_once(S& stream, const_buffer_list buffers, std::error_code&
         continue;
       }
       std::array<iovec, gather_limit> parts;
-      std::transform(buffers.begin(), buffers.end(), parts.begin(),
-                     [](const auto& b) { return iovec{const_cast<void*>(b.data()), b.size()}; });
-      msghdr message{};
-      message.msg_iov = parts.data();
-      message.msg_iovlen = buffers.size();
+      const msghdr message = message_of(buffers, parts);
       sent = ::sendmsg(stream.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);
     if (sent >= 0) return static_cast<std::size_t>(sent);
-    ec = errno == EAGAIN ? std::error_code(asio::error::would_block)
-                         : std::error_code(errno, std::system_category());
+    ec = error_at_once();
     return 0;
   } else {
     return stream.write_some_nonblocking(buffers, ec);
@@ -82,21 +97,11 @@ std::size_t read_at_once(S& stream, mutable_buffer_list to, std::error_code& ec)
         continue;
       }
       std::array<iovec, gather_limit> parts;
-      const std::size_t many = std::min(to.size(), parts.size());
-      std::transform(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(many), parts.begin(),
-                     [](const auto& b) { return iovec{b.data(), b.size()}; });
-      msghdr message{};
-      message.msg_iov = parts.data();
-      message.msg_iovlen = many;
+      msghdr message = message_of(to, parts);
       came = ::recvmsg(stream.native_handle(), &message, MSG_DONTWAIT);
     } while (came < 0 && errno == EINTR);
     if (came > 0) return static_cast<std::size_t>(came);
-    if (came == 0) {
-      ec = asio::error::eof;
-    } else {
-      ec = errno == EAGAIN ? std::error_code(asio::error::would_block)
-                           : std::error_code(errno, std::system_category());
-    }
+    ec = came == 0 ? std::error_code(asio::error::eof) : error_at_once();
     return 0;
   } else {
     return stream.read_some_nonblocking(to, ec);

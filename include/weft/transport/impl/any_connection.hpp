@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/transport/any_connection.hpp>
+#include <weft/transport/arrivals.hpp>
 #include <weft/transport/concepts.hpp>
 
 #include <asio/awaitable.hpp>

@@ -103,11 +103,10 @@ inline void helper::ticked() {
   if (tells) me_.round_ends();
   if (owes) arm(interval);
   const std::uint64_t rounds = rounds_.load(std::memory_order_relaxed);
-  const bool moved = rounds != std::exchange(rounds_seen_, rounds);
   if (arrivals_) {
     take(takeover_.ticked(rounds, answered_.load()));
     if (takeover_.current_state() == takeover::state::reading && me_.still_writing()) arm(interval);
-  } else if (moved) {
+  } else if (rounds != std::exchange(rounds_seen_, rounds)) {
     arm(long_interval);
   }
 }

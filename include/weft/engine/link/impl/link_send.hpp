@@ -132,9 +132,11 @@ inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
     lock.unlock();
     return;
   }
-  connection_ptr connection = connection_;
-  asio::io_context& io = *io_;
   if (write_on(lock) != write_status::blocked) return;
+  lock.lock();
+  connection_ptr connection = connection_;  // the only one of a link that is up
+  asio::io_context& io = *io_;
+  lock.unlock();
   or_die([&] { spawn_or_die(io, write_rest(std::move(connection)), intrusive_ptr<link>(this)); });
 }
 

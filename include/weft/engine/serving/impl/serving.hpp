@@ -97,9 +97,8 @@ inline void serving::finish(served_request& call) noexcept {
 
 inline void serving::answer(served_request& call, request_source& peer) {
   link_host& me = peer.self();
-  if (call.failure) {
-    if (auto* keeper = call.in.record().find<result_keeper>()) keeper->fail(call.failure);
-  }
+  auto* const keeper = call.in.record().find<result_keeper>();
+  if (call.failure && keeper) keeper->fail(call.failure);
   if (call.is_post()) {
     call.accounted = call.failure != errc::cancelled;  // else it is told where its link is lost
     if (call.failure) {
@@ -108,11 +107,9 @@ inline void serving::answer(served_request& call, request_source& peer) {
     }
     return;
   }
-  // Nobody waits to hear that a result was kept.
-  const bool awaited = call.in.record().find<result_keeper>() == nullptr;
   const auto send = [&](message&& m, const frame_header& header) {
     const auto queued = peer.queue(std::move(m), header);
-    if (queued) awaited ? peer.flush() : peer.flush_late();
+    if (queued) keeper ? peer.flush_late() : peer.flush();  // nobody waits to hear of a kept one
     return queued;
   };
   frame_header header;
