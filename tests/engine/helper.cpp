@@ -79,7 +79,7 @@ struct scene final : weft::engine::helped {
   int rounds = 0;  // of which services were told
   int reads = 0;
   bool writing = false;
-  weft::arrivals arrivals{front, [this] { it.arrived(); }};
+  weft::arrivals arrivals{front, weft::arrival_ends::of::no_sockets, [this] { it.arrived(); }};
   helper it;
   intrusive_ptr<counted_link> a = weft::make_intrusive<counted_link>(me);
   intrusive_ptr<counted_link> b = weft::make_intrusive<counted_link>(me);

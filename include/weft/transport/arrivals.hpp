@@ -11,8 +11,9 @@
 #include <asio/posix/stream_descriptor.hpp>
 
 #include <cerrno>
+#include <cstdint>
 #include <functional>
-#include <mutex>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -24,7 +25,15 @@ namespace weft {
 /// What connections announce their arrivals to. Any thread.
 class arrival_ends final : public ref_counted {
  public:
-  explicit arrival_ends(asio::io_context& at) : bell_(make_intrusive<detail::pipe_waiter>(at)) {}
+  /// Of sockets, too, or only of connections without descriptors.
+  enum class of : std::uint8_t { sockets_too, no_sockets };
+
+  /// For sockets, opens the one descriptor that it needs. Throws std::system_error without it.
+  arrival_ends(asio::io_context& at, of what)
+      : set_(what == of::sockets_too ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
+        bell_(make_intrusive<detail::pipe_waiter>(at)) {
+    if (what == of::sockets_too && set_ < 0) fail("a set of connections");
+  }
   arrival_ends(const arrival_ends&) = delete;
   arrival_ends& operator=(const arrival_ends&) = delete;
   ~arrival_ends() override {
@@ -33,33 +42,24 @@ class arrival_ends final : public ref_counted {
 
   /// A socket. Throws std::system_error.
   void watch(int descriptor) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (set_ < 0) set_ = ::epoll_create1(EPOLL_CLOEXEC);
-      epoll_event what{};
-      what.events = EPOLLIN;
-      if (set_ < 0 || ::epoll_ctl(set_, EPOLL_CTL_ADD, descriptor, &what) != 0) {
-        throw std::system_error(errno, std::generic_category(), "weft: watching a connection");
-      }
-    }
-    bell_->wake();  // who waits already waits for the set from now on
+    epoll_event what{};
+    what.events = EPOLLIN;
+    if (::epoll_ctl(set_, EPOLL_CTL_ADD, descriptor, &what) != 0) fail("watching a connection");
+    bell_->wake();  // something may have been read already
   }
   /// Before it is closed.
-  void forget(int descriptor) noexcept {
-    const std::lock_guard lock(mutex_);
-    ::epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr);
-  }
-  /// Readable while one of the sockets is; -1: there was none.
-  [[nodiscard]] int set() noexcept {
-    const std::lock_guard lock(mutex_);
-    return set_;
-  }
+  void forget(int descriptor) noexcept { ::epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr); }
+  /// Readable while one of the sockets is; -1: there are none.
+  [[nodiscard]] int set() const noexcept { return set_; }
   /// What has no descriptor wakes this with each frame.
   [[nodiscard]] const intrusive_ptr<detail::pipe_waiter>& bell() const noexcept { return bell_; }
 
  private:
-  std::mutex mutex_;
-  int set_ = -1;
+  [[noreturn]] static void fail(const char* what) {
+    throw std::system_error(errno, std::generic_category(), std::string("weft: ") + what);
+  }
+
+  const int set_;
   const intrusive_ptr<detail::pipe_waiter> bell_;
 };
 
@@ -67,8 +67,8 @@ class arrival_ends final : public ref_counted {
 /// nobody by it. The thread of its io_context, which drops its work before this dies.
 class arrivals {
  public:
-  arrivals(asio::io_context& at, std::function<void()> come)
-      : ends_(make_intrusive<arrival_ends>(at)), come_(std::move(come)), watched_(at) {}
+  arrivals(asio::io_context& at, arrival_ends::of what, std::function<void()> come)
+      : ends_(make_intrusive<arrival_ends>(at, what)), come_(std::move(come)), watched_(at) {}
   arrivals(const arrivals&) = delete;
   arrivals& operator=(const arrivals&) = delete;
   ~arrivals() { stop(); }

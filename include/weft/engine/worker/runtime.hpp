@@ -76,7 +76,8 @@ class runtime {
     if (io_threads.value_or(0) == 0) io.clear();
     p.alarm = std::make_unique<timer_alarm>(front, [&p] { p.me->helper().ticked(); });
     if (!io_threads) {
-      p.arrivals = std::make_unique<weft::arrivals>(front, [&p] { p.me->helper().arrived(); });
+      p.arrivals = std::make_unique<weft::arrivals>(front, arrival_ends::of::sockets_too,
+                                                    [&p] { p.me->helper().arrived(); });
     }
     p.me = std::make_unique<engine::worker>(
         worker_parts{p.context, p.clock, std::move(random), p.transports, std::move(io), &front,

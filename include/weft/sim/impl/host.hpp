@@ -42,7 +42,8 @@ inline void host::start(membership all, random_source random,
   if (settings_.io_threads) {
     for (const auto& c : io_) io.push_back(c.get());
   } else {
-    arrivals_ = std::make_unique<arrivals>(front(), [this] { me_->helper().arrived(); });
+    arrivals_ = std::make_unique<arrivals>(front(), arrival_ends::of::no_sockets,
+                                           [this] { me_->helper().arrived(); });
   }
   alarm_ = std::make_unique<detail::virtual_alarm>(clock_.source(), front(),
                                                    [this] { me_->helper().ticked(); });
