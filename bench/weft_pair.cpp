@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "weft_pair.hpp"
 
+#include <weft/engine/launch/launch_mark.hpp>
+
 #include <cerrno>
 #include <memory>
 #include <stdexcept>
@@ -12,6 +14,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace bench {
 namespace {
@@ -60,7 +63,8 @@ class store_socket {
     set("LOCAL_WORLD_SIZE", std::to_string(workers));
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", std::to_string(port_));
-    set("WEFT_STORE_FD", std::to_string(descriptor_));
+    set("WEFT_LAUNCHED", std::to_string(getpid()) + ":" + std::to_string(port_) + ":0");
+    set("WEFT_STORE_FD", rank == 0 ? weft::engine::described(descriptor_) : "");
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
   }
 

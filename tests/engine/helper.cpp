@@ -23,13 +23,15 @@ using weft::testing::bare_worker;
 struct bell final : weft::engine::tick_alarm {
   bool set = false;
   bool soon = false;
+  std::chrono::microseconds last{};
   int armed = 0;
   void arm(std::chrono::microseconds after) noexcept override {
     CHECK_FALSE(set);
     set = true;
     ++armed;
     soon = after == helper::interval;
-    CHECK((soon || after == helper::long_interval));
+    last = after;
+    CHECK((soon || (after >= helper::long_interval && after <= helper::longest_interval)));
   }
 };
 
@@ -78,7 +80,7 @@ struct scene final : weft::engine::helped {
   asio::io_context loop, front;
   int rounds = 0;  // of which services were told
   int reads = 0;
-  bool writing = false;
+  std::uint64_t left = 0;
   weft::arrivals arrivals{front, weft::arrival_ends::of::no_sockets, [this] { it.arrived(); }};
   helper it;
   intrusive_ptr<counted_link> a = weft::make_intrusive<counted_link>(me);
@@ -90,7 +92,7 @@ struct scene final : weft::engine::helped {
   }
   void round_ends() noexcept override { ++rounds; }
   void read_links() noexcept override { ++reads; }
-  bool still_writing() const noexcept override { return writing; }
+  std::uint64_t left_to_write() const noexcept override { return left; }
 
   void send(counted_link& l) {
     ++l.frames;
@@ -191,6 +193,30 @@ TEST_CASE("helper: while rounds end by themselves it ticks on, and stops when th
   CHECK_FALSE(s.alarm.set);
 }
 
+TEST_CASE("helper: it looks more seldom the longer the worker is well, until it was slow once") {
+  scene s;
+  const auto live = [&s](int ticks) {
+    for (int n = 0; n < ticks; ++n) {
+      s.send(*s.a);
+      s.turn();
+      s.tick();
+    }
+  };
+  live(1);
+  CHECK(s.alarm.last == helper::long_interval);
+  live(20);
+  CHECK(s.alarm.last > helper::long_interval);
+  live(100);
+  CHECK(s.alarm.last == helper::longest_interval);
+  s.send(*s.a);
+  s.tick();
+  s.tick();  // the round has lasted
+  CHECK(s.a->frames == 0);
+  s.turn();
+  live(1);
+  CHECK(s.alarm.last == helper::long_interval);
+}
+
 TEST_CASE("helper: what is put off goes with what others write, or at the next tick, once") {
   scene s;
   ++s.a->frames;
@@ -274,16 +300,44 @@ TEST_CASE("helper: it sleeps when the worker answers and nothing moves, and wake
 TEST_CASE("helper: while something is left to write, it ticks") {
   scene s(true);
   s.send(*s.a);
-  s.writing = true;
+  s.left = 1000;
   for (int ticks = 0; s.reads == 0; ++ticks) {  // bounded: by REQUIRE
     REQUIRE(ticks < 4);
     s.tick();
   }
+  s.left = 500;
   s.tick();
   CHECK(s.reads == 2);
-  s.writing = false;
+  CHECK(s.alarm.last == helper::interval);
+  s.tick();  // the peer has taken nothing
+  CHECK(s.alarm.last == helper::longest_interval);
+  s.left = 0;
   s.tick();
   CHECK_FALSE(s.alarm.set);
+}
+
+TEST_CASE("helper: what could not be written while it reads makes it tick again") {
+  scene s(true);
+  s.send(*s.a);
+  while (s.reads == 0) s.tick();  // bounded: tick requires an alarm
+  REQUIRE_FALSE(s.alarm.set);
+  s.left = 1000;
+  s.it.left_over();
+  s.tick();
+  CHECK(s.reads == 2);
+  CHECK(s.alarm.set);
+}
+
+TEST_CASE("helper: a long list of short handlers is one long one, though it writes in between") {
+  scene s(true);
+  helper::batch inbox(s.it);
+  for (int ticks = 0; s.reads == 0; ++ticks) {  // bounded: by REQUIRE
+    REQUIRE(ticks < 5);
+    s.send(*s.a);
+    inbox.flush();
+    s.tick();
+  }
+  CHECK(s.a->frames == 0);
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ struct world {
     hold(stuck || it.current_state() == takeover::state::asleep ||
              it.current_state() == takeover::state::reading,
          "it watches, and never looks again");
-    if (!stuck) hold(waits || it.current_state() == takeover::state::asleep, "it hears of nothing");
+    if (!stuck) hold(waits, "it hears of nothing");
   }
   void encode(encoder& e) const {
     e << static_cast<unsigned>(frames) << static_cast<unsigned>(handlers) << may_stick << at_loop

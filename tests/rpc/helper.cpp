@@ -44,6 +44,11 @@ asio::awaitable<void> compute(int placed, int pooled) {
   co_return;
 }
 
+/// More than any socket takes at once.
+constexpr std::size_t many_bytes = 20'000'000;
+weft::immediate<std::string> much_in_place() { return std::string(many_bytes, 'x'); }
+std::string much_on_pool() { return std::string(many_bytes, 'y'); }
+
 void reset() {
   in_place = on_pool = 0;
   computes = false;
@@ -126,6 +131,36 @@ TEST_CASE("helper: coroutine functions wait until the worker is back, and begin 
     co_await p.call<&serve_later>(n++);
     REQUIRE(in_order.size() == static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) CHECK(in_order[static_cast<std::size_t>(i)] == i);
+  });
+}
+
+TEST_CASE("helper: what no socket takes at once leaves though the worker computes") {
+  with_helpers(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    auto busy = p.start<&compute>(100, 0);
+    co_await p.call<&serve_in_place>();
+    for (int i = 0; i < 3; ++i) {
+      CHECK((co_await p.call<&much_in_place>()).size() == many_bytes);
+      CHECK((co_await p.call<&much_on_pool>()).size() == many_bytes);
+      for (int n = 0; n < 10; ++n) co_await p.call<&serve_on_pool>();
+    }
+    for (int n = 0; n < 100; ++n) p.post<&serve_in_place>();
+    co_await std::move(busy);
+  });
+}
+
+TEST_CASE("helper: calls that follow each other for ever leave others their turn") {
+  with_helpers(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    for (const std::uint32_t to : {0u, 1u}) {
+      bool rang = false;
+      asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::milliseconds(5));
+      timer.async_wait([&](std::error_code) { rang = true; });
+      for (bounded_wait until("a timer rings beside them"); until.not_yet(rang);) {
+        co_await me.peer(to).call<&serve_later>(0);
+      }
+    }
   });
 }
 

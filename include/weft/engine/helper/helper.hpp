@@ -54,8 +54,8 @@ class helped {
   virtual void round_ends() noexcept = 0;
   /// Reads what has come on the links, and goes on writing.
   virtual void read_links() noexcept = 0;
-  /// Something is left to write.
-  [[nodiscard]] virtual bool still_writing() const noexcept = 0;
+  /// Bytes that are left to write, on links that it reads.
+  [[nodiscard]] virtual std::uint64_t left_to_write() const noexcept = 0;
 
  protected:
   ~helped() = default;
@@ -63,10 +63,12 @@ class helped {
 
 class helper {
  public:
-  /// Between two looks of the helper, if there is something to look after; while the worker's
-  /// thread is well they are more seldom, as each may take the core from it.
+  /// Between two looks of the helper, if there is something to look after. While the worker's
+  /// thread is well they are more seldom, as each may take the core from it: the longer it has
+  /// been well, the more, up to the last.
   static constexpr std::chrono::microseconds interval{300};
   static constexpr std::chrono::microseconds long_interval{1000};
+  static constexpr std::chrono::microseconds longest_interval{8000};
 
   /// Without an alarm only the end of a round writes; without `arrived` nobody but the links' own
   /// threads reads.
@@ -104,6 +106,10 @@ class helper {
   /// Nobody waits for its frames: they are written with the next ones, or at a tick. False, and no
   /// effect, if nothing would write them in time.
   [[nodiscard]] bool put_off(weft::link& l);
+  /// A link could not write all: if the worker's thread does not go on with it, this does.
+  void left_over() noexcept {
+    if (arrivals_) arm(interval);
+  }
 
   // ── the helper's thread ──
 
@@ -122,6 +128,7 @@ class helper {
   void write_all();
   static void write(links& all) noexcept;
   void arm(std::chrono::microseconds after) noexcept;
+  void arm_later() noexcept;
   void take(takeover::steps next);
 
   helped& me_;
@@ -143,6 +150,8 @@ class helper {
   links written_;      // empty: memory
   // The helper's:
   takeover takeover_;
+  std::uint64_t left_ = 0;         // to write, at the last look
+  unsigned well_ = 0;              // looks in a row, at which the worker's thread was
   std::uint64_t rounds_seen_ = 0;  // where it does not read
 };
 

@@ -45,8 +45,8 @@ class timer_alarm final : public tick_alarm {
       if (ec) return;
       std::uint64_t rang = 0;
       const bool real = ::read(timer_.native_handle(), &rang, sizeof rang) > 0;
-      if (real) ring_();
       wait();
+      if (real) ring_();
     });
   }
 

@@ -210,8 +210,8 @@ class link final : public request_source, public frame_sink {
   /// Reads what has come, if any thread may, and goes on writing. An error: `mark_down` is to
   /// follow, when the others have been read.
   [[nodiscard]] error help() noexcept;
-  /// A write is under way.
-  [[nodiscard]] bool still_writing() const noexcept;
+  /// Bytes that a write under way has left, and `help` can write.
+  [[nodiscard]] std::uint64_t left_to_write() const noexcept;
 
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
@@ -339,14 +339,14 @@ class link final : public request_source, public frame_sink {
 
   const intrusive_ptr<memory_budget> budget_;  // of received tensors and arguments of coroutines
   // Held by the thread that reads, and handles what it has read: the connection's own, or the
-  // helper. Guards the next seven. Before all other locks.
+  // helper. Guards the next four. Before all other locks.
   std::mutex reading_mutex_;
   connection_ptr shared_;  // which any thread may read, while it does
   std::vector<arrived_frame> arrived_;
   time_point arrived_at_{};               // the batch under way
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
-  bool partial_ = false;                  // a frame has begun
-  std::uint64_t progress_ = 0;
+  std::atomic<bool> partial_{false};      // a frame has begun; changed under that lock
+  std::atomic<std::uint64_t> progress_{0};
   std::unique_ptr<timer> stall_;  // of the connection's thread
   std::unique_ptr<timer> retry_;  // of the front thread
 

@@ -124,9 +124,10 @@ class worker final : public link_host, private weft::detail::context_owner {
     }
     for (auto& [l, why] : lost) l->mark_down(std::move(why));
   }
-  [[nodiscard]] bool still_writing() const noexcept override {
-    return std::any_of(links_.begin(), links_.end(),
-                       [](const intrusive_ptr<link>& l) { return l->still_writing(); });
+  [[nodiscard]] std::uint64_t left_to_write() const noexcept override {
+    std::uint64_t bytes = 0;
+    for (const intrusive_ptr<link>& l : links_) bytes += l->left_to_write();
+    return bytes;
   }
   [[nodiscard]] clock& time_here() const noexcept override { return time_; }
   void submit(intrusive_ptr<weft::detail::pool_job> job) override;

@@ -187,7 +187,13 @@ class basic_pipe_connection {
   }
   [[nodiscard]] asio::awaitable<void> readable() {
     state& s = *state_;
-    for (check(); !s.in->may_take(); check()) co_await s.read_wait->wait();
+    check();
+    // Also what is there already is told by the loop: a worker that is always sent more has timers.
+    if (s.in->may_take()) s.read_wait->wake();
+    do {
+      co_await s.read_wait->wait();
+      check();
+    } while (!s.in->may_take());
   }
   void announce_to(const intrusive_ptr<arrival_ends>& to) { state_->in->set_bell(to->bell()); }
   [[nodiscard]] executor_type get_executor() const noexcept { return state_->executor; }

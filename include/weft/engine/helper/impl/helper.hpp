@@ -25,7 +25,7 @@ inline void helper::add(weft::link& l) {
 }
 
 inline void helper::hold() {
-  held_.store(true, std::memory_order_relaxed);
+  held_.store(true);  // before it looks whether a tick is set
   begin_round();
   arm(interval);
 }
@@ -38,11 +38,11 @@ inline void helper::begin_round() {
 
 inline void helper::end_round() {
   open_ = false;
+  rounds_.fetch_add(1, std::memory_order_relaxed);
   write_all();
 }
 
 inline void helper::write_all() {
-  rounds_.fetch_add(1, std::memory_order_relaxed);
   if (held_.exchange(false, std::memory_order_relaxed)) me_.round_ends();
   {
     const std::lock_guard lock(mutex_);
@@ -74,11 +74,19 @@ inline bool helper::put_off(weft::link& l) {
 }
 
 inline void helper::arm(std::chrono::microseconds after) noexcept {
-  if (!alarm_ || armed_.load(std::memory_order_relaxed)) return;
+  if (!alarm_ || armed_.load()) return;
   if (!armed_.exchange(true)) alarm_->arm(after);
 }
 
 // ── the helper's thread ──
+
+/// What it costs the worker to have become slow just now is little beside how long it was not.
+inline void helper::arm_later() noexcept {
+  constexpr unsigned looks = 8;  // until the interval grows
+  const auto after = long_interval * (1 + well_ / looks);
+  if (after < longest_interval) ++well_;
+  arm(after);
+}
 
 inline void helper::ticked() {
   armed_.store(false);
@@ -99,15 +107,20 @@ inline void helper::ticked() {
     l->put_off_.store(false, std::memory_order_relaxed);
     l->write_now();
   }
+  if (tells || !now.empty()) well_ = 0;
   write(now);
   if (tells) me_.round_ends();
   if (owes) arm(interval);
   const std::uint64_t rounds = rounds_.load(std::memory_order_relaxed);
   if (arrivals_) {
     take(takeover_.ticked(rounds, answered_.load()));
-    if (takeover_.current_state() == takeover::state::reading && me_.still_writing()) arm(interval);
+    if (takeover_.current_state() != takeover::state::reading) return;
+    // A peer that takes nothing is asked more seldom.
+    const std::uint64_t left = me_.left_to_write();
+    const bool stuck = left == std::exchange(left_, left);
+    if (left > 0) arm(stuck ? longest_interval : interval);
   } else if (rounds != std::exchange(rounds_seen_, rounds)) {
-    arm(long_interval);
+    arm_later();
   }
 }
 
@@ -119,9 +132,12 @@ inline void helper::take(takeover::steps next) {
     answered_.store(false);
     probe_(loop_, [this] { answered_.store(true); });
   }
-  if (next.read) me_.read_links();
+  if (next.read) {
+    well_ = 0;
+    me_.read_links();
+  }
   if (next.tick) arm(interval);
-  if (next.later) arm(long_interval);
+  if (next.later) arm_later();
 }
 
 }  // namespace weft::engine

@@ -140,7 +140,9 @@ inline void link::read_some(any_connection* from) {
   if (inbox.here()) batch.emplace(me_.helper());
   {
     const std::lock_guard lock(reading_mutex_);
-    if (from) static_cast<void>(from->read_at_once(*this));
+    if (from && !dead_.load(std::memory_order_relaxed)) {
+      static_cast<void>(from->read_at_once(*this));
+    }
     if (auto ok = handle_arrived(); !ok) throw rpc_error(ok.error());
   }
   if (inbox.here()) me_.requests().drain();
@@ -164,7 +166,9 @@ inline error link::help() noexcept {
           static_cast<void>(caught_or_die(me_, call_progress::maybe_executed));
         }
       }
-      if (why) shared_ = nullptr;
+      if (!why) continue;
+      shared_ = nullptr;
+      dead_.store(true, std::memory_order_relaxed);  // read_some reads no further either
     }
   }
   std::unique_lock lock(mutex_);
@@ -272,10 +276,7 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
 
 inline void link::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
-  const auto look = [this] {
-    const std::lock_guard lock(reading_mutex_);
-    return std::pair(partial_, progress_);
-  };
+  const auto look = [this] { return std::pair(partial_.load(), progress_.load()); };
   arm_or_die(
       *stall_, later(me_.time().now(), me_.settings().stall_limit), [this, look, was = look()] {
         if (was.first && look() == was) {

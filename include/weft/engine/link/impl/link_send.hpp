@@ -129,10 +129,12 @@ inline void link::flush_late() noexcept {
 /// Writes what goes without waiting; leaves the rest to write_rest. Unlocks.
 inline void link::write_locked(std::unique_lock<std::mutex>& lock) noexcept {
   if (pairing_.current_state() != state::up || writing_ || outbox_.empty()) {
+    if (writing_ && !outbox_.empty()) me_.helper().left_over();
     lock.unlock();
     return;
   }
   if (write_on(lock) != write_status::blocked) return;
+  me_.helper().left_over();
   lock.lock();
   connection_ptr connection = connection_;  // the only one of a link that is up
   asio::io_context& io = *io_;

@@ -32,9 +32,10 @@ inline asio::io_context& link::io() const {
   return *io_;
 }
 
-inline bool link::still_writing() const noexcept {
+inline std::uint64_t link::left_to_write() const noexcept {
+  if (rank_ == me_.rank()) return 0;  // what it writes itself only its own thread reads
   const std::lock_guard lock(mutex_);
-  return writing_ && pairing_.current_state() == state::up && !outbox_.empty();
+  return writing_ && pairing_.current_state() == state::up ? outbox_.waiting_bytes() : 0;
 }
 
 inline link_counts link::count() {
