@@ -89,6 +89,9 @@ build() {
   rref/pure_*.cpp)
     sources=(tests/main.cpp tests/watchdog.cpp tests/rpc/cluster.cpp tests/rref/pure.cpp "tests/$2")
     ;;
+  rpc/helper.cpp)
+    sources=(tests/main.cpp tests/watchdog.cpp tests/rpc/cluster.cpp "tests/$2")
+    ;;
   faults/*.cpp)
     sources=(tests/main.cpp tests/watchdog.cpp tests/faults/shortage.cpp "tests/$2")
     more=(-Wl,--wrap=malloc)
