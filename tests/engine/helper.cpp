@@ -108,6 +108,12 @@ struct scene final : weft::engine::helped {
     alarm.set = false;
     it.ticked();
   }
+  void tick_until_it_reads() {
+    for (int ticks = 0; reads == 0; ++ticks) {  // bounded: by REQUIRE
+      REQUIRE(ticks < 4);
+      tick();
+    }
+  }
   /// Something has come on a link, and the helper hears of it if it waits for that.
   void come() {
     arrivals.ends()->bell()->wake();
@@ -265,10 +271,7 @@ TEST_CASE("helper: it reads for a worker that answers no probe, until that is ba
   scene s(true);
   s.send(*s.a);
   s.tick();
-  for (int ticks = 0; s.reads == 0; ++ticks) {  // bounded: by REQUIRE
-    REQUIRE(ticks < 4);
-    s.tick();
-  }
+  s.tick_until_it_reads();
   CHECK(s.a->writes == 1);
   CHECK_FALSE(s.alarm.set);  // it sleeps until something comes
   s.come();
@@ -301,10 +304,7 @@ TEST_CASE("helper: while something is left to write, it ticks") {
   scene s(true);
   s.send(*s.a);
   s.left = 1000;
-  for (int ticks = 0; s.reads == 0; ++ticks) {  // bounded: by REQUIRE
-    REQUIRE(ticks < 4);
-    s.tick();
-  }
+  s.tick_until_it_reads();
   s.left = 500;
   s.tick();
   CHECK(s.reads == 2);
@@ -319,7 +319,7 @@ TEST_CASE("helper: while something is left to write, it ticks") {
 TEST_CASE("helper: what could not be written while it reads makes it tick again") {
   scene s(true);
   s.send(*s.a);
-  while (s.reads == 0) s.tick();  // bounded: tick requires an alarm
+  s.tick_until_it_reads();
   REQUIRE_FALSE(s.alarm.set);
   s.left = 1000;
   s.it.left_over();

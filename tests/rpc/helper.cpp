@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <core/bounded_wait.hpp>
 #include <cstdint>
 #include <rpc/cluster.hpp>
@@ -45,7 +46,7 @@ asio::awaitable<void> compute(int placed, int pooled) {
 }
 
 /// More than any socket takes at once.
-constexpr std::size_t many_bytes = 20'000'000;
+constexpr std::size_t many_bytes = 8'000'000;
 weft::immediate<std::string> much_in_place() { return std::string(many_bytes, 'x'); }
 std::string much_on_pool() { return std::string(many_bytes, 'y'); }
 
@@ -63,6 +64,7 @@ void with_helpers(std::uint32_t size, const Main& main_) {
     reset();
     weft::options o = with_io_threads(by_default);
     o.compute_threads = 2;
+    o.lost_after = std::chrono::minutes(10);  // no sign of life brings what lies unread or unsent
     run_well(size, how, o, main_);
   }
 }
@@ -147,6 +149,25 @@ TEST_CASE("helper: what no socket takes at once leaves though the worker compute
     }
     for (int n = 0; n < 100; ++n) p.post<&serve_in_place>();
     co_await std::move(busy);
+  });
+}
+
+void take_much(const std::string& what) {
+  if (what.size() == many_bytes) ++on_pool;
+}
+TEST_CASE("helper: what has begun to leave goes on though its worker begins to compute") {
+  with_helpers(2, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    const auto p = me.peer(1);
+    co_await p.call<&serve_in_place>();  // they have met
+    for (int i = 1; i <= 4; ++i) {
+      auto sent = p.start<&take_much>(std::string(many_bytes, 'z'));
+      // The helper has looked, and found it well.
+      asio::steady_timer some(co_await asio::this_coro::executor, std::chrono::milliseconds(2 * i));
+      co_await some.async_wait(asio::use_awaitable);
+      compute_until(0, i);
+      co_await std::move(sent);
+    }
   });
 }
 

@@ -19,7 +19,6 @@
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
