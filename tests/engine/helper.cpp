@@ -29,7 +29,7 @@ struct bell final : weft::engine::tick_alarm {
     CHECK_FALSE(set);
     set = true;
     ++armed;
-    soon = after == helper::interval;
+    soon = after == helper::interval || after == helper::writing_interval;
     last = after;
     CHECK((soon || (after >= helper::long_interval && after <= helper::longest_interval)));
   }
@@ -81,6 +81,7 @@ struct scene final : weft::engine::helped {
   int rounds = 0;  // of which services were told
   int reads = 0;
   std::uint64_t left = 0;
+  bool busy = false;  // the worker's thread reads
   weft::arrivals arrivals{front, weft::arrival_ends::of::no_sockets, [this] { it.arrived(); }};
   helper it;
   intrusive_ptr<counted_link> a = weft::make_intrusive<counted_link>(me);
@@ -91,7 +92,10 @@ struct scene final : weft::engine::helped {
     it.start();
   }
   void round_ends() noexcept override { ++rounds; }
-  void read_links() noexcept override { ++reads; }
+  bool read_links() noexcept override {
+    ++reads;
+    return !busy;
+  }
   std::uint64_t left_to_write() const noexcept override { return left; }
 
   void send(counted_link& l) {
@@ -308,12 +312,42 @@ TEST_CASE("helper: while something is left to write, it ticks") {
   s.left = 500;
   s.tick();
   CHECK(s.reads == 2);
-  CHECK(s.alarm.last == helper::interval);
+  CHECK(s.alarm.last == helper::writing_interval);
   s.tick();  // the peer has taken nothing
   CHECK(s.alarm.last == helper::longest_interval);
   s.left = 0;
   s.tick();
   CHECK_FALSE(s.alarm.set);
+}
+
+TEST_CASE("helper: while something is left to write, it looks on though the worker is well") {
+  scene s(true);
+  s.left = 1000;
+  s.it.left_over();
+  for (int ticks = 0; ticks < 20; ++ticks) {
+    s.tick();
+    s.turn();
+  }
+  CHECK(s.reads == 0);
+  s.tick_until_it_reads();  // and it computes from here on
+  s.left = 0;
+  s.tick();
+  CHECK_FALSE(s.alarm.set);
+}
+
+TEST_CASE("helper: what the worker's thread keeps to itself is asked for at ticks, not at once") {
+  scene s(true);
+  s.send(*s.a);
+  s.busy = true;
+  s.tick_until_it_reads();
+  s.come();
+  CHECK(s.reads == 1);
+  s.busy = false;
+  s.tick();
+  CHECK(s.reads == 2);
+  CHECK_FALSE(s.alarm.set);
+  s.come();
+  CHECK(s.reads == 3);
 }
 
 TEST_CASE("helper: what could not be written while it reads makes it tick again") {

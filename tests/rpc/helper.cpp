@@ -171,6 +171,30 @@ TEST_CASE("helper: what has begun to leave goes on though its worker begins to c
   });
 }
 
+/// Blocks where the worker's thread reads, not on the helper, on which nothing else would be read.
+weft::immediate<bool> wait_for_others(const weft::caller& by) {
+  const bool here = by.self().on_thread();
+  if (here) compute_until(0, on_pool + 1);
+  return here;
+}
+TEST_CASE("helper: a function that blocks the worker's thread where it reads keeps only its link") {
+  with_helpers(3, [](worker& me) -> asio::awaitable<void> {
+    if (me.rank() == 1) co_return;
+    const auto p = me.peer(1);
+    if (me.rank() == 2) {
+      for (bounded_wait until("the other is served"); until.not_yet(in_place > 0);) {
+        co_await p.call<&serve_on_pool>();
+      }
+      co_return;
+    }
+    bool blocked = false;
+    for (bounded_wait until("a function blocked"); until.not_yet(blocked);) {
+      blocked = co_await p.call<&wait_for_others>();
+    }
+    ++in_place;
+  });
+}
+
 TEST_CASE("helper: calls that follow each other for ever leave others their turn") {
   with_helpers(2, [](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;

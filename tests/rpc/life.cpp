@@ -114,8 +114,10 @@ TEST_CASE("life: quiet links ping, and stay") {
   }
 }
 
-/// Member 2 of a run is played by `other`; worker 1's call to it ends as returned.
-weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std::size_t bytes) {
+/// Member 2 of a run is played by `other`; worker 1's call to it ends as returned. Its thread does
+/// `meanwhile` before it waits.
+weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std::size_t bytes,
+                    const std::function<asio::awaitable<void>(worker&)>& meanwhile = {}) {
   raw_listener there;
   cluster workers(2, over::tcp, o, 1);
   workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
@@ -131,8 +133,9 @@ weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std:
   weft::error out;
   const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
     if (me.rank() == 0) co_await never_ends();
-    out = co_await failure_of(
-        me.peer(2).call<&length>(std::string(bytes, 'x'), within(3s), as_expected));
+    auto sent = me.peer(2).start<&length>(std::string(bytes, 'x'), within(3s));
+    if (meanwhile) co_await meanwhile(me);
+    out = co_await failure_of(std::move(sent));
     over = true;
     CHECK(co_await me.peer(0).call<&add>(1, 2) == 3);
     throw std::runtime_error("the test is over");
@@ -161,6 +164,51 @@ TEST_CASE("life: a peer from which nothing comes is lost, unless that was switch
   options patient = impatient(1);
   patient.lost_after = 0s;
   CHECK(call_to([](raw_peer&) {}, patient, 10) == errc::timed_out);
+}
+
+TEST_CASE("life: a worker that goes on computing notices that nothing comes from a peer") {
+  bool noticed = false;
+  const auto computes = [&](worker& me) -> asio::awaitable<void> {
+    const weft::link& to = me.link_to(2);
+    for (bounded_wait until("the peer is lost");
+         until.not_yet(to.current_state() == weft::link::state::down);) {
+      std::this_thread::yield();
+    }
+    noticed = true;
+    co_return;
+  };
+  const auto silent = call_to([](raw_peer&) {}, impatient(by_default), 10, computes);
+  INFO(silent.message());
+  CHECK(silent == errc::peer_died);
+  CHECK(noticed);
+}
+
+TEST_CASE("life: what a slow peer has begun to take goes on leaving while its worker computes") {
+  constexpr std::size_t bytes = 16'000'000;
+  std::atomic<std::size_t> taken{64'000};  // with what it may have read with the handshake
+  std::atomic<bool> busy{false};
+  const auto slow = [&](raw_peer& p) {
+    for (bounded_wait until("all is taken"); until.not_yet(taken >= bytes);) {
+      taken += p.read_piece();
+      if (!busy) std::this_thread::sleep_for(1ms);
+    }
+    p.finish_sending();
+  };
+  const auto computes = [&](worker& me) -> asio::awaitable<void> {
+    asio::steady_timer some(weft::detail::context_of(me));
+    for (bounded_wait until("it takes some"); until.not_yet(taken > 500'000);) {
+      some.expires_after(1ms);
+      co_await some.async_wait(asio::use_awaitable);
+    }
+    busy = true;
+    for (bounded_wait until("all is taken"); until.not_yet(taken >= bytes);) {
+      std::this_thread::yield();
+    }
+  };
+  options o = impatient(by_default);
+  o.lost_after = {};  // no sign of life brings what lies unsent
+  o.stall_limit = 1min;
+  CHECK(call_to(slow, o, bytes, computes) == errc::peer_died);
 }
 
 TEST_CASE(

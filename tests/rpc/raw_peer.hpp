@@ -122,6 +122,11 @@ class raw_peer {
     return out;
   }
 
+  /// Reads a piece of whatever comes; 0 when the other side has closed.
+  [[nodiscard]] std::size_t read_piece() {
+    pending_.clear();
+    return more() ? pending_.size() : 0;
+  }
   /// Reads whatever comes, tensors too, until the other side closes.
   void hear_out() {
     while (more()) pending_.clear();  // bounded: `more` waits so long at most

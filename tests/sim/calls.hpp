@@ -128,7 +128,7 @@ class witness {
     // What waited for a link that never was has not left. (A future's own errors name no function.)
     if (!result && !c.carries && result.error().ran() == call_progress::maybe_executed &&
         !result.error().detail().function.empty() &&
-        world.at(c.from).worker().link_to(c.to).transport().empty()) {
+        !world.at(c.from).worker().link_to(c.to).carried_posts().down) {
       complain(describe(id) + " may have run, it says, and was never written");
     }
     // The clocks of both ends may be off by a hundredth.

@@ -160,4 +160,78 @@ TEST_CASE("moments: who began a pass hears of the loss of whom another worker dr
   CHECK(failed > rounds(1, 20));
 }
 
+TEST_CASE("moments: a pass that failed with its run adds nothing later") {
+  at::set_num_threads(1);
+  int failed = 0;
+  for (std::uint64_t seed = 0; seed < rounds(40, 400); ++seed) {
+    CAPTURE(seed);
+    weight = at::full({3}, 2.0).set_requires_grad(true);
+    weft::sim::settings how = three(seed);
+    how.worker.on_loss = {};
+    weft::sim::world w(seed, how, weft::sim::services());
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() != 1) co_return co_await weft::testing::sleep_for(me, 10s);
+      const at::Tensor x = at::ones({3}).set_requires_grad(true);
+      co_await me.peer(2).call<&tripled>(x.detach());  // whose end is noticed at once
+      co_await weft::testing::sleep_for(me, 100ms);    // all have met
+      co_await weft::autograd::with_context(
+          me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
+            const at::Tensor y = co_await me.peer(0).call<&scaled>(x);
+            auto pass = me.spawn(ctx.backward(y.sum()));
+            w.crash(2);
+            bool refused = false;
+            try {
+              co_await std::move(pass);
+            } catch (const weft::rpc_error&) {
+              refused = true;
+            }
+            const at::Tensor now = (co_await ctx.gradients()).find(x);
+            // The run ends, which cancels this function.
+            co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+            co_await weft::testing::sleep_for(me, 100ms);
+            const at::Tensor later = (co_await ctx.gradients()).find(x);
+            CHECK(now.defined() == later.defined());
+            CHECK(refused != later.defined());
+            if (refused) ++failed;
+          });
+    });
+    CHECK(w.run(1min));
+    weight = at::Tensor();
+  }
+  CHECK(failed > 0);
+}
+
+void take(const at::Tensor&) {}
+
+TEST_CASE("moments: who dies in the middle of a tensor leaves none of its memory taken") {
+  at::set_num_threads(1);
+  for (std::uint64_t seed = 0; seed < rounds(5, 50); ++seed) {
+    CAPTURE(seed);
+    bool looked = false;
+    weft::sim::settings how = three(seed);
+    how.workers = 2;
+    how.whole_frames = false;
+    how.wires.buffer_bytes = 16u << 10;
+    weft::sim::world w(seed, how, weft::sim::services());
+    w.start([&](weft::worker& me) -> asio::awaitable<void> {
+      if (me.rank() == 1) {
+        try {
+          co_await me.peer(0).call<&take>(at::ones({100'000}));
+        } catch (const weft::rpc_error&) {  // it may hear of its own end
+        }
+        co_return;
+      }
+      const auto taken = [&] { return w.at(0).worker().link_to(1).count().budget_used; };
+      for (int i = 0; i < 1000 && taken() == 0; ++i) co_await weft::testing::sleep_for(me, 1ms);
+      REQUIRE(taken() > 400'000);
+      w.crash(1);
+      co_await weft::testing::sleep_for(me, 5s);
+      CHECK(taken() == 0);
+      looked = true;
+    });
+    CHECK(w.run(1min));
+    CHECK(looked);
+  }
+}
+
 }  // namespace sim_gradient_moments

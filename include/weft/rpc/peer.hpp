@@ -88,7 +88,7 @@ class peer : slips::peer_verbs {
   [[nodiscard]] const std::string& name() const noexcept { return link().name(); }
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] const id128& incarnation() const noexcept;
-  /// "tcp", "unix", "self", ...; empty before the first call.
+  /// "tcp", "unix", "self", ...; empty while not connected.
   [[nodiscard]] std::string transport() const { return link().transport(); }
   [[nodiscard]] worker& self() const noexcept { return *me_; }
   friend bool operator==(const peer& a, const peer& b) noexcept {

@@ -52,8 +52,9 @@ class helped {
  public:
   /// A round has ended, or lasts long: services send what they hold back.
   virtual void round_ends() noexcept = 0;
-  /// Reads what has come on the links, and goes on writing.
-  virtual void read_links() noexcept = 0;
+  /// Reads what has come on the links, and goes on writing. False: some are being read by the
+  /// worker's thread, and were left out.
+  [[nodiscard]] virtual bool read_links() noexcept = 0;
   /// Bytes that are left to write, on links that it reads.
   [[nodiscard]] virtual std::uint64_t left_to_write() const noexcept = 0;
 
@@ -69,6 +70,8 @@ class helper {
   static constexpr std::chrono::microseconds interval{300};
   static constexpr std::chrono::microseconds long_interval{1000};
   static constexpr std::chrono::microseconds longest_interval{8000};
+  /// While a peer takes what is written, a socket's buffer at a time.
+  static constexpr std::chrono::microseconds writing_interval{50};
 
   /// Without an alarm only the end of a round writes; without `arrived` nobody but the links' own
   /// threads reads.

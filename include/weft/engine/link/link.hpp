@@ -188,7 +188,7 @@ class link final : public request_source, public frame_sink {
 
   /// Every ping interval, on the front thread: says that this worker lives, if nothing else did.
   void send_heartbeat(bool reading) noexcept;
-  /// Every ping interval, on each thread with links: whether the peer still does.
+  /// Every ping interval, on each thread with links and the front: whether the peer still does.
   void check_peer(const asio::io_context& here, duration interval) noexcept;
 
   // ── request_source ──
@@ -207,9 +207,9 @@ class link final : public request_source, public frame_sink {
 
   // ── the helper's thread ──
 
-  /// Reads what has come, if any thread may, and goes on writing. An error: `mark_down` is to
-  /// follow, when the others have been read.
-  [[nodiscard]] error help() noexcept;
+  /// Reads what has come, if any thread may, and goes on writing. False: not read, as the worker's
+  /// thread is at it. With `why`, `mark_down` is to follow, when the others have been read.
+  [[nodiscard]] bool help(error& why) noexcept;
   /// Bytes that a write under way has left, and `help` can write.
   [[nodiscard]] std::uint64_t left_to_write() const noexcept;
 
@@ -298,6 +298,7 @@ class link final : public request_source, public frame_sink {
   mutable std::mutex mutex_;  // guards the next group
   pairing pairing_;
   asio::io_context* io_;
+  bool helped_ = false;  // the helper reads it, too
   outbox outbox_;
   bool writing_ = false;  // write_rest is under way
   connection_ptr connection_;

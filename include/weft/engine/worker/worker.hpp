@@ -115,13 +115,17 @@ class worker final : public link_host, private weft::detail::context_owner {
   [[nodiscard]] error loss_reason(std::uint32_t peer, const error& reason) const noexcept override;
 
  private:
-  void read_links() noexcept override {
+  bool read_links() noexcept override {
+    bool all = true;
     // What came before somebody was lost, from whomever, is heard before that.
     std::vector<std::pair<link*, error>> lost;
     for (const intrusive_ptr<link>& l : links_) {
-      if (error why = l->help()) or_die([&] { lost.emplace_back(l.get(), std::move(why)); });
+      error why;
+      all = l->help(why) && all;
+      if (why) or_die([&] { lost.emplace_back(l.get(), std::move(why)); });
     }
     for (auto& [l, why] : lost) l->mark_down(std::move(why));
+    return all;
   }
   [[nodiscard]] std::uint64_t left_to_write() const noexcept override {
     std::uint64_t bytes = 0;

@@ -114,11 +114,11 @@ inline void helper::ticked() {
   const std::uint64_t rounds = rounds_.load(std::memory_order_relaxed);
   if (arrivals_) {
     take(takeover_.ticked(rounds, answered_.load()));
-    if (takeover_.current_state() != takeover::state::reading) return;
-    // A peer that takes nothing is asked more seldom.
+    // It looks on until all is written. A peer that takes nothing is asked more seldom.
     const std::uint64_t left = me_.left_to_write();
     const bool stuck = left == std::exchange(left_, left);
-    if (left > 0) arm(stuck ? longest_interval : interval);
+    const bool writes = takeover_.current_state() == takeover::state::reading;
+    if (left > 0) arm(writes && !stuck ? writing_interval : longest_interval);
   } else if (rounds != std::exchange(rounds_seen_, rounds)) {
     arm_later();
   }
@@ -134,7 +134,10 @@ inline void helper::take(takeover::steps next) {
   }
   if (next.read) {
     well_ = 0;
-    me_.read_links();
+    if (!me_.read_links()) {
+      arrivals_->stop();  // what is left out would come again at once
+      arm(long_interval);
+    }
   }
   if (next.tick) arm(interval);
   if (next.later) arm_later();

@@ -130,6 +130,8 @@ inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
   }
   stall_.reset();
   mark_down(std::move(why));
+  const std::lock_guard lock(mutex_);
+  connection_ = nullptr;  // with what had come of a frame: its memory counts
 }
 
 /// On the connection's thread: handles what was read, and before it reads `from`, if it is given.
@@ -148,12 +150,13 @@ inline void link::read_some(any_connection* from) {
   if (inbox.here()) me_.requests().drain();
 }
 
-inline error link::help() noexcept {
-  error why;
+inline bool link::help(error& why) noexcept {
+  bool mine = false;
   {
-    const std::lock_guard lock(reading_mutex_);
+    const std::unique_lock lock(reading_mutex_, std::try_to_lock);
+    mine = lock.owns_lock();  // else a function may be under way there, for long
     // As much as one link may bring while others wait; what is left is told again.
-    for (int reads = 0; shared_ && reads < 16; ++reads) {
+    for (int reads = 0; mine && shared_ && reads < 16; ++reads) {
       try {
         const bool some = shared_->read_at_once(*this);
         if (auto ok = handle_arrived(); !ok) why = ok.error();
@@ -173,7 +176,7 @@ inline error link::help() noexcept {
   }
   std::unique_lock lock(mutex_);
   if (writing_ && pairing_.current_state() == state::up) write_on(lock);
-  return why;
+  return mine;
 }
 
 /// Frames of one read, as one batch: what they cause to be sent goes out together.

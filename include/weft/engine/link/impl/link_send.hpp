@@ -185,7 +185,6 @@ inline asio::awaitable<void> link::write_rest(connection_ptr connection) {
       if (pairing_.current_state() != state::up || connection_ != connection) co_return;
       writing_ = false;
       if (write_on(lock) != write_status::blocked) co_return;
-      me_.helper().left_over();  // this thread may be about to compute
     }
   } catch (const rpc_error&) {
     co_return;     // the connection ended; read_loop reports why

@@ -145,6 +145,9 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     }
     return begin_connecting();
   }
+  // This worker itself has no need of a helper to call itself.
+  const bool helped = connection->shares_reading() && me_.on_context(*target_context) &&
+                      me_.helper().reads_links() && rank_ != me_.rank();
   {
     std::unique_lock lock(mutex_);
     if (!pairing_.install()) {
@@ -154,14 +157,12 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     reason_ = {};
     was_up_ = true;
     io_ = target_context;
+    helped_ = helped;
     connection_ = connection;
     received_.fetch_add(1, std::memory_order_relaxed);
     write_locked(lock);
   }
   each_service([&](service& s) { s.up(*this); });
-  // This worker itself has no need of a helper to call itself.
-  const bool helped = connection->shares_reading() && me_.on_context(*target_context) &&
-                      me_.helper().reads_links() && rank_ != me_.rank();
   {
     const std::lock_guard lock(reading_mutex_);
     arrived_ = std::move(first.frames);
@@ -278,9 +279,21 @@ inline void link::check_peer(const asio::io_context& here, duration interval) no
   const options& o = me_.settings();
   using verdict = signs_of_life::verdict;
   verdict peer = verdict::alive;
+  const auto judged_here = [&] {  // where somebody reads it though the worker computes
+    return pairing_.current_state() == state::up && &here == (helped_ ? &me_.front() : io_) &&
+           connection_->needs_life();
+  };
   {
     const std::lock_guard lock(mutex_);
-    if (pairing_.current_state() != state::up || io_ != &here || !connection_->needs_life()) return;
+    if (!judged_here()) return;
+  }
+  // A function that came on it may be under way on the thread that reads, with the rest unread.
+  if (const std::unique_lock reading(reading_mutex_, std::try_to_lock); !reading) {
+    received_.fetch_add(1, std::memory_order_relaxed);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!judged_here()) return;
     peer = life_.judge({received_.load(std::memory_order_relaxed),
                         written_.load(std::memory_order_relaxed), writing_,
                         peer_busy_.load(std::memory_order_relaxed)},

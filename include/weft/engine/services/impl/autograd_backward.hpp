@@ -311,8 +311,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   {
     const std::lock_guard lock(state->mutex);
     failure = waiter->failure;
-    // The pass itself goes with the pool and the links, or is told of the culprit before.
-    if (!failure && waiter->run_ended) {
+    if (waiter->run_ended) {
       throw rpc_error(
           waiter->run_ended.with([](error_detail& d) { d.ran = call_progress::maybe_executed; }));
     }

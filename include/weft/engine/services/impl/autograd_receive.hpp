@@ -206,9 +206,11 @@ inline void autograd_service::fail_waits(const error& why) {
     {
       const std::lock_guard lock(context->mutex);
       context->run_ended = why;
-      for (const auto& [pass, waiter] : context->waiters) {
+      // Whoever is told that a pass has failed finds no gradients of it later.
+      for (const auto& [which, waiter] : std::map(context->waiters)) {
         waiter->run_ended = why;
-        todo.wake.push_back(waiter->over);
+        const auto pass = context->passes.at(which);
+        step(*context, pass, pass->abort(autograd::abort_reason::cancelled, "the run ended"), todo);
       }
       if (context->pass_over) todo.wake.push_back(std::exchange(context->pass_over, nullptr));
     }

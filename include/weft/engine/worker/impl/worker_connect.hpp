@@ -138,7 +138,9 @@ inline void worker::connect(link& to) {
     return;
   }
   asio::io_context& io = env_.io.empty() ? front() : to.io();
-  spawn_or_die(io, connect_to(intrusive_ptr<link>(&to), io));
+  // Not from here, which may be that thread: what sends may hold a lock that `up` takes, too.
+  post_or_die(
+      io, [this, self = intrusive_ptr<link>(&to), &io] { spawn_or_die(io, connect_to(self, io)); });
 }
 
 inline asio::awaitable<void> worker::connect_to(intrusive_ptr<link> to, asio::io_context& io) {
