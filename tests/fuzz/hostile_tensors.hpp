@@ -92,7 +92,7 @@ inline weft::blob buffer_of(std::span<const std::byte> content, sent_from where,
   const auto size = static_cast<std::int64_t>(content.size());
   at::Tensor memory = at::empty({size}, at::kByte);
   if (size > 0) std::memcpy(memory.mutable_data_ptr(), content.data(), content.size());
-  auto owner = weft::make_intrusive<weft::engine::tensor_blob_owner>(memory.storage());
+  auto owner = weft::make_intrusive<weft::detail::tensor_blob_owner>(memory.storage());
   auto* data = static_cast<std::byte*>(memory.storage().mutable_data());
   if (where == sent_from::here_and_kept) lent.tensors.push_back(std::move(memory));
   return weft::blob(data, content.size(), std::move(owner));

@@ -2,6 +2,7 @@
 #include "packed.hpp"
 #include "sent_over.hpp"
 #include <weft/wire/detail/tensor_table.hpp>
+#include <weft/wire/detail/tensor_unpack.hpp>
 #include <weft/wire/tensor.hpp>
 #include <weft/wire/tensor_copies.hpp>
 
@@ -254,13 +255,13 @@ TEST_CASE("tensor: dtypes of the wire are those of this libtorch, of the same si
     if (weft::item_size(number) == 0) continue;
     const auto type = static_cast<c10::ScalarType>(dtype);
     const bool here = dtype < static_cast<int>(c10::ScalarType::Undefined);
-    CHECK(weft::engine::known_here(number) == here);
+    CHECK(weft::detail::known_here(number) == here);
     if (here) CHECK(weft::item_size(number) == c10::elementSize(type));
     known += here ? 1 : 0;
   }
   CHECK(known >= 20);
-  CHECK_FALSE(weft::engine::known_here(static_cast<std::uint8_t>(c10::ScalarType::Undefined)));
-  CHECK_FALSE(weft::engine::known_here(255));
+  CHECK_FALSE(weft::detail::known_here(static_cast<std::uint8_t>(c10::ScalarType::Undefined)));
+  CHECK_FALSE(weft::detail::known_here(255));
 }
 
 TEST_CASE("tensor: requires_grad arrives, data is detached") {
