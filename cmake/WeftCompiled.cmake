@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: BSL-1.0
-# weft::compiled: weft::weft and weft::torch with the engine as a static library, which is compiled
-# in the build tree of who links it, with that project's flags, and only if something links it. Every
-# file of a program that links it knows so by WEFT_SEPARATE_COMPILATION, and includes faces only; a
-# file that does not know, because it links weft::weft alone, does not link with the others.
-if(TARGET weft::compiled OR NOT TARGET weft::torch)
+# weft::weft, also named weft::compiled: headers, libtorch, and the engine as a static library. The
+# engine is compiled in the build tree of the project that links it, with that project's flags, and
+# only if something links it. Every file of such a program knows so by WEFT_SEPARATE_COMPILATION, and
+# includes faces only. weft::header_only is the same without it: each file that includes <weft/run.hpp>
+# compiles the engine. Files of the two kinds do not link with each other.
+if(TARGET weft::weft OR NOT TARGET weft::torch)
   return()
 endif()
+add_library(weft_header_only INTERFACE)
+add_library(weft::header_only ALIAS weft_header_only)
+target_link_libraries(weft_header_only INTERFACE weft::headers weft::torch)
 add_library(weft_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/compiled.cpp")
+add_library(weft::weft ALIAS weft_compiled)
 add_library(weft::compiled ALIAS weft_compiled)
 target_compile_definitions(weft_compiled PUBLIC WEFT_SEPARATE_COMPILATION)
-target_link_libraries(weft_compiled PUBLIC weft::weft weft::torch)
+target_link_libraries(weft_compiled PUBLIC weft::headers weft::torch)
 # Position independent, as a shared library of the project may take it in. What the project does to
 # look at its own files is not for this one.
 set_target_properties(weft_compiled PROPERTIES

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A tour of what a program can say, a few lines for each; the README shows the numbered parts.
+// A tour of what a program can say, a few lines for each; the guide shows each part.
 #include <weft/optim/distributed.hpp>
 #include <weft/run.hpp>
 

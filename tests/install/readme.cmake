@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # Does what README.md says under "From another CMake project", to the letter: its CMakeLists.txt, with
-# WAY (find_package or add_subdirectory), and the variables of its command lines.
+# WAY (find_package or add_subdirectory), and the variables of its command lines. MAIN is README's
+# first program.
 function(step out)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE log ERROR_VARIABLE log)
   if(failed)
@@ -57,6 +58,9 @@ if(NOT log MATCHES "using libtorch in ${WEFT_TORCH_DIR}\n")
 endif()
 step(log "${CMAKE_COMMAND}" --build "${BUILD}/build" --parallel 2)
 step(log "${BUILD}/build/app")
+if(NOT log MATCHES "\\[worker0\\]  2\n.*CPUFloatType{3}")
+  message(FATAL_ERROR "README's first program prints\n${log}")
+endif()
 
 # A folder that is none is an error that names it, not a silent choice of another.
 set(ENV{LC_ALL} C)

@@ -89,7 +89,7 @@ TEST_CASE("runs: those of threads and of one worker may follow each other, and p
 
 TEST_CASE("runs: more workers than a host may have are refused at once, however many" *
           doctest::test_suite("all")) {
-  static_assert(weft::max_workers_per_host == 1024);  // as the README says
+  static_assert(weft::max_workers_per_host == 1024);  // as README.md says
   for (const std::string kind : {"tcp:", "inproc:"}) {
     // The third: twice as many and eight are eight, in 32 bits.
     for (const std::string workers : {"1025", "1000000", "2147483648", "4294967295"}) {

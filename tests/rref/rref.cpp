@@ -210,8 +210,9 @@ TEST_CASE("rref: the owner of an object that is still being made is told so") {
   });
 }
 
-// ---- the four scenarios of the RRef protocol note, between real workers. What each costs is
-// counted, so that a message more or less is seen; G1: as many dels as there were registrations.
+// ---- the four scenarios of PyTorch's RRef protocol note (remote; user to owner, owner to user, user
+// to user), and a fifth one, between real workers. What each costs is counted, so that a message more
+// or less is seen; G1: as many dels as there were registrations.
 
 using weft::rref_protocol::message_kind;
 
@@ -236,6 +237,18 @@ messages sent_by(workers& all, std::uint32_t rank) {
 asio::awaitable<void> check_holders(workers& all, std::uint32_t rank, std::uint64_t holders) {
   CHECK(co_await eventually([&] { return all.rrefs(rank).counters().holders == holders; }));
   CHECK(all.rrefs(rank).counters().owned == 1);
+}
+
+TEST_CASE("rref: a user makes an object, and the owner acknowledges it") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    auto p = me.peer(1).make<probe>(1);  // remote() is the same, with a function
+    co_await check_holders(all, 1, 1);
+    CHECK(co_await eventually([&] { return sent_by(all, 1) == messages{.added = 1}; }));
+    p = {};
+    co_await check_nothing_is_left(all);
+    CHECK(sent_by(all, 0) == messages{.del = 1});
+    CHECK(sent_by(all, 1) == messages{.added = 1, .deled = 1});
+  });
 }
 
 TEST_CASE("rref: user shares with owner") {
@@ -267,7 +280,7 @@ TEST_CASE("rref: owner shares with user") {
   });
 }
 
-TEST_CASE("rref: owner creates on user and user returns it") {
+TEST_CASE("rref: a user makes an object at the owner, and returns the reference") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     // The first owns the reference to be made on it, the second makes it and hands it back.
     auto p = co_await me.peer(1).call<&make_at>(0, 4);

@@ -46,7 +46,7 @@ enum class errc : int {
   rref_not_owner,       ///< only the owner may do this
   autograd_context_gone,  ///< the context was released, or never existed
   autograd_pass_aborted,  ///< a worker failed in backward; nothing of the pass is visible
-  worker_failed,          ///< another worker's main ended with an error
+  worker_failed,          ///< a worker's main ended with an error, or its function did not return
   ambiguous_function,     ///< this program has two functions that a caller cannot tell apart
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a worker can be told; every default stands in the README's table.
+// What a worker can be told; examples/guide/options.md has a table of them.
 #pragma once
 
 #include <weft/core/time.hpp>

@@ -115,8 +115,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //        4    1 version    2
 //        5    1 kind       frame_kind
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
-//                          bit 2: nobody waits for the reply, which may leave with the next frame
-//                          that somebody waits for, or after a short while; others zero
+//                          others zero
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32; 0
 //                          where no reply is wanted
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
