@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -40,15 +42,30 @@ class scratch {
   std::string path_;
 };
 
-/// The compiler with its flags and these arguments: seconds.
-double run_compiler(const std::string& arguments) {
-  const std::string command =
-      "CCACHE_DISABLE=1 " WEFT_BENCH_CXX " " WEFT_BENCH_CXX_FLAGS " " + arguments;
+/// Seconds.
+double run_shell(const std::string& command) {
   const auto began = std::chrono::steady_clock::now();
-  const int status = std::system(command.c_str());
+  const int status = std::system(("export CCACHE_DISABLE=1; " + command).c_str());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  if (status != 0) throw std::runtime_error("this does not compile: " + arguments);
+  if (status != 0) throw std::runtime_error("this fails: " + command);
   return took.count();
+}
+/// The compiler with its flags and these arguments.
+double run_compiler(const std::string& arguments) {
+  return run_shell(WEFT_BENCH_CXX " " WEFT_BENCH_CXX_FLAGS " " + arguments);
+}
+
+/// The CMakeLists.txt in README, with weft in a folder beside it.
+std::string readme_cmake(const std::filesystem::path& readme) {
+  std::ifstream file(readme);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string fence = "```cmake\n";
+  const auto from = text.find(fence);
+  if (from == std::string::npos) throw std::runtime_error("README.md has no CMake lines");
+  const auto begin = from + fence.size();
+  std::string lines = text.substr(begin, text.find("```", begin) - begin);
+  const auto at = lines.find("find_package(weft");
+  return lines.replace(at, lines.find('\n', at) - at, "add_subdirectory(weft)");
 }
 
 }  // namespace
@@ -68,6 +85,38 @@ figures compile(const std::string& file, engine_is engine, knows before) {
   }
   return {{"seconds", run_compiler(flags + "-c " + quoted((sources / file).string()) + " -o " +
                                    quoted(folder.path() + "/object.o"))}};
+}
+
+figures first_program() {
+  namespace fs = std::filesystem;
+  const fs::path bench = WEFT_BENCH_SOURCE_DIR;
+  const fs::path root = bench.parent_path();
+  const scratch folder;
+  const fs::path app = folder.path() + "/app";
+  fs::create_directory(app);
+  fs::create_directory_symlink(root, app / "weft");
+  fs::copy_file(root / "examples/call_rank1.cpp", app / "main.cpp");
+  fs::copy_file(bench / "compile/first_plain.cpp", app / "plain.cpp");
+  std::ofstream(app / "CMakeLists.txt")
+      << readme_cmake(root / "README.md") << "add_executable(plain EXCLUDE_FROM_ALL plain.cpp)\n"
+      << "target_link_libraries(plain PRIVATE weft::torch Asio::asio Threads::Threads)\n"
+      << "target_compile_features(plain PRIVATE cxx_std_20)\n";
+  const std::string build = quoted(folder.path() + "/build");
+  const auto make = [&](const std::string& target) {
+    return run_shell("cmake --build " + build + " --parallel 2 --target " + target + " >/dev/null");
+  };
+  const auto touch = [&](const char* file) {
+    fs::last_write_time(app / file, fs::file_time_type::clock::now());
+  };
+  const double configured = run_shell("cmake -S " + quoted(app.string()) + " -B " + build +
+                                      " -DCMAKE_CXX_COMPILER=" WEFT_BENCH_CXX
+                                      " -DWEFT_TORCH_DIR=" WEFT_BENCH_TORCH_DIR " >/dev/null");
+  const double built = make("app");
+  make("plain");
+  touch("main.cpp");
+  const double again = make("app");
+  touch("plain.cpp");
+  return {{"seconds", configured + built}, {"again", again}, {"plain", make("plain")}};
 }
 
 }  // namespace bench

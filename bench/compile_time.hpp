@@ -18,4 +18,9 @@ enum class knows : bool { nothing, precompiled };
 /// without its precompiled header and compiler cache: "seconds".
 figures compile(const std::string& file, engine_is engine, knows before);
 
+/// README's first program in an empty folder, by README's lines: configured and built by CMake, with
+/// the engine, on two cores ("seconds"); built again after a change of its file ("again"), and as much
+/// for compile/first_plain.cpp ("plain").
+figures first_program();
+
 }  // namespace bench

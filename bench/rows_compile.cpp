@@ -36,6 +36,15 @@ void add_compile_rows(std::vector<row>& rows) {
       compile_run("one_call.cpp", engine_is::in_headers, knows::precompiled), plain);
   add("compile.run.compiled.pch", compile_run("run.cpp", engine_is::compiled, knows::precompiled),
       plain);
+
+  const auto first = make_run({.name = "compile README's first program",
+                               .where = placement::two_cores,
+                               .measure = [] { return first_program(); },
+                               .limit = std::chrono::seconds(400),
+                               .most_rounds = 3});
+  rows.push_back({"compile.first", "s", {{"weft", first, "seconds"}}});
+  rows.push_back(
+      {"compile.first.again", "s", {{"weft", first, "again"}, {"plain", first, "plain"}}});
 }
 
 }  // namespace bench

@@ -156,9 +156,9 @@ prove() {
 }
 # One defect, or with its name "none" none, in the program that $2 needs; prints its row.
 try() {
-  local name=$1 patch=tests/sim/mutants/$1.patch here=$work/$1 what="no defect" needs=${2:-}
+  local name=$1 patch=tests/sim/mutants/$1.patch here what="no defect" needs=${2:-}
   local seeds=$seeds
-  mkdir -p "$here"
+  here=$(mktemp -d "$work/XXXXXX")
   cp -r include "$here/include"
   if [[ $name != none ]]; then
     what=$(head -n 1 "$patch")
@@ -211,15 +211,18 @@ try() {
   echo "$name | NOT FOUND in $done_ | | $what"
   return 1
 }
-export -f needs_of build play prove try
+# What $1 asks for (- for nothing) breaks nothing without a defect.
+control() {
+  local said
+  if said=$(try none "${1#-}") || [[ $said != *"NOT FOUND"* ]]; then
+    echo "without any defect: $said" >&2
+    return 1
+  fi
+}
+export -f needs_of build play prove try control
 export work seeds apply torch
 if [[ $apply == no ]]; then
-  wanted=$(for name in "${names[@]}"; do needs_of "tests/sim/mutants/$name.patch"; done | sort -u)
-  while read -r needs; do
-    if control=$(try none "$needs") || [[ $control != *"NOT FOUND"* ]]; then
-      echo "without any defect: $control" >&2
-      exit 1
-    fi
-  done <<<"$wanted"
+  for name in "${names[@]}"; do needs_of "tests/sim/mutants/$name.patch"; done | sort -u |
+    sed 's/^$/-/' | xargs -P "${JOBS:-$(nproc)}" -I NEEDS bash -c 'control NEEDS'
 fi
 printf '%s\n' "${names[@]}" | xargs -P "${JOBS:-$(nproc)}" -I NAME bash -c 'try NAME'

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs this worker's part of a backward pass over `torch::autograd::Node`s, with the semantics of
-// libtorch's engine, except that gradients go into a map instead of `.grad`; there is no `create_graph`,
-// no `inputs=`, no callback of the engine, and post-accumulate hooks do not run.
+// libtorch's engine, except that gradients go into a map instead of `.grad`. There is no
+// `create_graph`, no `inputs=`, no callback of the engine; post-accumulate hooks do not run.
 //
 //   seed(root) ─┐                                    ┌─► gradients()   per pass, per variable
 //   seed(send) ─┴─► node ─► node ─► … ─► AccumulateGrad

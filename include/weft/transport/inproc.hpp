@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Workers of one process: frames change hands; only the receiver copies tensors, into its own memory.
+// Workers of one process: frames change hands. The receiver copies tensors into its own memory.
 //
 //   auto hub = std::make_shared<weft::inproc::hub>();
 //   weft::inproc first(hub), second(hub);          // one per worker

@@ -13,8 +13,8 @@
 
 namespace weft {
 
-/// All sizes in bytes. One set per worker, constant while it runs. A message beyond a limit ends with
-/// message_too_large or resource_exhausted.
+/// All sizes in bytes. One set per worker, constant while it runs. A message beyond a limit ends
+/// with message_too_large or resource_exhausted.
 ///
 ///   weft::options o;
 ///   o.bounds.payload = 1u << 30;
