@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What weft needs of the compiler, said in one sentence where it is missing.
+// Checks the compiler. If it does not fit, an #error says in one sentence what weft needs.
 #pragma once
 
 #include <weft/version.hpp>
@@ -16,21 +16,22 @@
 #error "weft needs C++20: compile with -std=c++20."
 #endif
 
-// WEFT_SEPARATE_COMPILATION: the engine is compiled once, by one file of the program that includes
-// <weft/src.hpp> or by the CMake target weft::compiled; else by each file that includes
-// <weft/run.hpp>. WEFT_DECL stands before the engine's entries.
+// With WEFT_SEPARATE_COMPILATION, the engine is compiled once: in the one file of the program that
+// includes <weft/src.hpp>, or in the CMake target weft::compiled. Without it, each file that
+// includes <weft/run.hpp> compiles the engine. WEFT_DECL stands before the engine's entries.
 #if defined(WEFT_SEPARATE_COMPILATION)
 #define WEFT_DECL
 #else
 #define WEFT_DECL inline
 #endif
 
-// WEFT_PROCESS_WIDE stands before what a process has once: shared libraries see it, also where all
-// else is hidden (-fvisibility=hidden).
+// WEFT_PROCESS_WIDE stands before each thing that a process has once. Shared libraries see it, even
+// if -fvisibility=hidden hides all else.
 #define WEFT_PROCESS_WIDE [[gnu::visibility("default")]]
 
-// Files of a program that disagree about it do not link: what is thread local in one of them is not
-// in the other. Two names, because some linkers see it in one order of the files only.
+// If two files of a program disagree about WEFT_SEPARATE_COMPILATION, they do not link: a variable
+// is thread local in only one of them. There are two variables, because some linkers notice that
+// only in one order of the files.
 namespace weft::every_file_agrees_on_WEFT_SEPARATE_COMPILATION {
 #if defined(WEFT_SEPARATE_COMPILATION)
 [[gnu::used]] inline thread_local int compiled = 1;

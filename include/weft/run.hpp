@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// `weft::run<transports...>(main, options)`: the whole life of a worker process; and weft::join, a
-// worker that a program owns. Face and engine, for the one file that has `main`; other files
-// include weft/weft.hpp.
+// `weft::run<transports...>(main, options)` is the whole life of a worker process. `weft::join`
+// gives a worker that the program owns. The one file that has `main` includes this header: the face
+// and the engine. Other files include weft/weft.hpp.
 #pragma once
 
 #include <weft/core/detail/macros_off.hpp>
@@ -43,19 +43,24 @@ template <runnable... Transports>
 }
 }  // namespace detail
 
-/// Runs `main_` on a worker with these transports, most preferred first, and serves until every
-/// worker's main has returned and all that was posted is done, which takes no longer than
-/// `options.shutdown_deadline`: what is not done by then is counted and said, and the run has
-/// failed. A plain function that does not return even then is named, and since no thread can be
-/// ended, this process leaves by std::_Exit(1), without destructors; workers as threads are left
-/// behind with all that they can reach. What the process is, the environment says (torchrun,
-/// mpirun, srun); without one, `options.workers` > 1 starts that many processes of this program, or
-/// threads if the only transport is `inproc`. Returns the exit status: 0, or 1 after printing one
-/// sentence that names the worker and the cause, or where it started processes, 128 + the signal
-/// that ended them (`launch_local`). Throws nothing that `main_` or a peer caused.
-/// A program of several processes calls it once: a second call is refused, with a sentence, by who
-/// has met others and by who is to start processes. Runs by `inproc` or of one worker may follow
-/// each other.
+/// Runs `main_` on a worker with these transports, most preferred first. Serves until every
+/// worker's main has returned and all posts are done. If work is unfinished
+/// `options.shutdown_deadline` after the last main returned, weft counts and prints it, and the run
+/// has failed. If a plain function still runs then, weft names it, and this process leaves by
+/// std::_Exit(1), without destructors, because no thread can be ended. Workers that are threads are
+/// left behind with all that they can reach.
+///
+/// The environment (torchrun, mpirun, srun) says which worker this process is. If it does not, and
+/// `options.workers` > 1, `run` starts that many processes of this program. If the only transport
+/// is `inproc`, it starts threads instead.
+///
+/// Returns the exit status: 0, or 1 after it has printed one sentence that names the worker and the
+/// cause. If it started processes and a signal ended the run: 128 + the signal (`launch_local`).
+/// Throws nothing that `main_` or a peer caused.
+///
+/// A program of several processes calls `run` once. A process that has met others, or would start
+/// processes, refuses a second call with one sentence. Runs over `inproc` or of one worker may
+/// follow each other.
 template <runnable... Transports>
 [[nodiscard]] int run(worker_main main_, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
@@ -67,34 +72,34 @@ template <runnable... Transports>
   }
 }
 
-/// Joins a run with a worker that this program owns, for programs that have a main loop already:
-/// meets the others, as `run` does, on a thread of its own. The worker serves on a loop of its own,
-/// which one thread runs by `owned_worker::run`, or on `loop`, which outlives nothing of it: what
-/// is left of a worker goes with its io_context. Which worker it is, the environment or
-/// `options.place` says; several may live in one process. It starts no processes.
+/// Joins a run with a worker that this program owns, for programs that have a main loop already. It
+/// meets the others as `run` does, on a thread of its own. The worker serves on `loop`, and ends
+/// with that io_context at the latest. Without `loop` it serves on a loop of its own, which one
+/// thread runs by `owned_worker::run`. The environment or `options.place` says which worker it is;
+/// several may live in one process. `join` starts no processes.
 ///
 ///   weft::owned_worker me = co_await weft::join<weft::unix_socket, weft::tcp>(io);
 ///   co_await me->peer(0).call<&f>(x);
 ///   me.leave();
 ///
 /// Throws rpc_error rendezvous_failed, duplicate_name, invalid_argument, resource_exhausted (too
-/// few descriptors), ambiguous_function; cancelled, when nobody waits any more: the thread that
-/// meets ends within a second.
+/// few descriptors), ambiguous_function. If the wait is cancelled, throws cancelled; the thread
+/// that meets the others then ends within a second.
 template <runnable... Transports>
 [[nodiscard]] asio::awaitable<owned_worker> join(asio::io_context& loop, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join<weft::tcp>(io)");
   return engine::join(&detail::fresh_transports<Transports...>, &loop, std::move(o));
 }
-/// On a loop of its own.
+/// The same on a loop of its own.
 template <runnable... Transports>
 [[nodiscard]] asio::awaitable<owned_worker> join(options o = {}) {
   static_assert(sizeof...(Transports) > 0,
                 "weft: join needs at least one transport: weft::join<weft::tcp>()");
   return engine::join(&detail::fresh_transports<Transports...>, nullptr, std::move(o));
 }
-/// The same two for threads that are no coroutines; they block until the workers have met, for
-/// options.rendezvous_deadline and two seconds at most.
+/// The same two for threads outside of coroutines. They block until the workers have met, for
+/// `options.rendezvous_deadline` and two seconds at most.
 template <runnable... Transports>
 [[nodiscard]] owned_worker join_blocking(asio::io_context& loop, options o = {}) {
   static_assert(sizeof...(Transports) > 0,
@@ -108,7 +113,7 @@ template <runnable... Transports>
   return engine::join_blocking(&detail::fresh_transports<Transports...>, nullptr, std::move(o));
 }
 
-/// A slip, for which there is a sentence.
+/// A mistake: a static_assert explains it.
 template <runnable... Transports, class Main>
   requires(!std::is_convertible_v<Main, worker_main>)
 [[nodiscard]] int run(Main&&, options = {}) {

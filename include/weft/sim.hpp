@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// `weft::sim::world`: a whole run of real workers in one thread and in virtual time, decided by one
-// seed. For tests of programs; a program includes this or weft/run.hpp in one file.
+// `weft::sim::world`: a whole run of real workers in one thread and in virtual time. One seed
+// decides everything. For tests of programs; a program includes this or weft/run.hpp in one file.
 //
 //   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
 //     weft::sim::world w(seed, {.workers = 3}, weft::sim::services());
@@ -22,8 +22,8 @@
 
 namespace weft::sim {
 
-/// References and gradients, as `run` gives them to its workers. From then on libtorch computes in
-/// one thread in this process, as nothing else could be repeated.
+/// The services for references and gradients, which `run` gives to its workers. From then on
+/// libtorch computes in one thread in this process: otherwise a world could not be repeated.
 [[nodiscard]] inline engine::service_makers services() {
   at::set_num_threads(1);
   return engine::services<rref_service, autograd_service>();

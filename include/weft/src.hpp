@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The engine, for the one file that compiles it in a program where WEFT_SEPARATE_COMPILATION is
-// defined for every file. That file needs no other line than this include; CMake's target
-// weft::compiled has such a file.
+// The engine, for programs that define WEFT_SEPARATE_COMPILATION for every file. One file of the
+// program includes this header, and needs no other line. CMake's target weft::compiled contains
+// such a file.
 #pragma once
 
 #if !defined(WEFT_SEPARATE_COMPILATION)

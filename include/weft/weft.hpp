@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // weft: remote calls, references, gradients and tensors across processes, as coroutines.
 //
-// The face: what a file with calls, references and gradients includes. The one file that has main
-// includes weft/run.hpp, which is this and the engine. Apart stand the distributed optimizer
-// (weft/optim/distributed.hpp), which needs more of libtorch's headers, and the transports
-// (weft/transport/tcp.hpp, ...), which whoever builds one of his own includes.
+// The face: include it in files with calls, references and gradients. The one file that has main
+// includes weft/run.hpp, which is this and the engine. The distributed optimizer needs more of
+// libtorch's headers, and has its own header (weft/optim/distributed.hpp). So have the transports
+// (weft/transport/tcp.hpp, ...), for authors of a transport.
 #ifndef WEFT_WEFT_HPP
 #define WEFT_WEFT_HPP
 
@@ -53,7 +53,7 @@
 
 #endif
 
-// Each file that includes this says its name, also where the rest stands in a precompiled header.
+// Each file that includes this notes its own name, even if the rest is in a precompiled header.
 namespace weft::detail {
 [[maybe_unused]] static const bool WEFT_JOIN(named_, __COUNTER__) = (this_file = __BASE_FILE__);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Autograd contexts: what one training step records, here and wherever its calls lead.
+// Autograd contexts: the record of one training step, at this worker and at those that it calls.
 //
 //   co_await weft::autograd::with_context(me, [&](weft::autograd::context ctx)
 //                                                 -> asio::awaitable<void> {
@@ -26,37 +26,37 @@ namespace weft::autograd {
 
 class context;
 
-/// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also when
-/// the body throws or is cancelled. For the worker's thread, where the body runs. Cancelling it
-/// cancels the body, whose errors it throws. Contexts do not nest: a second one throws
-/// invalid_argument. What the body returns must be default constructible, or void. One-way calls
-/// (`post`) are not recorded. What was spawned in here and still calls after it has ended gets
-/// autograd_context_gone.
+/// Opens a context, awaits `body(context)` inside it, and releases it on every worker, also if the
+/// body throws or is cancelled. Await it on the worker's thread, where the body runs. It throws the
+/// body's errors; cancelling it cancels the body. Contexts do not nest: a second one inside throws
+/// invalid_argument. The body's result must be default constructible, or void. One-way calls
+/// (`post`) are not recorded. If a coroutine that was spawned in the body makes calls after the
+/// body has ended, they fail with autograd_context_gone.
 ///
-/// Tensors belong to the context that recorded them: `backward` of another one throws
-/// invalid_argument, here or where they were kept, until they are detached. Outside of any context
-/// nothing is recorded: what was computed elsewhere arrives with a history that only throws, with
-/// the remedy in words; what was a leaf there arrives as a leaf.
+/// A tensor belongs to the context that recorded it. `backward` of another context throws
+/// invalid_argument for it, here or where the tensor was kept, unless it is detached. Outside any
+/// context nothing is recorded. Then a leaf arrives as a leaf, and a computed tensor arrives with a
+/// history that only throws and says what to do.
 template <class Body>
 [[nodiscard]] auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>()));
 
-/// The context of the running coroutine: in `with_context`, and in functions called from there,
-/// which can then begin passes of their own. Throws autograd_context_gone if there is none.
+/// The context of the running coroutine: in `with_context`, and in functions called from there.
+/// Such a function can begin passes of its own. Throws autograd_context_gone if there is none.
 [[nodiscard]] context this_context(worker& me);
 
 /// How a backward pass runs.
 ///
 ///   co_await ctx.backward(loss, {.retention = graph_retention::retain, .limit = 10s});
 struct backward_options {
-  /// Keep what the nodes saved, so that another pass can run over them.
+  /// `retain` keeps the tensors that nodes saved, so that another pass can run over the same graph.
   graph_retention retention = graph_retention::release;
-  /// One per root, of its shape and dtype; none: ones, for roots of one element.
+  /// One gradient per root, of its shape and dtype. None: ones, for real roots of one element.
   std::vector<at::Tensor> gradients{};
-  /// Of the whole pass; none: the worker's call deadline. Never later than the scope's.
+  /// Limit of the whole pass. None: the worker's call deadline. Never later than the caller's.
   std::optional<duration> limit{};
 };
 
-/// Handle of a context that is open here, until the `with_context` that made it ends; then its
+/// A handle to a context that is open here. When the `with_context` that opened it ends, its
 /// members throw autograd_context_gone. Cheap to copy; for the worker's thread.
 ///
 ///   co_await ctx.backward(loss);
@@ -67,15 +67,17 @@ class context {
 
   [[nodiscard]] context_id id() const noexcept { return state_->id; }
 
-  /// Runs backward from the roots over all workers that contributed to them (SMART mode: only what
-  /// the roots need is asked to run, so unused results cost nothing and never hang). Gradients
-  /// become visible everywhere when all of it succeeded; those of several passes add up, and
-  /// several may run at once over a retained graph. Cancelling gives the pass up everywhere.
-  /// Values of parameters may be newer than in forward if others train them meanwhile (Hogwild).
-  /// Throws rpc_error: invalid_argument (a root without grad, not a real scalar, a tensor of
-  /// another context, ...), autograd_pass_aborted (names the worker and its error; nothing is
-  /// visible), peer_died (a worker that takes part was lost, or the run failed: its `ran()` is
-  /// not_sent if nobody has heard of the pass), timed_out, cancelled, autograd_context_gone.
+  /// Runs backward from the roots over all workers that contributed to them. Only nodes that the
+  /// roots need run (SMART mode), so unused results cost nothing and never hang. Gradients become
+  /// visible everywhere when the whole pass has succeeded. Gradients of several passes add up, and
+  /// several passes may run at once over a retained graph. Cancelling ends the pass at all workers.
+  /// If others train the parameters meanwhile (Hogwild), their values may be newer than in forward.
+  ///
+  /// Throws rpc_error: invalid_argument (a root requires no grad, or is no real scalar and has no
+  /// gradient given; a tensor belongs to another context, ...), autograd_pass_aborted (names the
+  /// worker that failed and its error; no gradient is visible), peer_died (a worker that takes part
+  /// was lost, or the run failed; `ran()` is not_sent if no other worker has heard of the pass),
+  /// timed_out, cancelled, autograd_context_gone.
   [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
                                                backward_options how = {}) const {
     return weft::detail::or_die([&] {
@@ -87,13 +89,13 @@ class context {
     return backward(std::vector<at::Tensor>{std::move(root)}, std::move(how));
   }
 
-  /// The gradients of this worker's leaves so far: `find(variable)` is undefined where there is
-  /// none. Nothing else lies in a gradient's memory, so it may be changed in place (clipped, say);
-  /// a later pass may add to the same tensors in place. Waits for passes of other workers
-  /// that ran here until they succeeded or not. Cancelling ends the wait only. Throws
-  /// autograd_context_gone, timed_out, cancelled, peer_died (the run failed), autograd_pass_aborted
-  /// (a pass succeeded and could not be added up here, for lack of memory, or may have: the worker
-  /// that began it was lost before it said so).
+  /// The gradients of this worker's leaves so far. `find(variable)` is an undefined tensor if there
+  /// is none. Each gradient has memory of its own, so you may change it in place, for example clip
+  /// it. A later pass may add to the same tensors in place. If passes of other workers ran here, it
+  /// waits for their outcome. Cancelling ends only this wait. Throws autograd_context_gone,
+  /// timed_out, cancelled, peer_died (the run failed), and autograd_pass_aborted: memory for adding
+  /// up a successful pass was short here, or the worker that began a pass was lost before it told
+  /// the outcome.
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return weft::detail::or_die([&] { return me_->use<autograd_service>().gradients(state_); });
   }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs this worker's part of a backward pass over `torch::autograd::Node`s, with the semantics of
 // libtorch's engine, except that gradients go into a map instead of `.grad`. There is no
-// `create_graph`, no `inputs=`, no callback of the engine; post-accumulate hooks do not run.
+// `create_graph`, no `inputs=`, no callback of the engine, and post-accumulate hooks do not run.
 //
 //   seed(root) ─┐                                    ┌─► gradients()   per pass, per variable
 //   seed(send) ─┴─► node ─► node ─► … ─► AccumulateGrad
 //                                   └──► recv_node ────► the caller's sink, to be sent
 //
 // Per node, in libtorch's order: tensor hooks, retained gradients, pre hooks, the function, shape
-// and dtype checks of what it returns, post hooks, release, the anomaly mode's search for NaN.
-// Hooks that libtorch runs after it changed `.grad` are not run, because nothing changes it. There
-// is no graph task of libtorch's: hooks that call Engine::queue_callback (DistributedDataParallel)
-// throw, which fails the pass.
+// and dtype checks of its results, post hooks, release, the anomaly mode's search for NaN. Hooks
+// that libtorch runs after it changed `.grad` do not run, because nothing changes it. There is no
+// graph task of libtorch. So hooks that call Engine::queue_callback (DistributedDataParallel)
+// throw, and the pass fails.
 #pragma once
 
 #include <weft/autograd/impl/gradient_map.hpp>
@@ -39,8 +39,8 @@
 
 namespace weft::autograd {
 
-/// Gradients that leave this worker: one per tensor of the message that required grad, undefined
-/// where nothing came.
+/// Gradients that leave this worker: one per tensor of the message that required grad. If no
+/// gradient came, it is undefined.
 struct outgoing_gradients {
   peer_message to;
   torch::autograd::variable_list gradients;
@@ -49,43 +49,42 @@ struct outgoing_gradients {
 /// The first error of a pass on this worker.
 struct node_failure {
   std::string node;  ///< as `Node::name()`
-  std::string text;  ///< what the node or its hook threw
+  std::string text;  ///< of the exception that the node or its hook threw
   std::exception_ptr cause;
 };
 
 enum class executor_status {
-  waiting,  ///< nothing is ready; later seeds, or `complete`, continue
+  waiting,  ///< nothing is ready; it goes on after later seeds, or `complete`
   drained,  ///< every needed node has run
   failed,   ///< see `failure()`
   stopped,  ///< `stop()` was called
 };
 
 /// One pass on one worker, made at `launch`. One thread at a time uses it, except for `stop`.
-/// Nodes run in the given thread-local state, or else in that of the thread; with gradients off.
+/// Nodes run in the given thread-local state, else in the thread's own; gradient recording is off.
 /// Streams of devices other than the CPU are not followed yet.
 class local_executor {
  public:
-  /// `graph` is as the walk left it and outlives the executor; `plan` has launched. What goes to
-  /// the plan's own worker stays inside.
+  /// `graph` is as the walk left it, and must outlive the executor. `plan` has launched. Gradients
+  /// for the plan's own worker stay inside.
   local_executor(const local_graph& graph, const wave& plan,
                  std::optional<at::ThreadLocalState> state = {});
 
-  /// After a plan that left nodes out has completed: these run too; else nothing. Not during
-  /// `evaluate_ready`.
+  /// After a plan that left nodes out at `launch` has completed, these nodes run, too. For other
+  /// plans it does nothing. Do not call it during `evaluate_ready`.
   void complete(const wave& plan);
   bool has_ready() const { return !ready_.empty(); }
-  /// An `evaluate_ready` would do something.
+  /// Whether `evaluate_ready` has something to do.
   bool has_work() const { return has_ready() || has_drained(); }
 
-  /// A gradient for a root. All roots are seeded before the first `evaluate_ready`.
+  /// Adds the gradient of a root. Seed all roots before the first `evaluate_ready`.
   void seed(root r);
-  /// The gradients of a sent message, at the node that `start` named. A list that does not fit the
-  /// sent tensors fails the pass.
+  /// Adds the gradients of a sent message at `send`, the node of a `start`. If they do not fit the
+  /// sent tensors, the pass fails.
   void seed(node_index send, torch::autograd::variable_list gradients);
 
-  /// Runs until nothing is ready. `sink(outgoing_gradients&&)` is called for each receive node, as
-  /// soon as it ran. Exceptions of nodes and hooks end up in `failure()`; those of `sink` pass
-  /// through.
+  /// Runs until nothing is ready. Calls `sink(outgoing_gradients&&)` for each receive node, as soon
+  /// as it ran. `failure()` has exceptions of nodes and hooks; those of `sink` pass through.
   template <class Sink>
   executor_status evaluate_ready(Sink&& sink);
 
@@ -94,7 +93,7 @@ class local_executor {
 
   /// Valid after `evaluate_ready` returned `failed`.
   const node_failure& failure() const { return *failure_; }
-  /// What leaves got in this pass. To be merged into the context's only if the pass commits.
+  /// The gradients of leaves in this pass. Merge them into the context's only if the pass commits.
   gradient_map& gradients() { return gradients_; }
   std::size_t nodes_run() const { return nodes_run_; }
 
@@ -141,8 +140,8 @@ class local_executor {
   std::atomic<bool> stop_{false};
 };
 
-/// A whole pass in the calling thread, for graphs without messages (or with messages of `self` to
-/// itself only). Adds to `into` if it succeeds; otherwise throws what the node threw.
+/// Runs a whole pass in the calling thread, for graphs without messages (or only with messages of
+/// `self` to itself). If it succeeds, it adds to `into`; else it throws the node's exception.
 void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
                     const send_table& sends = {}, worker_rank self = 0);
 

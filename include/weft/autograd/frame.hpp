@@ -20,8 +20,8 @@
 
 namespace weft::autograd {
 
-/// Throws rpc_error for gradients that cannot travel or are too large; invalid_argument if one is
-/// undefined, as what is none is not sent.
+/// Makes a frame of a message and its gradients. Throws rpc_error if gradients cannot be sent or
+/// are too large. If one is undefined, it throws invalid_argument: undefined ones are not sent.
 [[nodiscard]] inline frame seal(std::span<const std::byte> what, const limits& bounds,
                                 std::span<const at::Tensor> tensors = {}) {
   message m(bounds);
@@ -45,14 +45,14 @@ namespace weft::autograd {
   return std::move(m).finish(header);
 }
 
-/// What came: `what` points into the message; nobody else holds the tensors, which may share
-/// memory with each other and, inside one process, with the sender's.
+/// The content of a frame. `what` points into the message. No other code holds the tensors. They
+/// may share memory with each other and, inside one process, with the sender's tensors.
 struct unsealed {
   std::span<const std::byte> what;
   std::vector<at::Tensor> tensors;
   error allocation_error;  ///< set: the tensors are missing, because there was no memory for them
 };
-/// Of a message that was checked. Throws rpc_error if its bytes are no such frame.
+/// Reads a frame of a message that was checked. Throws rpc_error if its bytes are no such frame.
 [[nodiscard]] inline unsealed unseal(incoming_message& m) {
   unsealed out;
   out.allocation_error = m.allocation_error();

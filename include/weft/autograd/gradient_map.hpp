@@ -13,8 +13,8 @@
 
 namespace weft::autograd {
 
-/// In the order in which variables were first met. Every gradient has memory of its own. Not
-/// thread-safe.
+/// Entries are in the order in which variables were first met. Each gradient has memory of its own.
+/// Not thread-safe.
 ///
 ///   const weft::autograd::gradient_map all = co_await ctx.gradients();
 ///   for (const auto& [variable, gradient] : all.entries()) norm += gradient.norm();
@@ -25,23 +25,24 @@ class gradient_map {
     at::Tensor gradient;
   };
 
-  /// Adds `gradient` to the variable's, as libtorch does for `.grad`: the first is taken over if
-  /// nobody but the caller holds it, it owns its memory and its strides suit, else copied; later
-  /// ones are added in place where that is possible.
+  /// Adds `gradient` to the variable's, as libtorch does for `.grad`. The first gradient is taken
+  /// over if only the caller holds it, it owns its memory, and its strides fit; else it is copied.
+  /// Later ones are added in place if that is possible.
   /// Defined, as `merge`, in impl/gradient_map.hpp: only passes add.
   void accumulate(const at::Tensor& variable, const at::Tensor& gradient);
 
-  /// Some of `pass` are of variables that have a gradient here: to merge it computes.
+  /// True if a variable of `pass` already has a gradient here, so that merging must compute.
   bool overlaps(const gradient_map& pass) const {
     return std::any_of(pass.entries_.begin(), pass.entries_.end(), [this](const entry& e) {
       return index_.contains(e.variable.unsafeGetTensorImpl());
     });
   }
-  /// Adds all of `pass`, which is left empty. If it throws, some were added, and `pass` has the
-  /// others.
+  /// Adds all gradients of `pass`, and leaves it empty. If it throws, some were added, and `pass`
+  /// has the others.
   void merge(gradient_map&& pass);
 
-  /// Undefined if there is none. Valid until the map changes; later passes may add to it in place.
+  /// The gradient of a variable; undefined if there is none. Valid until the map changes; later
+  /// passes may add to it in place.
   at::Tensor find(const at::Tensor& variable) const {
     const auto found = index_.find(variable.unsafeGetTensorImpl());
     return found == index_.end() ? at::Tensor() : entries_[found->second].gradient;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Collects the gradients that flow into one node, summing those that meet in one slot.
+// Collects the gradients that flow into one node. Sums those that meet in one slot.
 #pragma once
 
 #include <ATen/TensorSubclassLikeUtils.h>
@@ -13,14 +13,14 @@
 
 namespace weft::autograd {
 
-/// One slot per input of the node; made when the first gradient comes. Gradients are off while it
-/// is used. Not thread-safe.
+/// One slot per input of the node, made when the first gradient comes. Gradient recording is off
+/// while it is used. Not thread-safe.
 class input_buffer {
  public:
   /// Undefined gradients leave the slot as it is.
   void add(std::uint32_t slot, at::Tensor&& gradient);
 
-  /// The collected inputs, `size` of them, undefined where nothing came. Empties the buffer.
+  /// Takes the `size` collected inputs; an input is undefined if nothing came. Empties the buffer.
   torch::autograd::variable_list take(std::size_t size) {
     slots_.resize(size);
     return std::move(slots_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// libtorch's graph on one worker, as `wave` walks it: nodes get numbers in the order of the walk.
+// libtorch's graph on one worker. `wave` walks it; nodes get numbers in the order of the walk.
 #pragma once
 
 #include <weft/autograd/nodes.hpp>
@@ -25,27 +25,27 @@
 
 namespace weft::autograd {
 
-/// Where a pass begins: a gradient for one input of one node.
+/// A pass begins here: a gradient for one input of one node.
 struct root {
   torch::autograd::Edge edge;
   at::Tensor gradient;
 };
 
-/// The roots of `tensors`. `gradients` is empty, or one per tensor; an undefined one, or none,
-/// stands for 1 and needs a real tensor of one element. Throws `std::invalid_argument` with a
-/// sentence.
+/// The roots of `tensors`. `gradients` is empty, or has one per tensor. If a gradient is undefined,
+/// or none is given, it is 1; then the tensor must be real and have one element. Throws
+/// `std::invalid_argument` with a sentence.
 std::vector<root> roots_of(std::span<const at::Tensor> tensors,
                            std::span<const at::Tensor> gradients = {});
 
-/// The nodes that one pass meets on this worker; keeps them alive. Models `graph`. The walk runs
-/// under the context's lock (it reads the send table). From `launch` on it is constant: what the
-/// walk still asks for after `freeze`, while nodes run without the lock, is only read.
+/// The nodes that one pass meets on this worker; it keeps them alive. Models `graph`. The walk runs
+/// under the context's lock, because it reads the send table. From `launch` on, the graph is
+/// constant: after `freeze` the walk only reads it, while nodes run without the lock.
 class local_graph {
  public:
   /// `sends` must outlive the walk.
   explicit local_graph(const send_table& sends) : sends_(&sends) {}
 
-  /// The node's number; a new one if it was not met before.
+  /// The node's number. A node that was not met before gets a new number.
   node_index index(const std::shared_ptr<torch::autograd::Node>& node);
 
   template <class F>
@@ -67,12 +67,12 @@ class local_graph {
       if (const auto point = send(id)) visit(*point);
     });
   }
-  /// `send` finds only those that were met from now on.
+  /// From now on `send` finds only nodes that it has found before.
   void freeze() { frozen_ = true; }
 
   std::size_t size() const { return nodes_.size(); }
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }
-  /// Null unless the node is one.
+  /// The node as a leaf; null if it is none.
   torch::autograd::AccumulateGrad* leaf(node_index n) const { return nodes_[n].leaf; }
   /// The number of a node that was met.
   node_index index_of(const torch::autograd::Node* node) const { return index_.at(node); }

@@ -27,7 +27,7 @@
 
 namespace weft::autograd {
 
-/// One backward pass. Numbers count up per (context, initiator) and are never used twice.
+/// Identifies one backward pass. Numbers count up per (context, initiator), and none is used twice.
 struct pass_id {
   context_id context = 0;
   worker_rank initiator = 0;
@@ -36,25 +36,25 @@ struct pass_id {
   friend auto operator<=>(const pass_id&, const pass_id&) = default;
 };
 
-/// Why a pass was given up.
+/// Why a pass was aborted.
 enum class abort_reason : std::uint8_t {
   failed,     ///< a node or hook threw
-  refused,    ///< a message or context that the asked worker does not know
+  refused,    ///< the asked worker does not know a message or the context
   lost,       ///< a worker that takes part died
   cancelled,  ///< the caller cancelled, or its deadline passed
-  misused,    ///< the graph leads out of the context: a mistake of the user's
+  misused,    ///< the graph leads out of the context: a mistake of the user
 };
 
-/// Who broke a rule of the protocol.
+/// Which worker broke a rule of the protocol.
 enum class blame : std::uint8_t {
-  sender,    ///< no correct worker sends that, whatever it was told
-  somebody,  ///< a correct worker sends it once a third has lied to it
+  sender,    ///< the sender: no correct worker ever sends that message
+  somebody,  ///< perhaps another worker: it may have told the sender something wrong
 };
 
 /// How a need is acknowledged.
 enum class need_reply : std::uint8_t {
-  own,   ///< by an `ack_message` of its own
-  none,  ///< not at all: the receiver waits for an ack of the sender, which counts this need
+  own,   ///< by its own `ack_message`
+  none,  ///< not at all: the receiver waits for an ack of the sender, and that counts this need
 };
 
 /// "Your send nodes of these messages are needed." Sent by the forward receiver.
@@ -65,30 +65,30 @@ struct need_message {
   need_reply reply = need_reply::own;
   friend bool operator==(const need_message&, const need_message&) = default;
 };
-/// Answers one `need_message`; names the workers that joined below the answering one.
+/// Answers one `need_message`. Names the workers that joined below the answering worker.
 struct ack_message {
   std::uint32_t sequence = 0;
   std::vector<worker_rank> workers;
   std::uint32_t needs = 0;  ///< how many needs the sender has sent to the receiver so far
-  std::vector<worker_rank> waiting{};  ///< which of them do not run before they hear `go_message`
+  std::vector<worker_rank> waiting{};  ///< those of `workers` that run only after `go_message`
   friend bool operator==(const ack_message&, const ack_message&) = default;
 };
-/// Discovery is over everywhere: run. Sent by the initiator, to those that wait for it.
+/// Discovery is over everywhere: run. The initiator sends it to workers that wait for it.
 struct go_message {
   friend bool operator==(const go_message&, const go_message&) = default;
 };
-/// The gradients of one forward message; undefined ones are not sent.
+/// The gradients of one forward message. Undefined gradients are not sent.
 struct grad_message {
   message_id message = 0;
   std::uint32_t slots = 0;
   std::vector<std::uint8_t> present;  ///< bit i % 8 of byte i / 8; bits past `slots` are zero
 
-  /// Slot `i` < `slots` carries a gradient.
+  /// Whether slot `i` < `slots` has a gradient.
   bool has(std::uint32_t i) const { return ((present[i / 8] >> (i % 8)) & 1U) != 0; }
   void set(std::uint32_t i) {
     present[i / 8] = static_cast<std::uint8_t>(present[i / 8] | (1U << (i % 8)));
   }
-  /// Number of tensors that travel along.
+  /// The number of tensors in the same frame.
   std::uint32_t count() const {
     std::uint32_t n = 0;
     for (std::uint32_t i = 0; i < slots; ++i) n += has(i) ? 1U : 0U;
@@ -96,11 +96,11 @@ struct grad_message {
   }
   friend bool operator==(const grad_message&, const grad_message&) = default;
 };
-/// Everything needed has run here. Sent to the initiator.
+/// All needed nodes have run here. Sent to the initiator.
 struct done_message {
   friend bool operator==(const done_message&, const done_message&) = default;
 };
-/// The pass is given up; its gradients are dropped.
+/// The pass is aborted; its gradients are dropped.
 struct abort_message {
   worker_rank origin = 0;  ///< the worker that failed or was lost
   abort_reason reason = abort_reason::failed;
@@ -121,13 +121,13 @@ struct control {
   friend bool operator==(const control&, const control&) = default;
 };
 
-/// Longer texts are cut by `encode` and refused by `decode`.
+/// In bytes. `encode` cuts longer texts; `decode` refuses them.
 inline constexpr std::size_t max_abort_text = 4096;
 
 std::vector<std::byte> encode(const control& message);
 
-/// Nothing if the bytes are not exactly one well-formed message. Allocates at most as many bytes
-/// as it was given.
+/// Returns nothing unless the bytes are exactly one well-formed message. Allocates at most as many
+/// bytes as it was given.
 std::optional<control> decode(std::span<const std::byte> bytes);
 
 }  // namespace weft::autograd

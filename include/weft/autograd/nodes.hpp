@@ -26,8 +26,8 @@
 
 namespace weft::autograd {
 
-/// Where the gradients of a sent message enter the sender's graph: passes each on to the gradient
-/// edge of the tensor it belongs to. One slot per sent tensor that requires grad, in order.
+/// The node at which gradients of a sent message enter the sender's graph. It passes each on to the
+/// gradient edge of its tensor. It has one slot per sent tensor that requires grad, in order.
 class send_node final : public torch::autograd::Node {
  public:
   explicit send_node(peer_message where) : where_(where) {}
@@ -35,8 +35,8 @@ class send_node final : public torch::autograd::Node {
   /// The forward receiver and the message.
   const peer_message& where() const { return where_; }
 
-  /// A sentence if these gradients, taken from the wire, do not fit the sent tensors; else empty.
-  /// Undefined ones always fit. Sparse ones may stand for dense ones.
+  /// If these gradients, taken from the wire, do not fit the sent tensors, a sentence; else empty.
+  /// Undefined gradients always fit. A sparse gradient may stand for a dense one.
   std::string mismatch(const torch::autograd::variable_list& gradients) const;
 
   std::string name() const override {
@@ -53,9 +53,9 @@ class send_node final : public torch::autograd::Node {
   peer_message where_;
 };
 
-/// Where the graph of a received message ends: the grad_fn of its tensors. Our executor takes its
-/// inputs and sends them; libtorch's engine cannot, and is told so. Of a message that was not
-/// recorded (number 0) nobody can: its backward says what to do instead.
+/// The node at which the graph of a received message ends: the grad_fn of its tensors. weft's
+/// executor takes its inputs and sends them. libtorch's engine cannot: it gets an exception that
+/// says so. If the message was not recorded (number 0), the exception says what to do instead.
 class recv_node final : public torch::autograd::Node {
  public:
   explicit recv_node(peer_message where) : where_(where) {}
@@ -85,19 +85,19 @@ class recv_node final : public torch::autograd::Node {
   peer_message where_;
 };
 
-/// Records that `tensors` leave in `message` to `peer`. Null if none requires grad, or gradients
-/// are switched off in this thread. Throws `c10::Error` for a tensor that autograd cannot follow.
-/// Integral tensors and undefined ones may be among them and have no slot.
+/// Records that `tensors` leave in the message and to the peer of `where`. Null if none requires
+/// grad, or gradients are switched off in this thread. Throws `c10::Error` for a tensor that
+/// autograd cannot follow. Integral and undefined tensors may be among them; they have no slot.
 std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors, peer_message where);
 
-/// Makes a new recv node the grad_fn of `tensors`: those, in order, whose sender said that they
-/// require grad. They must be fresh. Throws `std::invalid_argument` if one cannot have a gradient
-/// (its dtype, or it has history already), as it may come from a hostile peer.
+/// Makes a new recv node the grad_fn of `tensors`. These are the tensors that require grad at the
+/// sender, in order; they must be fresh. A hostile peer may send anything: if one cannot have a
+/// gradient (its dtype, or it has history already), it throws `std::invalid_argument`.
 std::shared_ptr<recv_node> record_receive(std::span<const at::Tensor> tensors, peer_message where);
 
-/// What a message's tensors that required grad at their sender become here. Recorded: ends of its
-/// graph. Not recorded: leaves, those that were `computed` there ends that lead nowhere and say so.
-/// Throws as `record_receive` does.
+/// Prepares a message's tensors that required grad at their sender. If the message was recorded,
+/// they become ends of its graph. If not, they become leaves; those that were `computed` at the
+/// sender get a history that only throws and says so. Throws as `record_receive` does.
 inline void receive(std::span<at::Tensor> tensors, const std::vector<bool>& computed,
                     peer_message where);
 
@@ -120,12 +120,12 @@ class send_table {
     return found == nodes_.end() ? nullptr : found->second;
   }
   std::size_t size() const { return nodes_.size(); }
-  /// Of them, those to others than `self`.
+  /// The number of nodes whose message went to another worker than `self`.
   std::size_t size_without(worker_rank self) const {
     const auto own = to_.find(self);
     return nodes_.size() - (own == to_.end() ? 0 : own->second);
   }
-  /// In the order of the messages.
+  /// Calls `visit` for each message, in order.
   template <class F>
   void for_each(F&& visit) const {
     for (const auto& [id, node] : nodes_) visit(id);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// One backward pass on one worker: the wave that plans it, the graph it walks, the executor that
-// runs it. The service around it moves frames, holds the lock, and lends pool threads.
+// One backward pass on one worker: the wave plans it, walking the graph, and the executor runs it.
+// The service around it moves frames, holds the lock, and lends pool threads.
 //
 //   under the context's lock          on a pool thread, no lock held
 //   begin / arrive / lost / abort
 //   claim() == true ───────────────►  evaluate(sink)  gradients to other workers leave here
 //   completed()  ◄─────────────────┘
 //
-// Every call under the lock returns outputs of the wave for the service to act on, in order:
-// `transmit`, `commit`, `finished`, `aborted`, `violation`. After each of them, try `claim`.
+// Every call under the lock returns outputs of the wave. The service acts on them in order:
+// `transmit`, `commit`, `finished`, `aborted`, `violation`. After each call, it tries `claim`.
 #pragma once
 
 #include <weft/autograd/executor.hpp>
@@ -48,8 +48,8 @@ inline packed_gradients pack(outgoing_gradients&& leaving) {
   }
   return packed;
 }
-/// Nothing if the number of tensors is not the number that the message announces. The caller has
-/// checked that the message has as many slots as its send node.
+/// Returns nothing if the number of tensors differs from the number that the message announces. The
+/// caller has checked that the message has as many slots as its send node.
 inline std::optional<std::vector<at::Tensor>> unpack(const grad_message& message,
                                                      std::vector<at::Tensor> tensors) {
   if (tensors.size() > message.slots || message.count() != tensors.size()) return std::nullopt;
@@ -61,12 +61,11 @@ inline std::optional<std::vector<at::Tensor>> unpack(const grad_message& message
   return gradients;
 }
 
-/// Destroy it without the lock: that may run destructors of users' nodes. What steps the wave is a
-/// template so that it is compiled only where a worker is made.
+/// Destroy it without the lock, because it may run destructors of users' nodes.
 class local_pass {
  public:
-  /// `sends`, the context's, must outlive the pass. On the initiator, nodes run in the
-  /// thread-local state of the thread that makes the pass, and `retention` matters.
+  /// `sends` is the context's table and must outlive the pass. At the initiator, nodes run in the
+  /// thread-local state of the thread that makes the pass. Only the initiator uses `retention`.
   local_pass(pass_id pass, worker_rank self, worker_rank world, const send_table& sends,
              graph_retention retention = graph_retention::release)
       : wave_(pass, self, world, retention), graph_(sends) {
@@ -75,35 +74,35 @@ class local_pass {
 
   // ── under the lock ──
   outputs begin(std::vector<root> roots);
-  /// `tensors`: of a frame with a `grad_message`, else empty.
+  /// `tensors` are those of a frame with a `grad_message`, else empty.
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
-  /// Instead of `arrive`: the tensors of that frame are lost. That ends the pass if it
-  /// awaits them from that worker; `why` says so.
+  /// Called instead of `arrive` if the tensors of that frame are lost. If the pass awaits them from
+  /// that worker, it aborts the pass with the text `why`.
   outputs gradients_lost(worker_rank from, const grad_message& what, std::string why);
   outputs lost(worker_rank peer) { return absorb(wave_.step(wave_input::lost{peer}, graph_)); }
   outputs abort(abort_reason reason, std::string text) {
     return absorb(wave_.step(wave_input::failed{reason, std::move(text)}, graph_));
   }
-  /// True if there is something to run and nobody runs it. The caller then owes one `evaluate` and
-  /// one `completed`, in this order.
+  /// True if there is work, and no thread does it. The caller must then call `evaluate` and
+  /// `completed` once, in this order.
   bool claim();
   outputs completed();
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
-  /// `sink(worker_rank to, packed_gradients&&, bool more)` sends one frame; `more`: nodes that are
-  /// ready keep this thread busy afterwards.
+  /// `sink(worker_rank to, packed_gradients&&, bool more)` sends one frame. `more`: other nodes are
+  /// ready and keep this thread busy afterwards.
   template <class Sink>
   void evaluate(Sink&& sink);
 
   // ── under the lock ──
   const wave& plan() const { return wave_; }
   bool over() const { return wave_.over(); }
-  /// What this worker's leaves got. Merge it into the context's when `commit` comes; before that
-  /// nobody may see it.
+  /// The gradients of this worker's leaves in this pass. Merge them into the context's when
+  /// `commit` comes. Before that no other code may see them.
   gradient_map& gradients() { return executor_->gradients(); }
 
  private:
-  /// Acts on what concerns this worker alone; returns the rest.
+  /// Acts on outputs that only this worker needs; returns the others.
   outputs absorb(outputs from_wave);
 
   struct seeding {

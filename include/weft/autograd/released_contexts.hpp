@@ -12,13 +12,13 @@
 
 namespace weft::autograd {
 
-/// Of a context that its creator counts from one. A million contexts a second last for half a year,
-/// ten thousand for fifty.
+/// A context's number, which its creator counts from one. At a million contexts a second, numbers
+/// last for half a year; at ten thousand, for fifty years.
 using context_serial = std::uint64_t;
 inline constexpr int serial_bits = 44;
 inline constexpr context_serial last_serial = (context_serial{1} << serial_bits) - 1;
 
-/// A context's id: its creator in the upper 20 bits, a serial number counted from one in the lower.
+/// A context's id: its creator in the upper 20 bits, its serial number in the lower 44 bits.
 [[nodiscard]] constexpr context_id make_context_id(worker_rank creator, context_serial serial) {
   return context_id{creator} << serial_bits | serial;
 }
@@ -27,9 +27,9 @@ inline constexpr context_serial last_serial = (context_serial{1} << serial_bits)
 }
 [[nodiscard]] constexpr context_serial serial_of(context_id id) { return id & last_serial; }
 
-/// Intervals of serial numbers per creator. Creators count up, so gaps are contexts that are open
-/// or that never came here; beyond the limit the oldest gap counts as released (the first call of a
-/// context that is older than thousands of others is then refused). Not thread-safe.
+/// Intervals of serial numbers per creator. Creators count up, so a gap is a context that is open
+/// or never came here. Beyond the limit the oldest gap counts as released. (Then the first call of
+/// a context that is older than thousands of others is refused.) Not thread-safe.
 class released_contexts {
  public:
   /// `limit` >= 1 bounds the intervals kept for one creator.
@@ -63,7 +63,7 @@ class released_contexts {
     }
   }
 
-  /// Intervals kept for one creator.
+  /// The number of intervals kept for one creator.
   [[nodiscard]] std::size_t intervals(worker_rank creator) const {
     const auto of = released_.find(creator);
     return of == released_.end() ? 0 : of->second.size();

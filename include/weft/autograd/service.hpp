@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What contexts and optimizers ask of their worker. Its one implementation, with the protocol on
-// top of it, is engine/services/autograd_service.hpp.
+// The worker's part of contexts and optimizers. Its one implementation, with the protocol, is
+// engine/services/autograd_service.hpp.
 #pragma once
 
 #include <weft/autograd/gradient_map.hpp>
@@ -25,7 +25,7 @@ namespace weft {
 
 namespace autograd {
 
-/// A context on one worker, as its handles know it.
+/// A context on one worker, as its handles see it.
 struct open_context : ref_counted {
   explicit open_context(context_id which) noexcept : id(which) {}
   const context_id id;
@@ -33,48 +33,48 @@ struct open_context : ref_counted {
 
 }  // namespace autograd
 
-/// What contexts ask of their worker. Made by `engine::autograd_service`.
+/// The worker's part of contexts. `engine::autograd_service` implements it.
 class autograd_service : public service {
  public:
   static constexpr service_id place = service_id::autograd;
   using context_ptr = intrusive_ptr<autograd::open_context>;
-  /// Of tensors that come without a context it says what they are here.
+  /// It also handles tensors that arrive without a context.
   autograd_service() noexcept : service(place, {section_kind::tensors, section_kind::autograd}) {}
 
   // ── for autograd::context; awaitables on the worker's thread ──
   [[nodiscard]] virtual context_ptr open() = 0;
-  /// Tells every worker that joined, and forgets the context here. By its creator.
+  /// Tells every worker that joined, and forgets the context here. Only its creator calls it.
   virtual void release(const context_ptr& state) = 0;
   [[nodiscard]] virtual asio::awaitable<void>
   backward(context_ptr state, std::vector<at::Tensor> roots, std::vector<at::Tensor> gradients,
            autograd::graph_retention retention, std::optional<duration> limit) = 0;
-  /// The gradients of this worker's leaves, with those of every pass whose `backward` has returned
-  /// before the caller was told so: waits for passes that ran here until their outcome is known.
+  /// The gradients of this worker's leaves. Waits until the outcome of every pass that ran here is
+  /// known. So if the caller was told that a `backward` has returned, they contain that pass.
   /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline;
-  /// cancelled; what ended the run.
+  /// cancelled; the error that ended the run.
   [[nodiscard]] virtual asio::awaitable<autograd::gradient_map> gradients(context_ptr state) = 0;
-  /// autograd_context_gone, and why, once it is released; success before. Any thread.
+  /// After the release: autograd_context_gone, with the reason. Before: success. Any thread.
   [[nodiscard]] virtual error ended(const context_ptr& state) const = 0;
-  /// Those that are known now; none if a pass has yet to say whether it succeeded. Any thread.
-  /// Throws autograd_context_gone, or why the context is not valid any more.
+  /// The gradients, without waiting; nothing if the outcome of a pass is not known yet. Any thread.
+  /// Throws autograd_context_gone, or the reason why the context is no longer valid.
   [[nodiscard]] virtual std::optional<autograd::gradient_map>
   gradients_now(const context_ptr& state) const = 0;
-  /// The context of the running coroutine or function, if any; it may be released meanwhile.
+  /// The context of the running coroutine or function, if any. It may have been released meanwhile.
   [[nodiscard]] static context_ptr current() {
     const auto here = this_scope();
     if (!here || !here->autograd) return nullptr;
     return context_ptr(const_cast<autograd::open_context*>(
         static_cast<const autograd::open_context*>(here->autograd.get())));
   }
-  /// For tests: contexts known here, and their passes under way.
+  /// For tests: contexts known here, and their passes in flight.
   [[nodiscard]] virtual std::size_t contexts() const = 0;
   [[nodiscard]] virtual std::size_t passes() const = 0;
   /// Frames sent: control messages, gradients, releases.
   [[nodiscard]] virtual std::uint64_t frames() const noexcept = 0;
 
-  /// Bounds of what peers can make this worker keep.
+  /// Peers can make this worker keep at most so many.
   static constexpr std::size_t most_contexts = 65536;  // brought by one peer
-  static constexpr std::size_t most_passes = 1024;     // under way, in one context
+  static constexpr std::size_t most_passes = 1024;     // in flight, in one context
 };
 
 }  // namespace weft

@@ -12,23 +12,22 @@
 //   ◄─────────── grad between forward receivers and senders ───► start
 //   ◄───────────────────── done ─┘ once everything needed ran
 //   commit ── end ──────────────► commit                         gradients become visible
-//   abort, from anyone: told to the initiator and along the needs; the pass is dropped everywhere.
-//   Whoever has said done, and owes no ack, leaves it to the initiator, which may have succeeded.
+//   abort, from any worker: sent to the initiator and along the needs; all drop the pass. A worker
+//   that has said done, and owes no ack, leaves it to the initiator, which may have succeeded.
 //
-// Discovery ends as Dijkstra and Scholten's diffusing computations do, less one round trip where a
-// graph leads back to the worker that asked: such a need has no ack of its own. The asker is
-// engaged until it has the ack for what it asked, and that ack says how many needs it must have
-// seen.
+// Discovery ends as Dijkstra and Scholten's diffusing computations do. It saves one round trip if a
+// graph leads back to the worker that asked: that need has no ack of its own. The asker is engaged
+// until it has the ack for its own need, and that ack says how many needs it must have seen.
 //
-// Nobody waits for discovery longer than it must. Whatever the roots reach was recorded before the
-// pass began, so a worker knows all of its send nodes that may still be needed: once all of them
-// are, its counts are final. And the initiator runs at once those nodes that no other send node
-// leads to. A graph without such nodes waits until discovery is over; so does one in a context of
-// which this pass is a small part, for looking for them must not cost more than the pass itself.
+// No worker waits for discovery longer than it must. All nodes that the roots reach were recorded
+// before the pass began. So a worker knows all of its send nodes that may still be needed; once all
+// of them are needed, its counts are final. The initiator runs at once the nodes that no other send
+// node leads to. If there are none, it waits until discovery is over. If this pass is a small part
+// of its context, it waits, too: looking for these nodes must not cost more than the pass itself.
 //
-// Message order between two workers is not assumed, so a gradient may come before the need that
-// announces it; and a message may arrive twice. Messages to oneself are edges of the local walk:
-// nothing is sent, and a chain of them costs no stack.
+// The protocol assumes no order of messages between two workers: a gradient may come before the
+// need that announces it, and a message may arrive twice. Messages of a worker to itself are edges
+// of the local walk: nothing is sent, and a chain of them costs no stack.
 #pragma once
 
 #include <weft/autograd/messages.hpp>
@@ -49,13 +48,13 @@
 
 namespace weft::autograd {
 
-/// A node of the local graph: dense, counted from zero in the order in which the walk meets them.
+/// A node of the local graph. Numbers count from zero, in the order in which the walk meets nodes.
 using node_index = std::uint32_t;
 
 /// A forward message, seen from one of its ends.
 struct peer_message {
   worker_rank peer = 0;    ///< the worker at the other end
-  message_id message = 0;  ///< 0: it was not recorded, in no context
+  message_id message = 0;  ///< 0: not recorded, outside any context
   context_id context = 0;
   friend auto operator<=>(const peer_message&, const peer_message&) = default;
 };
@@ -72,22 +71,22 @@ concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_in
                          void (*meet)(const send_point&)) {
   /// Calls `visit` for the target of each edge of `n`, in order, once per edge.
   { g.next(n, visit) };
-  /// The message that `n` came with, if `n` is a receive node (it then has no edges).
+  /// The message that `n` came with, if `n` is a receive node. Such a node has no edges.
   { g.receive(n) } -> std::same_as<std::optional<peer_message>>;
   /// The send node recorded here for `m`, or nothing.
   { g.send(m) } -> std::same_as<std::optional<send_point>>;
-  /// How many messages to others than worker `m` are recorded here.
+  /// How many messages to other workers than the given one are recorded here.
   { g.messages(worker_rank()) } -> std::same_as<std::size_t>;
   /// Calls `meet` for all send nodes recorded here.
   { g.each_send(meet) };
-  /// `send` finds only those that were met from now on.
+  /// From now on `send` finds only nodes that it has found before.
   { g.freeze() };
 };
 
-/// What a wave is told.
+/// The inputs of a wave.
 namespace wave_input {
 
-/// Starts the pass; only on its initiator, once. Roots may repeat.
+/// Starts the pass: once, only at its initiator. Roots may repeat.
 struct begin {
   std::vector<node_index> roots;
 };
@@ -97,13 +96,13 @@ struct arrived {
 };
 /// Every node that `launch` counted has run here.
 struct drained {};
-/// A node failed here, or the caller gave up.
+/// A node failed here, or the caller cancelled.
 struct failed {
   abort_reason reason = abort_reason::failed;
   std::string text;
 };
-/// The worker is gone: nothing that it sent arrives after this. Also the answer to a `transmit` to
-/// a worker that is already gone.
+/// The worker is gone: none of its messages arrives after this. This is also the answer to a
+/// `transmit` to a worker that is already gone.
 struct lost {
   worker_rank peer = 0;
 };
@@ -111,26 +110,26 @@ using any = std::variant<begin, arrived, drained, failed, lost>;
 
 }  // namespace wave_input
 
-/// What a wave has its owner do, in order.
+/// The outputs of a wave. Its owner acts on them in order.
 namespace wave_output {
 
 struct transmit {
   worker_rank to = 0;
   control message;
 };
-/// `dependencies()` is final, but for nodes that `may_grow`: give the roots (on the initiator)
-/// their gradients and run the others.
+/// `dependencies()` is final, except for nodes that `may_grow`. Give the roots (at the initiator)
+/// their gradients, and run the other nodes.
 struct launch {};
-/// After a `launch` that left some out: `dependencies()` is final.
+/// After a `launch` that left nodes out: `dependencies()` is final.
 struct complete {};
-/// The gradients that came with this `grad_message` may enter the graph at this node.
+/// The gradients of this message may enter the graph at this node.
 struct start {
   message_id message = 0;
   node_index node = 0;
 };
 /// The pass succeeded: add its gradients to the context's.
 struct commit {};
-/// On the initiator, after `commit`: the caller's wait ends.
+/// At the initiator, after `commit`: the caller's wait ends.
 struct finished {
   std::vector<worker_rank> participants;  ///< other workers, ascending
 };
@@ -140,8 +139,8 @@ struct aborted {
   abort_reason reason = abort_reason::failed;
   std::string text;
 };
-/// The peer sent what does not go together with this pass; nothing was changed by it. If the peer
-/// is to blame, its link should close. Else it is told that its part of the pass is refused.
+/// The peer sent a message that does not fit this pass; it changed nothing. If the peer is to
+/// blame, close its link. Else tell the peer that its part of the pass is refused.
 struct violation {
   worker_rank from = 0;
   std::string text;
@@ -154,10 +153,10 @@ using any = std::variant<transmit, launch, complete, start, commit, finished, ab
 using outputs = std::vector<wave_output::any>;
 
 enum class wave_phase : std::uint8_t {
-  idle,      ///< no need heard yet
-  discover,  ///< finding what is needed here; some nodes may run
-  run,       ///< what is needed here is known; nodes run
-  settled,   ///< everything has run here; others may still run
+  idle,      ///< no need has come yet
+  discover,  ///< finding the nodes that are needed here; some nodes may run
+  run,       ///< all nodes that are needed here are known; they run
+  settled,   ///< all needed nodes have run here; other workers may still run
   ended,
   aborted
 };
@@ -165,8 +164,8 @@ enum class wave_phase : std::uint8_t {
 /// One pass on one worker. Not thread-safe: step it under the context's lock.
 class wave {
  public:
-  /// `world` bounds the ranks that peers may name. `retention` is the initiator's choice; the
-  /// other workers learn it from the first need.
+  /// Peers may name ranks below `world`. The initiator chooses `retention`; the other workers learn
+  /// it from the first need.
   wave(pass_id pass, worker_rank self, worker_rank world,
        graph_retention retention = graph_retention::release)
       : pass_(pass), self_(self), world_(world), retention_(retention) {}
@@ -182,14 +181,15 @@ class wave {
   bool is_initiator() const { return pass_.initiator == self_; }
   /// The pass needs no further input and can be forgotten (see `ended_passes`).
   bool over() const { return phase_ == wave_phase::ended || phase_ == wave_phase::aborted; }
-  /// It has told the initiator all that it was asked for, which may have been the last that was
-  /// missing: only that one decides now.
+  /// It has told the initiator all that it was asked for. That may have been the last missing part,
+  /// so only the initiator decides now.
   bool promised() const {
     return phase_ == wave_phase::settled && !is_initiator() && deficit_ == 0 && !parent_;
   }
-  /// Per node that the walk met: edges into it from needed nodes. Every such node is needed.
+  /// Per node that the walk met: the number of edges into it from needed nodes. All of these nodes
+  /// are needed.
   std::span<const std::uint32_t> dependencies() const { return dependencies_; }
-  /// How many nodes the walk met: so many run here before `drained`.
+  /// The number of nodes that the walk met. So many nodes run here before `drained`.
   std::size_t needed_nodes() const { return needed_nodes_; }
   /// Between `launch` and `complete`: whether `dependencies()` of this node may still grow, if it
   /// is needed at all.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Coroutine-local state: what a call inherits from the coroutine that makes it.
+// Coroutine-local state, which a call inherits from the coroutine that makes it.
 //
 //   any_io_executor -> scope_executor{ io_context executor, intrusive_ptr<const call_scope> }
 //
-// Every resumption of a coroutine goes through its executor; the wrapper installs the scope for
-// the time of the resumption and restores what was there before. A child that is awaited directly
-// shares its parent's scope; one that gets another scope is spawned (`with_scope`).
+// Every resumption of a coroutine goes through its executor. The wrapper installs the scope for
+// the time of the resumption, then restores the earlier one. A child that is awaited directly
+// shares its parent's scope. A child with another scope is spawned (`with_scope`).
 #pragma once
 
 #include <weft/core/intrusive_ptr.hpp>
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-/// Something to install on the thread while a coroutine runs (a grad mode, say).
+/// A mode of the thread that is installed while a coroutine runs, such as a grad mode.
 /// Semantic duty: `leave` undoes `enter`; both are cheap and do not throw.
 class thread_mode : public ref_counted {
  public:
@@ -31,7 +31,8 @@ class thread_mode : public ref_counted {
   virtual void leave(const saved& before) const noexcept = 0;
 };
 
-/// Constant once it is installed, then of any thread; change it by making a new one.
+/// Once a scope is installed, it is constant, and any thread may read it. To change it, make a new
+/// one.
 ///
 ///   const auto scope = weft::this_scope();  // in a function that weft runs
 ///   if (scope && scope->deadline && *scope->deadline < me.time().now() + 1s) co_return quick();
@@ -43,8 +44,8 @@ struct call_scope : ref_counted {
   intrusive_ptr<const thread_mode> mode;      ///< installed while the coroutine runs
   std::uint64_t trace = 0;
   std::uint64_t span = 0;
-  /// Set in the scope of a coroutine that serves one call after another: the call's scope, which
-  /// is installed in its stead. Changed by that coroutine's owner only, on its thread.
+  /// If a coroutine serves one call after another: the scope of the present call, which is
+  /// installed instead of this one. Only that coroutine's owner changes it, on its thread.
   intrusive_ptr<const call_scope> delegate;
 
   [[nodiscard]] const call_scope* installed() const noexcept {
@@ -61,17 +62,17 @@ struct call_scope : ref_counted {
   }
 };
 
-/// The running coroutine's scope, or null outside of any.
+/// The scope of the running coroutine or function; null if there is none.
 [[nodiscard]] intrusive_ptr<const call_scope> this_scope() noexcept;
 
-/// The executor of a coroutine that runs on `context` inside `installed`. Any thread. A template
-/// over the io_context only so that nothing of it is compiled where it is not used.
+/// The executor of a coroutine that runs on `context` inside `installed`. Any thread. It is a
+/// template over the io_context only to compile nothing of it where it is not used.
 template <class Context = asio::io_context>
 [[nodiscard]] asio::any_io_executor scoped(Context& context,
                                            intrusive_ptr<const call_scope> installed);
 
-/// Awaits `child` inside another scope, on `context`. Errors of the child are thrown here;
-/// cancelling the awaiting coroutine cancels the child.
+/// Awaits `child` inside another scope, on `context`. Throws the child's error. Cancelling the
+/// awaiting coroutine cancels the child.
 template <class T>
 [[nodiscard]] asio::awaitable<T> with_scope(asio::io_context& context,
                                             intrusive_ptr<const call_scope> installed,

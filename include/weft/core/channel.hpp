@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A bounded queue between coroutines: who sends more than it holds waits, and who receives when it
-// is empty.
+// A bounded queue between coroutines. If it is full, senders wait; if it is empty, receivers wait.
 #pragma once
 
 #include <weft/core/intrusive_ptr.hpp>
@@ -18,12 +17,13 @@ template <class T>
 struct channel_state;
 }
 
-/// A handle: copies share one queue, which goes with the last of them. Values arrive in the order
-/// in which they were sent, each at one receiver; those who wait are served in turn. Thread safe;
-/// each wait resumes on its coroutine's executor. Coroutines that still wait are destroyed with
-/// their io_context, with what they were given last. T is moved and destroyed under its lock, and
-/// must not use the channel there. Waits have no deadline of their own (`with_deadline`); a
-/// cancelled one throws system_error operation_aborted, and has sent or received nothing.
+/// A handle: copies share one queue, which lives as long as the last copy. Values arrive in the
+/// order in which they were sent, each at one receiver. Waiting coroutines are served in turn.
+/// Thread safe; each wait resumes on its coroutine's executor. Coroutines that still wait are
+/// destroyed with their io_context, together with a value just handed to them. The channel moves
+/// and destroys T under its lock, so T must not use the channel there. Waits have no deadline of
+/// their own (use `with_deadline`). A cancelled wait throws system_error operation_aborted, and has
+/// sent or received nothing.
 ///
 ///   weft::channel<at::Tensor> batches(4);
 ///   co_await batches.send(x);                       // one coroutine
@@ -37,27 +37,27 @@ class channel {
  public:
   using value_type = T;
 
-  /// Room for so many values that nobody has received yet, taken at once. Throws rpc_error
-  /// invalid_argument if it is 0.
+  /// Room for `capacity` values that are not yet received; its memory is allocated here. Throws
+  /// rpc_error invalid_argument if it is 0.
   explicit channel(std::size_t capacity);
 
-  /// Waits for room. Throws rpc_error closed if it is closed, also while it waits: the value is
-  /// lost then, as it is when the wait is cancelled.
+  /// Waits for room. If the channel is closed, also during the wait, throws rpc_error closed. Then,
+  /// or if the wait is cancelled, the value is lost.
   [[nodiscard]] asio::awaitable<void> send(T value) const {
     return send_in_turn(*this, std::move(value));
   }
-  /// False if there is no room, if others wait for it, or if it is closed; `value` is left alone
-  /// then.
+  /// If there is no room, others wait for it, or the channel is closed: returns false, and leaves
+  /// `value` alone.
   [[nodiscard]] bool try_send(T&& value) const;
   [[nodiscard]] bool try_send(const T& value) const { return try_send(T(value)); }
 
-  /// The oldest value; waits for one. Nothing once it is closed and empty.
+  /// Waits for the oldest value; std::nullopt once the channel is closed and empty.
   [[nodiscard]] asio::awaitable<std::optional<T>> receive() const { return receive_in_turn(*this); }
   /// The oldest value, if there is one and nobody waits for it.
   [[nodiscard]] std::optional<T> try_receive() const;
 
-  /// Nothing is sent any more; what it holds is still received. Whoever waits is told. More calls
-  /// do nothing.
+  /// From now on every send fails. Values in the channel are still received. Waiting coroutines
+  /// resume. More calls do nothing.
   void close() const noexcept;
   [[nodiscard]] bool is_closed() const noexcept;
 

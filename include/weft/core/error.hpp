@@ -17,46 +17,46 @@
 
 namespace weft {
 
-/// What went wrong. Values are part of the wire format: append only.
+/// Codes of errors. Values are part of the wire format: append only.
 enum class errc : int {
   timed_out = 1,        ///< the deadline passed
-  cancelled,            ///< the caller gave up
-  peer_died,            ///< the process or its link is gone
+  cancelled,            ///< the caller gave up, or the function was cancelled
+  peer_died,            ///< the peer or its link is lost, or the run has failed
   unknown_peer,         ///< no worker has that name or rank
   unknown_function,     ///< the peer's program does not contain the function
-  signature_mismatch,   ///< it does, with other parameter or result types
+  signature_mismatch,   ///< the peer's function has other parameter or result types
   remote_exception,     ///< the function threw
   message_too_large,    ///< over a frame limit
-  protocol_error,       ///< bytes that are not a weft message; the link is closed
-  bad_arguments,        ///< a whole frame whose payload does not decode
+  protocol_error,       ///< bytes are no weft message, or stop within one; the link is closed
+  bad_arguments,        ///< a frame's payload does not decode, or an object has another type
   version_mismatch,     ///< the peers speak different versions or features
   unauthenticated,      ///< wrong job token
   wrong_peer,           ///< another process answered at that address
   duplicate_name,       ///< two workers, or two published objects of one, have one name
   rendezvous_failed,    ///< the store failed, or workers are missing at the deadline
-  shutting_down,        ///< this worker is stopping
-  resource_exhausted,   ///< a memory limit was reached
+  shutting_down,        ///< this worker's run is over
+  resource_exhausted,   ///< a limit, memory or descriptors ran out
   too_many_calls,       ///< the outbox or the peer's window is full
-  not_encodable,        ///< a value that cannot travel (quantised tensors, ...), or its codec threw
+  not_encodable,        ///< a value cannot be sent (quantised tensors, ...), or its codec threw
   no_common_transport,  ///< none of the transports reaches the peer
-  closed,               ///< the connection was closed
+  closed,               ///< the channel or connection is closed
   invalid_argument,     ///< the caller's argument is wrong
   rref_owner_died,      ///< the process that owned the object is gone
-  rref_lost,            ///< the object was freed while the reference travelled
+  rref_lost,            ///< the object was freed while its reference travelled, or never asked for
   rref_not_owner,       ///< only the owner may do this
   autograd_context_gone,  ///< the context was released, or never existed
   autograd_pass_aborted,  ///< a worker failed in backward; nothing of the pass is visible
   worker_failed,          ///< a worker's main ended with an error, or its function did not return
-  ambiguous_function,     ///< this program has two functions that a caller cannot tell apart
+  ambiguous_function,     ///< a caller cannot tell two functions apart, or one has no portable name
 };
 
 /// How far the call got. Only `not_sent` and `not_executed` are safe to repeat blindly.
 enum class call_progress : std::uint8_t { not_sent, not_executed, maybe_executed, executed };
 
-/// Who noticed the failure.
+/// The part that noticed the failure.
 enum class origin : std::uint8_t { local, transport, remote_runtime, remote_user };
 
-/// The story behind an error; constant once made, shared by copies.
+/// The parts of an error. Constant once made; copies share it.
 struct error_detail : ref_counted {
   origin from = origin::local;
   call_progress ran = call_progress::not_sent;
@@ -68,7 +68,7 @@ struct error_detail : ref_counted {
   std::chrono::microseconds elapsed{0};
   std::string remote_type;  ///< type of a remote exception
   std::error_code cause_code;
-  intrusive_ptr<const error_detail> cause;  ///< what led to it, if `cause_code` is set
+  intrusive_ptr<const error_detail> cause;  ///< the error that led to it, if `cause_code` is set
 };
 
 [[nodiscard]] WEFT_PROCESS_WIDE const std::error_category& category() noexcept;
@@ -94,7 +94,7 @@ class error {
   }
   [[nodiscard]] bool operator==(errc code) const noexcept { return code_ == make_error_code(code); }
   [[nodiscard]] call_progress ran() const noexcept { return detail().ran; }
-  /// It did not run, and may be made again, whatever it does.
+  /// True: the call did not run, so it may be repeated, whatever its function does.
   [[nodiscard]] bool safe_to_repeat() const noexcept;
   [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
   /// A sentence with function, peer, cause and how far the call got.
@@ -109,7 +109,8 @@ class error {
   intrusive_ptr<const error_detail> detail_;
 };
 
-/// Thrown by every awaited operation that fails.
+/// Every awaited operation that fails throws it. Only some cancelled waits, such as for an event, a
+/// channel, `sleep_for` or `on_pool`, throw std::system_error operation_aborted instead.
 class rpc_error : public std::system_error {
  public:
   explicit rpc_error(weft::error e)

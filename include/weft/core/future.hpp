@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A started result: `co_await std::move(f)` once, or `co_await f.copy()` as often as T can be
-// copied.
+// The result of started work: `co_await std::move(f)` once, or `co_await f.copy()` often, if T can
+// be copied.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -28,18 +28,18 @@ inline constexpr bool is_moved_from = false;
 struct future_access;
 }  // namespace detail
 
-/// Movable handle of work that already runs. Dropping an unfinished one cancels the work;
-/// `std::move(f).detach()` lets it run. It always ends: work that is stopped before it began, or
-/// destroyed with its io_context, fails with operation_aborted or errc::cancelled. Thread safety:
-/// one thread at a time; it may outlive the work's io_context.
+/// Movable handle of work that already runs. Dropping an unfinished future cancels the work;
+/// `std::move(f).detach()` lets it run. A future always ends: if its work is stopped before it
+/// began, or destroyed with its io_context, it fails with operation_aborted or errc::cancelled.
+/// Thread safety: one thread at a time; it may outlive the work's io_context.
 ///
-///   weft::future<int> f = p.start<&count>(text);  // what follows runs beside it
+///   weft::future<int> f = p.start<&count>(text);  // runs beside the next lines
 ///   int n = co_await std::move(f);
 template <class T>
 class [[nodiscard]] future {
  public:
   using value_type = T;
-  /// What an Asio completion handler of the result takes.
+  /// The signature of an Asio completion handler for the result.
   using signature = std::conditional_t<std::is_void_v<T>, void(std::exception_ptr),
                                        void(std::exception_ptr, detail::stored<T>)>;
 
@@ -53,16 +53,16 @@ class [[nodiscard]] future {
   [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(state_); }
   [[nodiscard]] bool ready() const { return state_ && state_->is_set(); }
 
-  /// A copy of the result; throws what the work threw. Cancelling the wait leaves the work alone,
-  /// and it throws rpc_error cancelled, as every wait for a future then does. The wait for an empty
-  /// future throws invalid_argument.
+  /// Gives a copy of the result, or throws the error of the work. Cancelling the wait does not
+  /// cancel the work. Every cancelled wait for a future throws rpc_error cancelled. Waiting for an
+  /// empty future throws rpc_error invalid_argument.
   [[nodiscard]] asio::awaitable<T> copy() const { return wait_copy(state_); }
-  /// The result, moved out, of any T: `co_await std::move(f).get()`. Cancelling the wait cancels
+  /// Moves the result out, for any T: `co_await std::move(f).get()`. Cancelling the wait cancels
   /// the work.
   [[nodiscard]] asio::awaitable<T> get() && { return wait_taken(std::move(*this)); }
 
-  /// The result, moved out: `co_await std::move(f)` (T default constructible, or void). Cancelling
-  /// the wait cancels the work.
+  /// Moves the result out: `co_await std::move(f)`, if T is default constructible or void.
+  /// Cancelling the wait cancels the work.
   template <asio::completion_token_for<signature> CompletionToken>
   auto operator()(CompletionToken&& token) && {
     static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
@@ -75,7 +75,7 @@ class [[nodiscard]] future {
         token, std::exchange(state_, nullptr));
   }
 
-  /// A slip, for which there is a sentence.
+  /// A mistake: a static_assert explains it.
   template <asio::completion_token_for<signature> CompletionToken>
   auto operator()(CompletionToken&&) const& {
     static_assert(detail::is_moved_from<CompletionToken>,
@@ -83,9 +83,9 @@ class [[nodiscard]] future {
                   "co_await f.copy() for a copy");
   }
 
-  /// Cancels the work; how it ends is still this future's result.
+  /// Cancels the work. This future still gets its result or error.
   void request_stop() const { stop(state_); }
-  /// Lets the work run without an owner; its errors are dropped with its result.
+  /// Lets the work run without an owner; its result or error is dropped.
   void detach() && { state_ = nullptr; }
 
  private:

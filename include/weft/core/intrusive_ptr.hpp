@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// Base of objects that are held by `intrusive_ptr<T>`. The count is atomic; the object is not.
+/// Base of objects that `intrusive_ptr<T>` holds. Only the count is thread safe, not the object.
 class ref_counted {
  public:
   ref_counted() = default;
@@ -73,8 +73,8 @@ class intrusive_ptr {
   }
   /// Gives up the handle without releasing it.
   [[nodiscard]] T* detach() noexcept { return std::exchange(object_, nullptr); }
-  /// Of an object found without a handle, under a lock that its destructor takes; null if it is
-  /// being destroyed.
+  /// A handle of an object that was found without one; null if it is being destroyed. Call it under
+  /// a lock that the object's destructor takes, too.
   [[nodiscard]] static intrusive_ptr if_alive(T* object) noexcept {
     intrusive_ptr out;
     if (object && object->retain_if_alive()) out.object_ = object;

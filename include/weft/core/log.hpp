@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// weft's own words: the few sentences that it says by itself, such as why a run has failed.
+// The few sentences that weft prints by itself, such as why a run has failed.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace weft {
 
 /// One sentence, without the end of line.
 struct log_entry {
-  std::string_view who;   ///< the worker's name; empty: who starts or joins a run
+  std::string_view who;   ///< the worker's name; empty: the launcher
   std::string_view text;  ///< UTF-8
 };
 
@@ -33,10 +33,10 @@ void say(std::string_view who, std::string_view text);
 
 }  // namespace detail
 
-/// Gives every sentence of this process to `sink` instead of standard error, where they read
-/// "weft: who: text"; empty: to standard error again. Any thread; `sink` is called on any thread,
-/// on several at once, from then on, and also where weft must not wait, so it does not block; what
-/// it throws is dropped.
+/// Gives every sentence of this process to `sink` instead of standard error, where it reads
+/// "weft: who: text". An empty `sink` restores standard error. Any thread. From then on weft calls
+/// `sink` on any thread, on several at once. `sink` must not block: weft also calls it where weft
+/// must not wait. Exceptions of `sink` are dropped.
 ///
 ///   weft::log_to([](const weft::log_entry& e) { my_logger.warn("{}: {}", e.who, e.text); });
 inline void log_to(std::function<void(const log_entry&)> sink) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A function on the compute pool, awaited by a coroutine, whose thread does not wait meanwhile.
+// Runs a function on the compute pool. A coroutine awaits it, without blocking its thread.
 #pragma once
 
 #include <asio/awaitable.hpp>
@@ -22,13 +22,15 @@ template <class F, class... Args>
     -> asio::awaitable<std::invoke_result_t<F, Args...>>;
 }  // namespace detail
 
-/// Runs `f(args...)` on the compute pool of the worker on whose executor this is awaited (of
-/// several on one io_context, the one that is there the longest), in the caller's scope (deadline,
-/// autograd context, grad mode), and resumes with its result, or throws what it threw. `f` and the
-/// arguments are copied or moved here, given to `f` as rvalues, and destroyed there before this
-/// resumes. Cancelled: throws system_error operation_aborted at once;
-/// `f` is not begun then, or goes on without anybody. Throws rpc_error invalid_argument where no
-/// worker lives, shutting_down when the pool ended first.
+/// Runs `f(args...)` on the compute pool of the worker on whose executor it is awaited. (If several
+/// workers live on one io_context: the one that has been there longest.) `f` runs in the caller's
+/// scope: deadline, autograd context, grad mode. Gives its result, or throws its exception.
+///
+/// `f` and the arguments are copied or moved here. The pool's thread gives the arguments to `f` as
+/// rvalues, and destroys all of them before this resumes. If this is cancelled, it throws
+/// system_error operation_aborted at once. Then `f` does not begin, or it runs on and its result is
+/// dropped. Throws rpc_error: invalid_argument if no worker lives here; shutting_down if the pool
+/// ended first.
 ///
 ///   at::Tensor y = co_await weft::on_pool([](at::Tensor x) { return x.inverse(); }, x);
 template <class F, class... Args>

@@ -47,17 +47,17 @@ struct id128 {
     }
     return id128{word[0], word[1]};
   }
-  /// Equality whose time does not depend on where the two differ.
+  /// Compares in a time that does not depend on where the two differ.
   [[nodiscard]] bool same_secret(const id128& other) const noexcept {
     volatile std::uint64_t difference = (high ^ other.high) | (low ^ other.low);
     return difference == 0;
   }
 };
 
-/// Yields 64 random bits a call.
+/// Each call gives 64 random bits.
 using random_source = std::function<std::uint64_t()>;
 
-/// The same source for several threads, which ask it one after another.
+/// The same source for several threads, which take turns.
 [[nodiscard]] inline random_source one_at_a_time(random_source source) {
   struct shared {
     std::mutex mutex;

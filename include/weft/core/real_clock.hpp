@@ -16,8 +16,8 @@
 
 namespace weft {
 
-/// The machine's monotonic clock. A template over the io_context only so that nothing of it is
-/// compiled where it is not used.
+/// The machine's monotonic clock. It is a template over the io_context only to compile nothing of
+/// it where it is not used.
 template <std::same_as<asio::io_context> Context>
 class basic_real_clock final : public clock {
  public:
@@ -29,8 +29,8 @@ class basic_real_clock final : public clock {
   }
 
  private:
-  // Asio calls back with success whatever was queued before it was cancelled: which alarm is the
-  // present one is kept here.
+  // If a wait was queued before it was cancelled, Asio still calls it back with success. So this
+  // class numbers the alarms, and keeps the number of the present one.
   class asio_timer final : public timer {
    public:
     explicit asio_timer(Context& context) : timer_(context) {}

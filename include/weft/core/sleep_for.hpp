@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Waiting for a while, and bounding what waits, on the clock of the worker that the coroutine runs
-// on. In a simulated world that is virtual time.
+// Waits and time limits, on the clock of the worker that the coroutine runs on. In a simulated
+// world that is virtual time.
 #pragma once
 
 #include <weft/core/future.hpp>
@@ -24,10 +24,10 @@ template <class T>
 [[nodiscard]] asio::awaitable<T> end_within(duration d, asio::awaitable<T> work);
 }  // namespace detail
 
-/// Resumes after `d` at the earliest; zero or less: behind what is ready now. On a worker's
-/// executor by the worker's clock, on another io_context, which one thread runs, by the machine's.
-/// Cancelled: throws system_error operation_aborted. Throws rpc_error invalid_argument on other
-/// executors.
+/// Resumes after `d` at the earliest; if `d` is zero or less, behind all handlers that are ready
+/// now. On a worker's executor it uses the worker's clock. On another io_context, which one thread
+/// must run, it uses the machine's clock. On other executors it throws rpc_error invalid_argument.
+/// If it is cancelled, it throws system_error operation_aborted.
 ///
 ///   co_await weft::sleep_for(100ms);
 template <class Rep, class Period>
@@ -35,9 +35,9 @@ template <class Rep, class Period>
   return detail::sleep_on_clock(bounded(d));
 }
 
-/// The result of `work`, which is cancelled after `d`, and then ends with rpc_error timed_out.
-/// Calls in it inherit the deadline. It is waited for until it has ended, also when this is
-/// cancelled.
+/// Gives the result of `work`. After `d` it cancels `work` and throws rpc_error timed_out. Calls in
+/// `work` inherit the deadline. It always waits until `work` has ended, even if it is cancelled
+/// itself.
 ///
 ///   std::optional<batch> b = co_await weft::with_deadline(2s, batches.receive());
 template <class Rep, class Period, class T>
@@ -45,7 +45,7 @@ template <class Rep, class Period, class T>
                                                asio::awaitable<T> work) {
   return detail::end_within(bounded(d), std::move(work));
 }
-/// Of work that is under way: it is asked to end, and not waited for.
+/// The same for work that already runs: after `d` it is asked to end, and not awaited.
 template <class Rep, class Period, class T>
 [[nodiscard]] asio::awaitable<T> with_deadline(std::chrono::duration<Rep, Period> d,
                                                future<T> work) {

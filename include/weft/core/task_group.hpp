@@ -22,7 +22,7 @@ template <class T, class E>
 inline constexpr bool is_expected<tl::expected<T, E>> = true;
 }  // namespace detail
 
-/// Spawned children and the wait for all of them. Use through `with_task_group`. On the executor's
+/// Spawns children and waits for all of them. Use it through `with_task_group`, on the executor's
 /// thread only.
 ///
 ///   co_await weft::with_task_group([&](weft::task_group& g) -> asio::awaitable<void> {
@@ -37,12 +37,12 @@ class task_group {
   /// Cancels the children that run, without waiting for them.
   ~task_group();
 
-  /// Starts a child in the caller's scope, on the group's executor. After a child has failed, or
-  /// `cancel`, the child is dropped instead. Nothing is kept of a child that has ended.
-  /// What the child throws, `join` does.
+  /// Starts a child on the group's executor, in the scope of that executor. After `cancel`, or once
+  /// a child has failed, the new child is dropped instead. Nothing is kept of a child that has
+  /// ended. If the child throws, `join` throws the same.
   void spawn(asio::awaitable<void> child);
 
-  /// As above; nobody gets the child's result.
+  /// The same; the child's result is dropped.
   template <class T>
     requires(!std::is_void_v<T>)
   void spawn(asio::awaitable<T> child) {
@@ -52,16 +52,16 @@ class task_group {
     spawn(without_result(std::move(child)));
   }
 
-  /// Asks every child to end. Nothing is spawned any more.
+  /// Asks every child to end. No child is spawned any more.
   void cancel();
 
   /// Children that run.
   [[nodiscard]] std::size_t size() const noexcept;
 
-  /// Waits until every child has ended. When a child fails, the others are cancelled; its error is
-  /// thrown, and what else failed (not counting the cancelled) stands in the text of an rpc_error.
-  /// Cancelling the wait cancels the children; it still lasts until they have ended, and throws
-  /// system_error operation_aborted if none has failed.
+  /// Waits until every child has ended. If a child fails, the others are cancelled, and its error
+  /// is thrown. If that is an rpc_error, its text also has the other failures, except cancelled
+  /// children. Cancelling the wait cancels the children; it still lasts until they have ended. If
+  /// none has failed, it then throws system_error operation_aborted.
   [[nodiscard]] asio::awaitable<void> join();
 
  private:
@@ -82,10 +82,10 @@ class task_group {
   std::vector<std::size_t> free_;
 };
 
-/// Runs `body(group)` on the awaiting coroutine's executor, then waits for its children, which run
-/// on `children`, one of the same thread, or if that is empty on the same one. When the
-/// body throws, they are cancelled first, and its error is the one that is thrown; else errors are
-/// those of `join`. Cancelling cancels the body and the children, and waits for both.
+/// Runs `body(group)` on the awaiting coroutine's executor, then waits for the children. They run
+/// on the executor `children`, which the same thread must run; if it is empty, on the coroutine's.
+/// If the body throws, the children are cancelled first, and the body's error is thrown. Else
+/// errors are those of `join`. Cancelling cancels the body and the children, and waits for both.
 template <class Body>
 [[nodiscard]] asio::awaitable<void> with_task_group(Body body, asio::any_io_executor children = {});
 

@@ -21,10 +21,10 @@ namespace weft {
 using time_point = std::chrono::steady_clock::time_point;
 using duration = std::chrono::steady_clock::duration;
 
-/// Longer than anything lasts: `within(no_limit)` of a call, `with_deadline(no_limit, work)`.
+/// No time limit: `within(no_limit)` of a call, `with_deadline(no_limit, work)`.
 inline constexpr duration no_limit = duration::max();
 
-/// Any duration as weft's, which reaches 292 years: what is longer becomes the longest.
+/// Converts any duration to weft's, which reaches 292 years. A longer one becomes the longest.
 template <class Rep, class Period>
 [[nodiscard]] constexpr duration bounded(std::chrono::duration<Rep, Period> d) noexcept {
   using wide = std::chrono::duration<long double>;
@@ -37,14 +37,14 @@ template <class Rep, class Period>
     return std::chrono::duration_cast<duration>(d);
   }
 }
-/// `t` and `d` later, or the last time that there is. Pure, as `bounded` is.
+/// `t + d`, but at most time_point::max(). Pure, as `bounded` is.
 [[nodiscard]] constexpr time_point later(time_point t, duration d) noexcept {
   if (d > duration(0) && t > time_point::max() - d) return time_point::max();
   return t + d;
 }
 
-/// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. All members run on
-/// the thread of the timer's io_context, or while nobody runs it.
+/// One alarm at a time. `arm` replaces an earlier alarm; destruction cancels. Call all members on
+/// the thread of the timer's io_context, or while no thread runs it.
 ///
 ///   auto t = me.time().make_timer(io);
 ///   t->arm(me.time().now() + 1s, [] { ... });
@@ -52,14 +52,14 @@ class timer {
  public:
   virtual ~timer() = default;
   /// `alarm` runs once, at `when` or later, inside `run` of the timer's io_context; never inside
-  /// `arm`. One that was replaced, cancelled, or whose timer is gone does not run any more, even if
-  /// its time has come already and it waits behind other work of the io_context. It may arm,
-  /// cancel and destroy its timer.
+  /// `arm`. If it is replaced or cancelled, or its timer is destroyed, it does not run any more,
+  /// even if it is due and waits behind other work of the io_context. `alarm` may arm, cancel and
+  /// destroy its timer.
   virtual void arm(time_point when, std::function<void()> alarm) = 0;
   virtual void cancel() = 0;
 };
 
-/// Where a worker's time comes from. Thread safe.
+/// The source of a worker's time. Thread safe.
 ///
 ///   const weft::time_point until = weft::later(me.time().now(), 2s);
 class clock {
@@ -69,8 +69,8 @@ class clock {
   [[nodiscard]] virtual std::unique_ptr<timer> make_timer(asio::io_context& context) = 0;
 };
 
-/// A point in time with something to do; the base of whatever waits in a `timer_list`, which it
-/// leaves before it dies.
+/// Base of the entries of a `timer_list`: a point in time with something to do. An entry must leave
+/// its list before it is destroyed.
 class deadline_entry : private detail::heap_entry<deadline_entry> {
  public:
   deadline_entry() = default;
@@ -79,7 +79,7 @@ class deadline_entry : private detail::heap_entry<deadline_entry> {
 
  protected:
   virtual ~deadline_entry() = default;
-  /// Runs once, when it is no longer listed. It may add and remove anything, itself included.
+  /// Runs once, when the entry is no longer listed. It may add and remove entries, itself included.
   virtual void expired() = 0;
 
  private:
@@ -90,9 +90,9 @@ class deadline_entry : private detail::heap_entry<deadline_entry> {
   std::uint64_t turn_ = 0;  // which was added first
 };
 
-/// Many deadlines over one timer: adding costs constant time, removing O(log n), usually less, and
-/// neither allocates. Equal ones ring in the order in which they were added. All members run on
-/// the context's thread.
+/// Many deadlines over one timer. Adding takes constant time, removing O(log n), usually less;
+/// neither allocates. Equal deadlines ring in the order in which they were added. Call all members
+/// on the context's thread.
 ///
 ///   struct late : weft::deadline_entry { void expired() override { ... } };
 ///   list.add(entry, until), list.remove(entry);
@@ -111,7 +111,7 @@ class timer_list {
     if (ringing_ || (armed_ && when >= armed_for_)) return;
     arm(when);
   }
-  /// Does nothing if it is not listed. `expired` does not run any more.
+  /// Does nothing if `item` is not listed. Its `expired` does not run any more.
   void remove(deadline_entry& item) noexcept {
     if (item.listed()) waiting_.remove(item);
   }
@@ -120,7 +120,7 @@ class timer_list {
     timer_->cancel();
     armed_ = false;
   }
-  /// For ever: nothing rings any more, also what is added from now on.
+  /// Nothing rings any more, for ever; entries that are added later do not ring either.
   void close() {
     stop();
     closed_ = true;
@@ -134,7 +134,7 @@ class timer_list {
       return a.when_ != b.when_ ? a.when_ < b.when_ : a.turn_ < b.turn_;
     }
   };
-  /// While entries ring, the alarm is not set: it is when they all have, or one threw.
+  /// While entries ring, the alarm is not set. It is set once all have rung, or one has thrown.
   struct ringing {
     explicit ringing(timer_list& l) : list(l) { list.ringing_ = true; }
     ~ringing() noexcept(false) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Recycled receive buffers: memory whose pages are warm takes bytes several times faster than
-// fresh memory.
+// Recycled receive buffers: receiving into used memory is several times faster than into fresh
+// memory, because its pages are warm.
 //
 //   block   | header 64 | data, 64-byte aligned ... |   in use: owner of its blob
 //                                                       free:   link of its size class
@@ -20,9 +20,9 @@ namespace detail {
 class pool_state;
 }
 
-/// A handle: copies share one pool, blobs may outlive all of them. Every member may be called from
-/// any thread; none waits for more than a short lock. Only making one and `allocate` throw, and
-/// only std::bad_alloc.
+/// A handle to a pool: copies share it, and blobs may outlive all copies. Any thread may call every
+/// member; no member waits longer than for a short lock. Only the constructor and `allocate` throw,
+/// and only std::bad_alloc.
 ///
 ///   weft::buffer_pool pool;
 ///   weft::blob b = pool.allocate(1 << 20);  // goes back to the pool with its last copy
@@ -41,12 +41,12 @@ class buffer_pool {
   /// `bytes` uninitialised bytes, aligned to 64. Throws std::bad_alloc. Empty for 0 bytes.
   [[nodiscard]] blob allocate(std::size_t bytes);
 
-  /// Frees what has been idle for at least `older_than`. `now` comes from the caller's clock,
-  /// counted from any fixed point, and never decreases; idleness is noticed by these calls, so
-  /// that a block is freed by the second one at the earliest. Returns the bytes freed.
+  /// Frees blocks that were idle for at least `older_than`. `now` is the caller's clock, counted
+  /// from any fixed point; it never decreases. Only these calls notice that a block is idle: if
+  /// `older_than` > 0, the second call is the earliest that frees it. Returns the bytes freed.
   std::size_t release_idle(std::chrono::nanoseconds now, std::chrono::nanoseconds older_than);
 
-  /// Frees all that is cached. Returns the bytes freed.
+  /// Frees all cached blocks. Returns the bytes freed.
   std::size_t trim();
 
   [[nodiscard]] statistics stats() const;

@@ -29,18 +29,18 @@
 
 namespace weft::optim {
 
-/// A handle of optimizers at the owners of parameters, such as distributed<torch::optim::Adam>.
-/// Copies share them, also at other workers: it can be an argument or result. They live as long as
-/// the last copy. Thread safety: one thread at a time for each copy; what it returns is awaited
-/// anywhere, as calls are. Cancelling gives up what has not begun at the owners.
+/// A handle to optimizers at the owners of parameters, such as distributed<torch::optim::Adam>.
+/// Copies share the optimizers, also at other workers: the handle can be an argument or a result.
+/// The optimizers live until the last copy is gone. One thread at a time uses one copy. Results are
+/// awaited anywhere, as calls are. Cancelling stops work that has not begun at the owners.
 ///
 /// Several optimizers may work on the same parameters at once, and several trainers may step one
-/// optimizer: steps that write the same memory wait for each other, without holding a thread, and
-/// none is lost. Forward and backward do not wait for steps, as in Hogwild.
+/// optimizer. Steps that write the same memory take turns, without holding a thread, and no step is
+/// lost. Forward and backward do not wait for steps (Hogwild).
 ///
-/// A parameter whose memory is replaced (torch::load, Module::to, set_data) is followed; if it gets
-/// another shape, dtype or device, the next step throws and asks for a new optimizer. Memory is
-/// replaced between steps, not during one.
+/// Replace a parameter's memory (torch::load, Module::to, set_data) only between steps. The
+/// optimizer then uses the new memory. If the parameter's shape, dtype, layout or device changes,
+/// the next step throws and asks for a new optimizer.
 ///
 ///   auto sgd = co_await distributed<SGD>::create(me, parameters, SGDOptions(0.1));
 ///   co_await sgd.step(ctx);  // in with_context, after ctx.backward(loss)
@@ -54,13 +54,13 @@ class distributed {
   /// Empty: `step` does nothing.
   distributed() = default;
 
-  /// Makes one optimizer at each worker that owns some of the parameters, and waits for all of
-  /// them, and for parameters that are still being made. Parameters must be leaves; the optimizer
-  /// keeps them alive. The options are those of libtorch, and are checked by it.
+  /// Makes one optimizer at each worker that owns some of the parameters. Waits for all of them,
+  /// and for parameters that are still being made. Parameters must be leaves; the optimizer keeps
+  /// them alive. The options are libtorch's, and libtorch checks them.
   ///
-  /// Errors: invalid_argument (no parameters, an empty reference), remote_exception (what the
-  /// optimizer's constructor threw), those of a call and of using a reference. If several workers
-  /// fail, one error names them all.
+  /// Errors: invalid_argument (no parameters, or an empty reference), remote_exception (the
+  /// optimizer's constructor threw), those of a call and of a use of a reference. If several
+  /// workers fail, one error names them all.
   [[nodiscard]] static asio::awaitable<distributed>
   create(worker& me, std::vector<rref<at::Tensor>> parameters, options_type options);
   /// As above, for parameters of this worker.
@@ -68,35 +68,37 @@ class distributed {
   create(worker& me, std::vector<at::Tensor> parameters, options_type options);
 
   /// Steps at all owners in parallel, with the gradients that `ctx` has there, and waits for all.
-  /// A parameter without gradient is left as it is. `.grad` is neither read nor written. `within`
-  /// and `clip_norm` may follow; a norm that is not finite is invalid_argument, and nobody steps.
+  /// Parameters without a gradient stay as they are. `.grad` is neither read nor written. `within`
+  /// and `clip_norm` may follow. If the norm is not finite, `clip_norm` fails with
+  /// invalid_argument, and no owner steps.
   ///
-  /// Errors: autograd_context_gone (the context was released), remote_exception (what the
-  /// optimizer threw), those of a call and of using a reference. If several workers fail, one
-  /// error names them all; the others have stepped, and `ran()` is that of all together.
+  /// Errors: autograd_context_gone (the context was released), remote_exception (the optimizer
+  /// threw), those of a call and of a use of a reference. If several workers fail, one error names
+  /// them all; the others have stepped, and `ran()` is that of all together.
   template <step_option... Options>
   [[nodiscard]] asio::awaitable<void> step(autograd::context ctx, Options... options) const;
   /// The L2 norm of the gradients that `ctx` has for all parameters at all owners, summed in double
-  /// precision. Errors as those of `step`.
+  /// precision. Errors are those of `step`.
   [[nodiscard]] asio::awaitable<double> gradient_norm(autograd::context ctx) const;
 
-  /// Other options at all owners, from the next step on: a schedule of the learning rate, say.
-  /// Errors as those of `create`; then some may have them.
+  /// Gives all owners new options from the next step on, for example a new learning rate. Errors
+  /// are those of `create`; if it fails, some owners may have the new options.
   [[nodiscard]] asio::awaitable<void> set_options(options_type options) const;
 
-  /// What the optimizers keep, for a checkpoint: for each owner, by rank, that of its parameters in
-  /// the order in which `create` got them. Copies, without the options.
+  /// The state of the optimizers, for a checkpoint: per owner, by rank, the state of its parameters
+  /// in the order given to `create`. They are copies, without the options.
   using state_dict_type = std::vector<std::vector<parameter_state>>;
   [[nodiscard]] asio::awaitable<state_dict_type> state_dict() const;
-  /// The way back, into an optimizer over parameters of the same shapes. Errors: invalid_argument
-  /// (another number of owners), remote_exception (where it does not fit, nothing has changed).
+  /// Loads a state into an optimizer over parameters of the same shapes. Errors: invalid_argument
+  /// (another number of owners), remote_exception (the state does not fit at an owner, and nothing
+  /// has changed there).
   [[nodiscard]] asio::awaitable<void> load_state_dict(state_dict_type state) const;
 
-  /// How many workers own parameters.
+  /// The number of workers that own parameters.
   [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
 
-  /// Makes a program able to own parameters that it does not optimize itself. Effective wherever
-  /// compiled in, as weft::expose is.
+  /// Lets a program own parameters that it does not optimize itself. Takes effect wherever the call
+  /// is compiled in, as weft::expose does.
   static void expose() noexcept;
 
  private:

@@ -19,8 +19,8 @@
 
 namespace weft::optim {
 
-/// References to the parameters of a module, at its owner: what `distributed::create` takes. Errors
-/// as those of a call of the reference.
+/// References to the parameters of a module, for `distributed::create`. They stay at the module's
+/// owner. Errors are those of a call through the reference.
 ///
 ///   auto there = p.make<net>(64);
 ///   auto sgd = co_await distributed<SGD>::create(me, co_await parameters(there), SGDOptions(0.1));
@@ -30,17 +30,18 @@ template <class Module, class... Options>
   return of.template call<&detail::parameters_of<Module>>(options...);
 }
 
-/// Copies of its parameters and buffers, made at its owner, on the compute pool: beside functions
-/// of the module that write them, if there are such.
+/// Copies of a module's parameters and buffers. Its owner copies them on its compute pool, side by
+/// side with functions of the module that may write them.
 template <class Module, class... Options>
 [[nodiscard]] auto state_dict(const rref<Module>& of, Options... options)
     -> asio::awaitable<module_state> {
   return of.template call<&detail::state_of<Module>>(options...);
 }
 
-/// Writes them into the module, in place, in the dtypes and on the devices that it has. Errors:
-/// remote_exception with all names that lack, that it does not have, or that have another shape;
-/// then nothing was written. No step of an optimizer may run meanwhile.
+/// Writes a state into the module, in place, in the module's dtypes and on its devices. If the
+/// state does not fit, it fails with remote_exception and writes nothing. The error lists all names
+/// that are missing, that the module does not have, or that have another shape or kind. No step of
+/// an optimizer may run meanwhile.
 template <class Module, class... Options>
 [[nodiscard]] auto load_state_dict(const rref<Module>& into, module_state state, Options... options)
     -> asio::awaitable<void> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// What weft knows of libtorch's optimizers: the class of their options, and how those travel.
+// The optimizers of libtorch that weft knows: the class of their options, and how options are sent.
 //
-// Nothing here needs an optimizer's header (each costs its user seconds): include those you use,
-// such as <torch/optim/adam.h>.
+// Nothing here includes an optimizer's header, because each costs seconds of compile time. Include
+// the headers that you use, such as <torch/optim/adam.h>.
 #pragma once
 
 #include <weft/rpc/call_options.hpp>
@@ -32,10 +32,11 @@ struct RMSpropParamState;
 
 namespace weft::optim {
 
-/// Customization: specialise it for an optimizer class of one's own, derived from
-/// torch::optim::Optimizer, made from (std::vector<at::Tensor>, options). The options must be
-/// encodable; the name must differ from those of other optimizers. `state` and `parts`, of what it
-/// keeps for a parameter (tensors and a std::int64_t), are needed for state_dict only.
+/// Customization: specialise it for your own optimizer class. The class is derived from
+/// torch::optim::Optimizer and is made from (std::vector<at::Tensor>, options). The options must be
+/// encodable, and the name must differ from those of other optimizers. Only state_dict needs
+/// `state` and `parts`: the class of a parameter's state, and its members (tensors and a
+/// std::int64_t).
 ///
 ///   template <> struct weft::optim::optimizer_traits<my::Lion> {
 ///     using options = my::LionOptions;
@@ -101,8 +102,9 @@ struct optimizer_traits<torch::optim::RMSprop> {
   }
 };
 
-/// Option of a step: gradients are scaled so that their L2 norm over all parameters of all owners
-/// is not above `most`, by `most / (norm + 1e-6)`, as torch::nn::utils::clip_grad_norm_ does it.
+/// Option of a step: limits the gradients' L2 norm over all parameters of all owners to `most`.
+/// If it is larger, gradients are scaled by `most / (norm + 1e-6)`, as
+/// torch::nn::utils::clip_grad_norm_ does.
 struct clip_norm {
   double most;
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Options of one call. They come after the arguments, are told apart by type, and never travel.
+// Options of one call. They come after the arguments. weft tells them apart by type, and never
+// sends them.
 //
 //   co_await p.call<&f>(x, weft::within(2s));                            // throws if it fails
 //   weft::expected<int> n = co_await p.call<&f>(x, weft::as_expected);   // holds the error then
 //
-// Another one, `retry`, has a header of its own.
+// The option `retry` has a header of its own.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -15,9 +16,9 @@
 namespace weft {
 
 /// `within(2s)`: the call's own deadline instead of the default, never later than the one it
-/// inherits. When it has passed, the call ends with timed_out, and is cancelled at the callee.
-/// `within(no_limit)`: none but the inherited one, for functions that serve for as long as the run
-/// lasts; what these call has the default deadline again.
+/// inherits. When it has passed, the call fails with timed_out, and is cancelled at the callee.
+/// `within(no_limit)`: no deadline but the inherited one, for functions that serve as long as the
+/// run lasts. Calls that these make have the default deadline again.
 struct within {
   template <class Rep, class Period>
   explicit constexpr within(std::chrono::duration<Rep, Period> d) noexcept : limit(bounded(d)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a request says of objects that stay where they are: the one that its function runs on, and
-// the one that its result becomes. For services and the engine.
+// Parts of a request about objects that stay where they are: the object that its function runs on,
+// and the object that its result becomes. For services and the engine.
 #pragma once
 
 #include <weft/config.hpp>
@@ -20,12 +20,12 @@ struct call_target;
 /// A call that waits for its object.
 class object_waiter : public ref_counted {
  public:
-  /// The object or a failure is there. At most once, on any thread, under nobody's lock.
+  /// Says that the object or a failure is there. At most once, on any thread, under no lock.
   virtual void object_there() noexcept = 0;
 
-  /// Tells `who`. Those who are told from within follow behind, not inside: a call whose object
-  /// failed has failed as well, then who waits for its result, and so on, as long as users' chains
-  /// are.
+  /// Calls `who->object_there()`. If that tells further waiters, they follow behind it, not inside
+  /// it, because users' chains may be long: if an object fails, a call on it fails, then the calls
+  /// that wait for its result, and so on.
   WEFT_PROCESS_WIDE static void tell(intrusive_ptr<object_waiter> who) noexcept {
     struct line {
       intrusive_ptr<object_waiter> first;
@@ -53,26 +53,27 @@ class object_waiter : public ref_counted {
   intrusive_ptr<object_waiter> told_next_;
 };
 
-/// An object that is still being made, or whose making has not arrived yet. Thread safe.
+/// An object that is still being made, or whose request has not arrived yet. Thread safe.
 class unmade_object : public ref_counted {
  public:
-  /// Keeps `who` until the object or a failure is there. False: one is there already, and `who` is
-  /// neither kept nor told.
+  /// Keeps `who` until the object or a failure is there. Returns false if one is there already;
+  /// `who` is then neither kept nor told.
   [[nodiscard]] virtual bool enter(const intrusive_ptr<object_waiter>& who) = 0;
-  /// No longer keeps `who`, if it does; what is telling it already may still do so.
+  /// No longer keeps `who`, if it does. A thread that is telling it already may still do so.
   virtual void leave(const object_waiter& who) noexcept = 0;
-  /// Writes what there is by now.
+  /// Writes the object or the failure, if there is one by now.
   virtual void look(call_target& out) = 0;
 
-  /// Where it waits: one number at a time, of all objects of one worker. For who keeps it.
+  /// The number of its place, over all objects of one worker; it waits in one place at a time. For
+  /// the unmade_object that keeps it.
   [[nodiscard]] static std::uint64_t& place(object_waiter& w) noexcept { return w.place_; }
   [[nodiscard]] static std::uint64_t place(const object_waiter& w) noexcept { return w.place_; }
 };
 
-/// Part of a request whose function runs on an object that the receiver owns. Filled by the service
-/// that resolves the object. While `unmade` is set the function is not run: the request's link
-/// waits for the object, and ends the wait itself when the caller gives up, at the deadline, or
-/// when the link is lost.
+/// Part of a request whose function runs on an object that the receiver owns. The service that
+/// resolves the object fills it. While `unmade` is set, the function does not run: the request's
+/// link waits for the object. The link itself ends the wait if the caller gives up, at the
+/// deadline, or if the link is lost.
 struct call_target : message_extension {
   std::shared_ptr<void> object;
   type_id type;  ///< of the object
@@ -80,8 +81,8 @@ struct call_target : message_extension {
   intrusive_ptr<unmade_object> unmade;
 };
 
-/// Part of a request whose result stays with the receiver. Exactly one of the two is called, but
-/// `fail` too after a `keep` that threw.
+/// Part of a request whose result stays with the receiver. Exactly one of the two is called; if
+/// `keep` throws, `fail` is called, too.
 struct result_keeper : message_extension {
   /// `type` is the value's.
   virtual void keep(std::shared_ptr<void> value, type_id type) = 0;

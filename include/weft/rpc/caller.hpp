@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Who made a call, as the function that serves it sees it.
+// The caller, as the function that serves its call sees it.
 #pragma once
 
 #include <weft/rpc/fwd.hpp>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-/// Who called: injected into functions whose first parameter is `const weft::caller&`. Lives as
+/// The caller. weft passes it to functions whose first parameter is `const weft::caller&`. Lives as
 /// long as the call. Constant: any thread.
 ///
 ///   int version(const weft::caller& who) { return who.name() == "old" ? 1 : 2; }

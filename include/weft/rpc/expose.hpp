@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Functions that are called by others only.
+// Functions that only other programs call.
 #pragma once
 
 #include <weft/rpc/detail/invocation.hpp>
@@ -8,9 +8,8 @@
 
 namespace weft {
 
-/// Makes F callable from other programs' code, effective wherever it is compiled in: which is
-/// needed only of what this program never calls itself. Any thread, at any time; does nothing when
-/// it runs.
+/// Makes F callable from other programs. Needed only if this program never calls F itself. It takes
+/// effect wherever it is compiled in; it does nothing when it runs. Any thread, at any time.
 ///
 ///   weft::expose<&scale>();  // anywhere in the program that has `scale`
 template <auto F>

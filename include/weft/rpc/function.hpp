@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a function's declaration says: identity, where it runs, what travels, what is injected.
+// Reads a function's declaration: identity, where it runs, what travels, what weft injects.
 //
 //   asio::awaitable<at::Tensor> twice(weft::worker& me, const at::Tensor& x, double by);
 //         │             │             │                  └──────────┬────────────────┘
 //       style         result        injects                     parameters
 //
-// Where it runs stands in the return type: T on the pool, asio::awaitable<T> on the worker's
-// executor, weft::immediate<T> in place on the thread that read the request. Constructors run on
-// the pool, or in place if their class is `immediate_to_make`.
+// The return type decides where a function runs: T on the compute pool, asio::awaitable<T> on the
+// worker's executor, weft::immediate<T> in place, on the thread that read the request. Constructors
+// run on the compute pool, or in place if their class has `immediate_constructor`.
 //
-// Neither Asio nor libtorch; compiles on GCC 12 and Clang 14.
+// Includes neither Asio nor libtorch; compiles with GCC 12 and Clang 14.
 #pragma once
 
 #include <weft/rpc/detail/declaration.hpp>
@@ -24,9 +24,9 @@
 
 namespace weft {
 
-/// F is what `call<F>` takes: a pointer to a function or member function, a `named` of one, or a
-/// `constructor`. Nothing is checked here but the name: `check_call` (rpc/detail/call_check.hpp)
-/// refuses declarations that cannot be called. Constant; any thread may ask.
+/// F is as in `call<F>`: a pointer to a function or member function, a `named` of one, or a
+/// `constructor`. Only the name is checked here; `check_call` (rpc/detail/call_check.hpp) refuses
+/// declarations that cannot be called. Constant; any thread may ask.
 ///
 ///   static_assert(std::is_same_v<weft::function<&scale>::result, at::Tensor>);
 template <auto F>
@@ -40,28 +40,27 @@ struct function {
   static constexpr auto pointer = detail::pointer_of<F>;
 
   static std::string_view name() { return function_name<F>(); }
-  /// Whether all compilers find this name; if not, a run refuses to begin.
+  /// Whether all compilers find the same name; if not, a run refuses to begin.
   static bool has_portable_name() { return detail::spelling_of<F>().portable; }
-  /// What travels: 64-bit hash of the name, 32-bit hash of result and parameters.
+  /// These two travel: 64-bit hash of the name, 32-bit hash of result and parameters.
   static std::uint64_t id() { return function_id<F>(); }
   static constexpr std::uint32_t signature = detail::signature_hash<parts>();
 
-  /// Coroutine and immediate unwrapped, without reference and const. The type constructed, for a
-  /// `constructor`.
+  /// The return type without coroutine or immediate, without reference and const. For a
+  /// `constructor`: the type that it makes.
   using result = typename parts::result;
   /// std::tuple of the parameters as declared, without the injected one and without the object: a
   /// list of types only.
   using parameters = typename parts::parameters;
-  /// std::tuple of the parameters' values, without reference and const: what a call holds and a
-  /// receiver decodes. (Arguments of a constructor: decayed, `const char*` as std::string.)
+  /// std::tuple of the parameters' values, without reference and const: a call holds it, a receiver
+  /// decodes it. (Arguments of a constructor: decayed, `const char*` as std::string.)
   using arguments = typename parts::arguments;
 
   static constexpr function_style style = parts::style;
   static constexpr injection injects = parts::injects;
 
-  /// What it is called on through an rref: the class of a member function, or T of a function
-  /// whose first parameter (after an injected one) is `T&`. void: on nothing, it is called on a
-  /// peer.
+  /// The type of the object, if it is called through an rref: the class of a member function, or T,
+  /// if the first parameter (after an injected one) is `T&`. void: it is called on a peer.
   using object = typename parts::object;
 
   static constexpr bool is_member = parts::is_member;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions compiled into this program: weft's only process-wide state (but for whether the
-// code of tensors is, wire/tensor.hpp), constant once main begins. Instantiating `call<&f>` or
-// `expose<&f>` anywhere puts f into it, once per program; a function that each source file has for
-// itself (static, or made of something static), once per source file.
+// The list of the functions that are compiled into this program. It is process-wide, and constant
+// once main begins, except that dlopen adds a library's functions. Instantiating `call<&f>` or
+// `expose<&f>` anywhere puts f into it, once per program. If each source file has a function for
+// itself (static, or made of something static), it is in the list once per source file.
 #pragma once
 
 #include <weft/config.hpp>
@@ -25,13 +25,13 @@ struct function_entry {
   std::uint64_t id = 0;
   std::uint32_t signature = 0;
   function_style style = function_style::plain;
-  bool portable = true;                    ///< `name` is what every compiler finds
+  bool portable = true;                    ///< every compiler finds this `name`
   const char* const* file = nullptr;       ///< a source file that contains it, once main begins
   type_id constructed;                     ///< of a constructor: its class
-  std::uint32_t arguments_in_full = 0;     ///< ... and a hash of what it takes, with full names
-  type_id form;                            ///< what was registered, which the function is part of
+  std::uint32_t arguments_in_full = 0;     ///< ... and a hash of its parameters, with full names
+  type_id form;                            ///< the type that was registered for the function
   const void* code = nullptr;              ///< its address, if it is no member of a class
-  std::uint64_t layout = 0;                ///< of its class, if it is one: size and alignment
+  std::uint64_t layout = 0;                ///< size and alignment of its class, if it has one
   void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
   function_entry* next = nullptr;

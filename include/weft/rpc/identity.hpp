@@ -7,17 +7,17 @@
 //   weft::named<"area/2", &f<int>>  "area/2"
 //   weft::constructor<geo::shape, int>   "geo::shape::shape"
 //
-// The name comes from the program, where it is spelled by one convention for all compilers
-// (rpc/detail/mangled_name.hpp): inline namespaces are part of it, an extern "C" function has none.
-// Refused in a sentence, because no two compilers agree on a name: lambdas, operators, anonymous
-// namespaces, local classes; by the compiler where it prints them, else when a run begins (as
-// template arguments, for example).
+// The name comes from the program, where all compilers spell it by one convention
+// (rpc/detail/mangled_name.hpp). Inline namespaces are part of it; an extern "C" function has no
+// namespace. Lambdas, operators, anonymous namespaces and local classes are refused in a sentence,
+// because no two compilers agree on their names. The compiler refuses them where its printed name
+// shows them. Else (as template arguments, for example) a run refuses to begin.
 //
-// Overloads share one name. So do static functions of two source files: what a program cannot tell
-// apart by name and signature is refused when a run begins (rpc/table.hpp).
+// Overloads share one name. So do static functions of two source files. If two functions of a
+// program have the same name and signature, a run refuses to begin (rpc/table.hpp).
 //
-// Neither Asio nor libtorch; compiles on GCC 12 and Clang 14, so that one table of literal ids
-// proves that compilers agree.
+// Includes neither Asio nor libtorch; compiles with GCC 12 and Clang 14, so that one table of
+// literal ids proves that compilers agree.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct named_t {
   static constexpr std::string_view name() noexcept { return Name.view(); }
 };
 
-/// F under a name of one's choice, wherever `&f` may stand. Constant, as all here is.
+/// F under a name of your choice, to be used in place of `&f`. Constant, as everything here.
 ///
 ///   co_await p.call<weft::named<"area/2", &f<int>>>(3);
 template <fixed_string Name, auto F>
@@ -52,8 +52,8 @@ inline constexpr named_t<Name, F> named{};
 template <class T, class... Args>
 struct constructor_t {};
 
-/// Making a T of Args (decayed), wherever `&f` may stand; the result is a T that stays where it is
-/// made.
+/// The constructor of a T from Args (decayed), to be used in place of `&f`. The result is a T that
+/// stays where it is made.
 template <class T, class... Args>
 inline constexpr constructor_t<T, Args...> constructor{};
 
@@ -65,15 +65,15 @@ inline constexpr constructor_t<T, Args...> constructor{};
 namespace weft {
 
 /// The qualified source name of F, a pointer to a function or member function, a `named` or a
-/// `constructor`. Lives as long as the program. Any thread. What has no name is refused by the
-/// compiler, in a sentence.
+/// `constructor`. Lives as long as the program. Any thread. If F has no name, the compiler refuses
+/// it in a sentence.
 template <auto F>
 [[nodiscard]] std::string_view function_name() {
   static_assert(detail::check_name<F>());
   return detail::spelling_of<F>().text;
 }
 
-/// 64-bit FNV-1a of a name: what travels in the frame header.
+/// 64-bit FNV-1a of a name, as the frame header carries it.
 constexpr std::uint64_t name_hash(std::string_view name) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

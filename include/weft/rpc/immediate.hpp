@@ -6,8 +6,8 @@
 
 namespace weft {
 
-/// Result of a function that runs in place, on the thread that read the request: it must not block,
-/// and takes no `worker&`. It is no coroutine, so it returns, also where there is nothing to say:
+/// Result of a function that runs in place, on the thread that read the request. That function must
+/// not block, and takes no `worker&`. It is no coroutine: it must return, also where T is void:
 ///
 ///   weft::immediate<int> version() { return 3; }
 ///   weft::immediate<void> note(int x) { ++seen[x]; return {}; }

@@ -15,18 +15,18 @@ namespace weft {
 ///
 ///   o.on_loss = weft::loss_policy::go_on_without({"client"});
 ///
-/// The loss of rank 0 ends the run in any policy: it decides when a run is over.
+/// The loss of rank 0 ends the run under every policy: rank 0 decides when a run is over.
 class loss_policy {
  public:
   /// Every loss ends the run.
   loss_policy() = default;
-  /// No loss ends it, but rank 0's.
+  /// Only the loss of rank 0 ends the run.
   [[nodiscard]] static loss_policy go_on() {
     loss_policy out;
     out.without_ = whom::anybody;
     return out;
   }
-  /// The loss of a worker with one of these roles does not, any other does.
+  /// The loss of a worker with one of these roles does not end the run; any other loss does.
   [[nodiscard]] static loss_policy go_on_without(std::vector<std::string> roles) {
     loss_policy out;
     out.without_ = whom::roles;
@@ -34,7 +34,7 @@ class loss_policy {
     return out;
   }
 
-  /// Whether the run goes on when a worker of that role, which is not rank 0, is lost.
+  /// Whether the run goes on if a worker of that role, other than rank 0, is lost.
   [[nodiscard]] bool goes_on_without(std::string_view role) const {
     return without_ == whom::anybody ||
            (without_ == whom::roles &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Who takes part in a run: the result of rendezvous, constant afterwards.
+// The workers of a run: the result of rendezvous, constant afterwards.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-/// One process of the run.
+/// One worker of the run.
 struct member {
   std::string name;
   std::string role;
@@ -31,16 +31,16 @@ struct member {
 ///   for (const weft::member& m : me.members().members) std::cout << m.name << '\n';
 struct membership {
   std::uint32_t rank = 0;  ///< of this worker
-  id128 token;             ///< shared by the job; whoever does not know it is not let in
+  id128 token;             ///< shared by the job; a process without it is refused
   std::vector<member> members;
-  /// Who has decided how many there are, if it is not what the options say; for errors.
+  /// For errors: the source of the number of workers, if that differs from `options.workers`.
   std::string why_so_many{};
 
   [[nodiscard]] const member& self() const { return members[rank]; }
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(members.size());
   }
-  /// Rank of the worker with that name; unknown_peer lists the names there are.
+  /// Rank of the worker with that name; else unknown_peer, which lists the known names.
   [[nodiscard]] expected<std::uint32_t> find(std::string_view name) const {
     for (std::uint32_t r = 0; r < size(); ++r) {
       if (members[r].name == name) return r;

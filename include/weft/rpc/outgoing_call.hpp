@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A call, at its caller's.
+// A call, at its caller.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -16,21 +16,21 @@
 
 namespace weft {
 
-/// What a call writes into its message: what services need to know of it, then its arguments.
+/// Writes the message of a call: parts that services need, then the arguments.
 class request_body {
  public:
   /// May throw anything; then nothing is sent.
   virtual void write(message& m) const = 0;
-  /// The request is queued. Of one that `send_later` sends from the worker's thread.
+  /// The request is queued. Called only if `send_now` or `send_later` runs on the worker's thread.
   virtual void was_sent() const noexcept {}
 
  protected:
   ~request_body() = default;
 };
 
-/// Whom it calls, what, how and until when, from when it is awaited, started or posted until its
-/// answer. Begun once: its deadline is its own limit or the worker's default, never later than that
-/// of the scope in which it begins. Copied while it waits; one thread at a time.
+/// A call, from its await, start or post until its answer: its link, function, settings and
+/// deadline. It begins once: its deadline is its own limit or the worker's default, never later
+/// than that of the scope in which it begins. It is copied while it waits. One thread at a time.
 class outgoing_call {
  public:
   outgoing_call(link& to, const function_entry& what, detail::call_settings s) noexcept;
@@ -41,7 +41,7 @@ class outgoing_call {
   [[nodiscard]] const sent_request& sent() const noexcept { return sent_; }
   [[nodiscard]] time_point begun() const noexcept { return begun_; }
   [[nodiscard]] time_point deadline() const noexcept { return deadline_; }
-  /// For room in the outbox, for its link, or for its answer.
+  /// Whether it waited for room in the outbox, for its link, or for its answer.
   [[nodiscard]] bool waited() const noexcept { return waited_; }
 
   // ── for links ──

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// What a launcher says of a worker, or `options::place` in its stead.
+/// The place of a worker, from a launcher, or from `options::place` instead.
 ///
 ///   o.place = weft::placement{.rank = 1, .size = 2, .on_this_host = 2};
 struct placement {
@@ -15,7 +15,7 @@ struct placement {
   std::uint32_t size = 1;
   std::uint32_t on_this_host = 1;  ///< workers here, this one included
   std::string launcher{};          ///< "torchrun", "mpirun", "srun"; empty: none
-  bool hosts_known = false;        ///< a launcher has said `on_this_host`, which else is a guess
+  bool hosts_known = false;        ///< a launcher has set `on_this_host`; else that is a guess
 
   [[nodiscard]] bool one_host() const noexcept { return on_this_host == size; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The answer to a call, and who waits for it.
+// The answer to a call, and the handler that waits for it.
 //
 //   wait_for_reply ─► reply_handler in the link's own memory ─► resume: the handler runs on its
 //                                                               executor, in its scope
@@ -17,7 +17,7 @@
 
 namespace weft {
 
-/// A reply on its way to its caller; recycled, so that waiting coroutines stay small.
+/// A reply on its way to its caller. Its memory is recycled; so waiting coroutines stay small.
 struct held_reply final : ref_counted, incoming_message {
   explicit held_reply(incoming_message&& m) noexcept : incoming_message(std::move(m)) {}
   static void* operator new(std::size_t size) { return detail::recycled_new(size); }
@@ -26,7 +26,7 @@ struct held_reply final : ref_counted, incoming_message {
   }
 };
 
-/// What a caller resumes with: a reply, or why there is none.
+/// The caller resumes with this: a reply, or the reason why there is none.
 struct call_result {
   intrusive_ptr<held_reply> reply;
   error failure;
@@ -39,25 +39,25 @@ struct sent_request {
   std::uint64_t frame = no_frame;  ///< the number of its frame
 };
 
-/// Who waits for one reply.
+/// The handler that waits for one reply.
 using reply_handler = detail::erased_handler<void(call_result)>;
 
-/// Where callers wait; a link's. The worker's thread only.
+/// The line of a link where callers wait. The worker's thread only.
 class reply_line {
  public:
-  /// The place for who waits for a pending call: free.
+  /// The place for the handler of a pending call; it is free.
   [[nodiscard]] virtual reply_handler& place(std::uint64_t call) noexcept = 0;
-  /// That place has been taken. Once for each call.
+  /// Says that a handler has taken that place. Once for each call.
   virtual void enter(const sent_request& which) noexcept = 0;
-  /// The caller gives up: the callee is told, and its handler is called with `cancelled`.
+  /// The caller gives up: tells the callee, and calls the caller's handler with `cancelled`.
   virtual void cancel(std::uint64_t call) = 0;
 
  protected:
   ~reply_line() = default;
 };
 
-/// Has `handler`, of signature void(call_result), wait for the reply to a request. Its cancellation
-/// gives the call up; it is called on its associated executor.
+/// Lets `handler`, of signature void(call_result), wait for the reply to a request. It is called on
+/// its associated executor. Its cancellation gives the call up.
 template <class Handler>
 void wait_for_reply(reply_line& line, const sent_request& which, Handler handler);
 

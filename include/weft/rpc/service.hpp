@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What is built on calls without `rpc/` knowing it: references, autograd. A service adds a section
-// to messages, reads it on the other side, and owns frame kinds for its own protocol.
+// Services are built on calls, and `rpc/` does not know them: references, autograd. A service adds
+// a section to messages, reads it on the other side, and owns frame kinds for its own protocol.
 //
 //   caller:  attach ─► (framed, queued) sent | dropped        callee:  arrive ─► function runs
 #pragma once
@@ -30,8 +30,8 @@ class link;
 /// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
 enum class service_id : std::uint8_t { rref, autograd, reserved2, reserved3, count };
 
-/// Members may be called from any thread; a service guards its state with its own short lock and
-/// runs no user code and no destructor of a user's value under it.
+/// Members may be called from any thread. A service guards its state with a short lock of its own.
+/// Under that lock it runs no user code and no destructor of a user's value.
 class service {
  public:
   virtual ~service() = default;
@@ -47,48 +47,49 @@ class service {
   /// Whether frames of that kind are this service's.
   [[nodiscard]] virtual bool owns(frame_kind) const noexcept { return false; }
 
-  /// Before a request, reply or failure to `to` is framed that has something of this service: a
-  /// part of the record that names it, or an autograd context around the sender. Adds sections;
-  /// keeps what it must remember in a part of `m.record()`. Exactly one of `sent` and `dropped`
+  /// Called before a request, reply or failure to `to` is framed, if it has something of this
+  /// service: a part of the record that names it, or an autograd context around the sender. Adds
+  /// sections; keeps its own data in a part of `m.record()`. Exactly one of `sent` and `dropped`
   /// follows, with that record. May throw rpc_error; then nothing is sent and `dropped` follows.
   virtual void attach(link& /*to*/, const frame_header& /*header*/, message& /*m*/) {}
   virtual void sent(link& /*to*/, message_extensions& /*record*/) {}
   virtual void dropped(link& /*to*/, message_extensions& /*record*/) {}
 
-  /// A request, reply or failure came that has a section which this service reads: reads it, in the
-  /// order of sending. An error closes the link. Called before the function runs and before the
-  /// caller resumes. Of a message that has an `allocation_error()` the function does not run, and
-  /// the caller gets that error.
+  /// Reads this service's sections of a request, reply or failure that came, in the order of
+  /// sending. An error closes the link. Called before the function runs and before the caller
+  /// resumes. If the message has an `allocation_error()`, the function does not run, and the caller
+  /// gets that error.
   virtual expected<void> arrive(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};
   }
-  /// A frame of a kind that it owns; if it has an `allocation_error()`, its payload is there, its
-  /// tensors are not. An error closes the link.
+  /// Reads a frame of a kind that it owns. If that has an `allocation_error()`, its payload is
+  /// there, its tensors are not. An error closes the link.
   virtual expected<void> frame(link& from, incoming_message& m) {
     static_cast<void>(from), static_cast<void>(m);
     return {};
   }
 
-  /// After `link_host::hold`, at the end of that round or batch: what is sent now goes with what
-  /// others have sent there.
+  /// Called after `link_host::hold`, at the end of that round or batch. Frames that are sent now go
+  /// with those that others have sent there.
   virtual void batch_ends() noexcept {}
   virtual void up(link& peer) { static_cast<void>(peer); }
   /// The peer is lost, for ever. Called once, after everything that came from it.
   virtual void down(link& /*peer*/, const error& /*reason*/) {}
-  /// The run has failed: whoever waits for something here, or will, is told why. Worker's thread.
+  /// The run has failed: present and later waits for something here fail with `why`. Worker's
+  /// thread.
   virtual void fail_waits(const error& why) { static_cast<void>(why); }
-  /// An exception in words, for whom it is sent to; nothing if `what()` will do.
+  /// The text of an exception for the worker to which it is sent; std::nullopt if `what()` will do.
   [[nodiscard]] virtual std::optional<std::string> in_words(const std::exception& e) const {
     static_cast<void>(e);
     return std::nullopt;
   }
-  /// The run is over: let go of what is held elsewhere. Ends by `deadline`.
+  /// The run is over: releases objects that other workers hold for this one. Ends by `deadline`.
   virtual asio::awaitable<void> stop(time_point deadline) {
     static_cast<void>(deadline);
     co_return;
   }
-  /// The worker is about to go. Handles that other threads still have must not touch it after this.
+  /// The worker is about to end. Handles that other threads still have must not touch it then.
   virtual void detach() noexcept {}
 
  protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions of this program (rpc/function_entry.hpp) as a worker looks them up. Two that no
-// caller could tell apart are refused before a run begins.
+// The functions of this program (rpc/function_entry.hpp) as a worker looks them up. If a caller
+// could not tell two of them apart, a run refuses to begin.
 #pragma once
 
 #include <weft/core/error.hpp>

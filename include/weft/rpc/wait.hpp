@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// `weft::wait(awaitable)`: how a thread that is no coroutine waits for one.
+// `weft::wait(awaitable)`: a thread outside of coroutines waits for one.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -14,22 +14,25 @@
 
 namespace weft {
 
-/// Runs `work` on `me`'s loop and blocks this thread until it has ended; returns its result, throws
-/// what it threw. It inherits deadline, autograd context and trace of the call that this thread
-/// serves, if it does.
+/// Runs `work` on `me`'s loop and blocks this thread until it has ended. Returns its result, or
+/// throws its exception. If this thread serves a call, `work` inherits deadline, autograd context
+/// and trace of that call.
 ///
 ///   int n = weft::wait(me, me.peer(1).call<&f>(x));             // on any thread but a loop's
 ///   int m = weft::wait(me, me.peer(1).call<&f>(x), weft::within(2s));
 ///
-/// For threads of the program's own, and for plain functions, which then hold their compute thread
-/// meanwhile: if all compute threads wait for plain functions that run on the same threads, nothing
-/// goes on until their deadlines pass; a coroutine function waits without a thread.
+/// For threads of your own, and for plain functions. A plain function holds its compute thread
+/// meanwhile. If all compute threads wait for plain functions that run on the same threads, none of
+/// these goes on until a deadline passes. A coroutine function waits without a thread.
 ///
-/// Throws rpc_error, instead of blocking for ever: invalid_argument on a thread that runs a loop or
-/// I/O of any worker of this process, and where nobody has run `me`'s own loop for a second, or a
-/// loop of the user's ever; shutting_down if the run is over; timed_out at the limit (default:
-/// options.call_deadline). Then the work is cancelled, and has 250 ms to end; it may go on longer,
-/// so it must own what it uses. The worker outlives this.
+/// Throws rpc_error instead of blocking for ever:
+/// - invalid_argument: this thread runs a loop or I/O of any worker of this process. Or no thread
+///   has run `me`'s own loop for a second, or has ever run your io_context on which `me` lives.
+/// - shutting_down: the run is over.
+/// - timed_out: the limit has passed (default: options.call_deadline).
+///
+/// Then the work is cancelled, and has 250 ms to end. It may go on longer, so it must own what it
+/// uses. The worker must outlive this call.
 template <class T>
 T wait(worker& me, asio::awaitable<T> work, std::optional<within> limit = std::nullopt);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A worker: one process's (or thread's) end of everything. Its one implementation is
-// engine/worker/worker.hpp.
+// A worker: one process, or thread, of a run. Its one implementation is engine/worker/worker.hpp.
 #pragma once
 
 #include <weft/core/call_scope.hpp>
@@ -32,13 +31,13 @@
 
 namespace weft {
 
-/// What a worker did so far. Counts and bytes since its start.
+/// Counts and bytes of a worker since its start.
 struct worker_stats {
   std::uint64_t calls = 0;             ///< requests sent, posts included
   std::uint64_t served = 0;            ///< requests received
   std::uint64_t posts_failed = 0;      ///< one-way calls that failed here
-  std::uint64_t creations_failed = 0;  ///< makes and remotes that failed here, and none used them
-  std::uint64_t late_replies = 0;      ///< replies that nobody waited for
+  std::uint64_t creations_failed = 0;  ///< makes and remotes that failed here and were not used
+  std::uint64_t late_replies = 0;      ///< replies whose call was given up
   std::uint64_t frames_sent = 0;
   std::uint64_t frames_received = 0;
   std::uint64_t bytes_sent = 0;
@@ -46,12 +45,12 @@ struct worker_stats {
 };
 
 namespace detail {
-/// Whose one thread is the worker's. For calls and services: users have `get_executor`.
+/// The io_context that the worker's thread runs. For calls and services; users have `get_executor`.
 [[nodiscard]] asio::io_context& context_of(const worker& me) noexcept;
 }  // namespace detail
 
-/// What a remote function, and main, know of the worker that they run on. Members may be called
-/// from any thread unless they say otherwise; none of them waits.
+/// The worker on which a remote function, or main, runs. Members may be called from any thread
+/// unless they say otherwise; none of them waits.
 ///
 ///   asio::awaitable<void> main_(weft::worker& me) { co_await me.peer(1).call<&f>(); }
 class worker {
@@ -60,8 +59,8 @@ class worker {
   worker& operator=(const worker&) = delete;
   virtual ~worker() = default;
 
-  /// The worker with that name or rank, itself included. Throws rpc_error unknown_peer, whose text
-  /// lists the known names.
+  /// The worker with that name or rank, which may be this one. Else throws rpc_error unknown_peer,
+  /// whose text lists the known names.
   [[nodiscard]] weft::peer peer(std::string_view name);
   template <std::integral Rank>
   [[nodiscard]] weft::peer peer(Rank rank);
@@ -71,35 +70,34 @@ class worker {
   /// Hands an object to weft's reference counting; this worker owns it.
   template <class T>
   [[nodiscard]] rref<T> share(T value);
-  /// One that exists already, and that others here may go on using. Throws rpc_error
-  /// invalid_argument if there is none.
+  /// The same for an object that exists already; other code here may go on using it. Throws
+  /// rpc_error invalid_argument if `object` is null.
   template <class T>
   [[nodiscard]] rref<T> share(std::shared_ptr<T> object);
-  /// Builds a T here, as `peer::make` does there.
+  /// Makes a T here, as `peer::make` does there.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args);
 
-  /// Gives an object a name at this worker, by which others find it (`peer::lookup`), until it is
-  /// taken back or the run ends. Throws rpc_error: duplicate_name if another object has it.
-  /// Defined, and told in full, in weft/rref/published.hpp.
+  /// Gives an object a name at this worker, until `unpublish` or the end of the run. Others find it
+  /// by that name (`peer::lookup`). Throws rpc_error duplicate_name if another object has the name.
+  /// weft/rref/published.hpp defines it and says more.
   template <class T>
   void publish(std::string name, const rref<T>& r);
-  /// A slip, for which there is a sentence: an object that is not shared.
+  /// A mistake that a static_assert explains: an object that is not shared.
   template <class T>
   void publish(std::string name, const T& object);
   bool unpublish(std::string_view name);
 
-  /// Starts a coroutine on the worker's thread, in the caller's scope: it inherits deadline,
-  /// autograd context and trace, so what serves others for long is no child of the call that
-  /// happens to start it: see `spawn_detached`. At once if this is that thread. Dropping the future
-  /// cancels it.
+  /// Starts a coroutine on the worker's thread, at once if this is that thread. It runs in the
+  /// caller's scope: it inherits deadline, autograd context and trace. If work is to serve others
+  /// for long, use `spawn_detached` instead. Dropping the future cancels the coroutine.
   template <class T>
   [[nodiscard]] future<T> spawn(asio::awaitable<T> work) {
     return start_on(get_executor(), std::move(work));
   }
-  /// The same for work in the background: it inherits nothing, and nobody waits for it. What it
-  /// throws is said on standard error, unless it was cancelled. It keeps no run from ending; where
-  /// it waits then it goes with the io_context: with the run, or with a loop of the user's.
+  /// The same for work in the background: it inherits nothing, and nobody waits for it. weft prints
+  /// its exception, unless it was cancelled. It does not delay the end of the run. If it still
+  /// waits then, it is destroyed with its io_context: with the run, or with your own loop.
   template <class T>
   void spawn_detached(asio::awaitable<T> work) {
     start_on(executor_in(nullptr), watched(name(), std::move(work))).detach();
@@ -112,24 +110,25 @@ class worker {
   [[nodiscard]] const membership& members() const noexcept { return members_; }
   [[nodiscard]] const options& settings() const noexcept { return options_; }
 
-  /// Runs what it is given on the worker's one thread, in the scope of who asked for it.
+  /// Runs handlers on the worker's one thread, in the scope of the code that calls this.
   [[nodiscard]] asio::any_io_executor get_executor() const { return executor_in(this_scope()); }
-  /// The same, in that scope; null: none.
+  /// The same, in `scope`; null: in none.
   [[nodiscard]] virtual asio::any_io_executor
   executor_in(intrusive_ptr<const call_scope> scope) const = 0;
   /// Whether this is the worker's own thread, in its loop.
   [[nodiscard]] virtual bool on_thread() const noexcept = 0;
-  /// Whether a thread runs the loop: `idle`, nobody does just now, or did lately.
+  /// Whether a thread runs the loop. `idle`: no thread is in the worker's own loop just now, or
+  /// none has run your io_context yet.
   enum class loop_state : std::uint8_t { idle, runs, over };
   [[nodiscard]] virtual loop_state loop() const noexcept = 0;
   /// How often a thread has entered a loop of the worker's own.
   [[nodiscard]] virtual std::uint64_t times_run() const noexcept = 0;
-  /// Whether this worker waits for what this thread does: it runs its loop, or I/O of a worker.
+  /// Whether this worker needs this thread: the thread runs its loop, or I/O of any worker.
   [[nodiscard]] virtual bool needs_this_thread() const noexcept = 0;
-  /// Where plain functions and backward nodes run: threads that may compute for long.
+  /// Runs plain functions and backward nodes, on threads that may compute for long.
   [[nodiscard]] virtual const asio::any_io_executor& compute_pool() const noexcept = 0;
   [[nodiscard]] weft::clock& time() const noexcept { return time_; }
-  /// The one that it was made with, asked by one thread at a time.
+  /// The random source that it was made with; threads take turns.
   [[nodiscard]] random_source& random() noexcept { return random_; }
   [[nodiscard]] virtual worker_stats stats() const noexcept = 0;
 
@@ -160,7 +159,7 @@ class worker {
       if (s) visit(*s);
     }
   }
-  /// What an exception of a user's function says to others.
+  /// The text of an exception of a user's function, for other workers.
   [[nodiscard]] std::string in_words(const std::exception& e) const {
     for (const auto& s : services_) {
       if (!s) continue;
@@ -170,7 +169,7 @@ class worker {
   }
 
  protected:
-  /// It may outlive the worker.
+  /// The coroutine may outlive the worker.
   template <class T>
   static asio::awaitable<void> watched(std::string of, asio::awaitable<T> work) {
     try {

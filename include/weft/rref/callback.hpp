@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Functions that stay where they were made, and travel as values: progress, results that come piece
-// by piece, questions back.
+// Functions that stay where they were made and are sent as values. Use them for progress, for
+// results that come piece by piece, and for questions back.
 #pragma once
 
 #include <weft/rpc/detail/refusals.hpp>
@@ -24,10 +24,11 @@ namespace weft {
 template <class Signature>
 class callback;
 
-/// `R(Args...)` as a function's parameters: values that can be sent. Copying shares; the function
-/// is destroyed on its maker's thread once the last copy anywhere is gone. Empty by default. Calls
-/// run on its maker's worker, on that worker's thread, so a lambda may use what its coroutine has,
-/// for as long as that lives; it must not block. Errors are those of an rref's call.
+/// A function of its maker's worker that other workers may call. R and Args must be values that can
+/// be sent. Copies share the function. It is destroyed on its maker's worker thread when the last
+/// copy anywhere is gone. A default-constructed callback is empty. Calls run on its maker's worker
+/// thread and must not block. A lambda may use variables of its coroutine as long as they live.
+/// Errors are those of an rref's call.
 ///
 ///   weft::callback<void(int)> told(me, [&](int step) { last = step; });
 ///   co_await p.call<&train>(told);            // there: told.post(step), or co_await told(step)
@@ -37,14 +38,14 @@ class callback<R(Args...)> {
 
  public:
   callback() = default;
-  /// `f` is called with the arguments and returns R, or an asio::awaitable<R> for what waits.
+  /// `f` is called with the arguments. It returns R, or an asio::awaitable<R> if it waits.
   template <class F>
     requires std::is_invocable_v<F&, Args...>
   callback(worker& me, F f)
       : target_(me.share(std::shared_ptr<target>(
             std::make_shared<detail::called_back_by<F, R(Args...)>>(std::move(f))))) {}
 
-  /// Slips, for which there is a sentence: a function of another signature, and one without worker.
+  /// Only for clear compile errors: a function of another signature, and no worker given.
   template <class F>
   callback(worker&, F) {
     static_assert(detail::fits_signature<F, R(Args...)>,
@@ -61,7 +62,7 @@ class callback<R(Args...)> {
 
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(target_); }
 
-  /// Calls it and waits for its result. Call options come last, as with any call.
+  /// Calls the function and waits for its result. Call options come last, as with any call.
   template <class... Given>
   [[nodiscard]] auto operator()(Given&&... given) const {
     return target_.template call<&target::call>(std::forward<Given>(given)...);
@@ -76,7 +77,7 @@ class callback<R(Args...)> {
     target_.template post<&target::call>(std::forward<Given>(given)...);
   }
 
-  /// Of one function.
+  /// Equal callbacks share one function.
   friend bool operator==(const callback& a, const callback& b) { return a.target_ == b.target_; }
 
  private:

@@ -12,10 +12,10 @@
 
 namespace weft {
 
-/// A T whose functions run one at a time, also those that wait in between, in the order in which
-/// their requests arrived (those that came before it was made: in any). Whoever waits holds no
-/// thread, and may give up. A function that calls its own object through a reference waits for
-/// itself, to its deadline. Calls take the functions of T:
+/// A T whose functions run one at a time, also those that wait in between. They run in the order in
+/// which their requests arrived. Requests that arrived before the object was made run in any order.
+/// A call that waits for its turn holds no thread and can be cancelled. If a function calls its own
+/// object through a reference, it waits for itself until its deadline. You call the functions of T:
 ///
 ///   weft::rref<weft::exclusive<account>> a = p.make<weft::exclusive<account>>(100);
 ///   co_await a.call<&account::withdraw>(30);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Who holds which remote reference: sequenced reference listing, without leases yet. A pure state
-// machine: every member is one step, what it wants done is appended to an `outputs`. It knows no
-// I/O, clock or thread; the caller serialises the steps and sends messages in the order given.
+// The holders of each remote reference: sequenced reference listing, without leases yet. A pure
+// state machine: each member is one step and appends the work to do to an `outputs`. It knows no
+// I/O, clock or thread. The caller serialises the steps and sends messages in the order given.
 //
 //   sender                     receiver                    owner
 //     |--- payload(TRANSFER t) --->|                          |   sender pins until XACK t
@@ -11,12 +11,12 @@
 //                                  |--- del(seq') ----------->|   no local ref, no pin, ok
 //                                  |<-------- deled(seq') ----|   forgotten
 //
-// * A receiver that already holds the reference answers xack at once: the owner hears nothing.
+// * If a receiver already holds the reference, it answers xack at once; the owner gets no message.
 // * At the owner a transfer becomes a local reference and is answered at once.
 // * From the owner a transfer needs one message: the receiver's add names the transfer.
-// * A creator is registered by its CREATE, answered by added. It may hand the reference on before
-//   that; an add, use or transfer that reaches the owner before CREATE waits with it (promised).
-// * A creation whose request never left is withdrawn by a del; those who wait are told "gone".
+// * A creator is registered by its CREATE; added answers it. The creator may hand the reference on
+//   before. An add, use or transfer that reaches the owner before CREATE waits for it (promised).
+// * If the request of a creation never left, a del withdraws it; waiting workers are told "gone".
 //
 // Kept by construction, as long as messages of one session are neither lost nor forged (delay,
 // reorder and repetition of control messages are harmless; CREATE and TRANSFER come exactly once,
@@ -25,13 +25,13 @@
 //   G2 a sender stays registered until its   I4 nothing breaks unless a worker or a creation fails
 //      receiver is (I3)                      I7 every value is released once
 //   I1 what is ok at a user is alive         I6 all state is bounded by holders and messages
-// Within ledger_limits: what is over them is told so, and nothing else suffers.
+// All this holds within ledger_limits. A reference beyond them fails alone, with an error.
 //
-// An id is a name, not a capability. Whoever is a member of the run may name any reference: the
-// owner cannot know what its users handed on among themselves, and members trust each other.
+// An id is a name, not a capability. Each member of the run may name any reference: the owner
+// cannot know which references its users handed on, and members trust each other.
 //
-// When a worker is lost its holdings are freed, its values are owner_died at their users, and a
-// hand-over that only it covered may end as `lost`: an error, never another object.
+// When a worker is lost, its holdings are freed, and its values are owner_died at their users. A
+// hand-over that only this worker covered may end as `lost`: an error, never another object.
 #pragma once
 
 #include <weft/rref/ledger_owner.hpp>
@@ -48,11 +48,11 @@
 
 namespace weft::rref_protocol {
 
-/// One per worker. Not thread-safe, not movable. After a step that threw std::bad_alloc it is no
-/// longer of use.
+/// One per worker. Not thread-safe, not movable. If a step throws std::bad_alloc, do not use it
+/// any more.
 class ledger {
  public:
-  /// Ranks are below `world_size`; ids that name others are refused.
+  /// Ranks are below `world_size`; ids with other ranks are refused.
   ledger(rank self, rank world_size, ledger_limits limits = {})
       : sessions_(self, world_size), owner_(sessions_, limits), user_(sessions_, limits) {}
   ledger(const ledger&) = delete;
@@ -63,23 +63,24 @@ class ledger {
   /// A value of this worker, pending until value_ready or value_failed.
   [[nodiscard]] rref_id create_local() { return owner_.create_local(); }
 
-  /// Whether `owner` may be asked for one more value: false while the oldest request that has not
-  /// left is `creation_window` behind. Of one that is lost or no worker, `create_remote` tells.
+  /// Whether `owner` may be asked for one more value. False while the oldest request that has not
+  /// left is `creation_window` behind. If `owner` is lost or no worker, it is true, and
+  /// `create_remote` returns nothing.
   [[nodiscard]] bool may_create(rank owner) {
     return !sessions_.valid(owner) || owner == sessions_.self() || sessions_.lost(owner) ||
            user_.may_create(owner);
   }
-  /// A value that a request makes at `owner`; the result rides inside that request. Nothing if
-  /// `owner` is lost or no worker, or if too many wait to be sent (`may_create`). Towards oneself
-  /// the value is pending at once.
+  /// A value that a request makes at `owner`; the returned CREATE is part of that request. Nothing
+  /// if `owner` is lost or no worker, or if too many requests wait to be sent (`may_create`). If
+  /// `owner` is this worker, the value is pending at once.
   [[nodiscard]] std::optional<creation> create_remote(rank owner) {
     if (!sessions_.valid(owner) || sessions_.lost(owner) || !may_create(owner)) return std::nullopt;
     if (owner == sessions_.self()) return creation{owner_.create_local(), 1};
     return user_.create(owner);
   }
 
-  /// The request with this CREATE was queued on its link, in front of all that are queued later.
-  /// One whose owner has answered has left in any case.
+  /// The request with this CREATE was queued on its link, in front of all requests that are queued
+  /// later. (If the owner has answered a request, it has left in any case.)
   void creation_sent(const rref_id& id) noexcept {
     if (id.owner != sessions_.self()) user_.creation_sent(id);
   }
@@ -93,15 +94,15 @@ class ledger {
     answer(out);
   }
 
-  /// The request with this CREATE arrived. accepted: the value is pending, resolve it with
-  /// value_ready or value_failed, whatever becomes of the request. Else do not run it.
+  /// The request with this CREATE arrived. accepted: the value is pending; always resolve it with
+  /// value_ready or value_failed, also if the request fails. Else do not run the request.
   received created(rank from, const creation& what, outputs& out) {
     if (!sessions_.valid(from)) return refuse();
     return owner_.created(from, what, out);
   }
 
-  /// The outcome of a pending value; it is released in this step if nobody refers to it. False if
-  /// the value was not pending.
+  /// The outcome of a pending value. If no reference to the value is left, this step releases it.
+  /// False if the value was not pending.
   bool value_ready(const rref_id& id, outputs& out) {
     return owner_.resolve(id, value_state::ready, out);
   }
@@ -109,9 +110,9 @@ class ledger {
     return owner_.resolve(id, value_state::failed, out);
   }
 
-  // ---- local references; only the first and the last matter to others
+  // ---- local references; only the first and the last matter to other workers
 
-  /// False, and no effect, unless a local reference exists.
+  /// False, without effect, unless a local reference exists.
   bool add_local_ref(const rref_id& id) {
     return id.owner == sessions_.self() ? owner_.add_local(id) : user_.add_local(id);
   }
@@ -132,14 +133,14 @@ class ledger {
     return transfer{id, number};
   }
 
-  /// The payload never left: its pin is dropped. One that did leave is unpinned by its receiver's
-  /// answer or loss; there is nothing to tell the ledger.
+  /// The payload never left: drops its pin. If a payload did leave, tell the ledger nothing: its
+  /// receiver's answer or loss drops the pin.
   void transfer_dropped(std::uint64_t number, outputs& out) {
     if (const auto it = transfers_.find(number); it != transfers_.end()) unpin(it, out);
   }
 
-  /// A reference arrived. held(): one local reference was taken. Otherwise none was, and the
-  /// reference is born broken for `why`. Nothing: no correct peer sends this.
+  /// A reference arrived. held(): one local reference was taken. Else none was taken, and the new
+  /// reference is broken; `why` has the cause. Nothing: no correct peer sends this.
   [[nodiscard]] std::optional<import_result> transfer_in(rank from, const transfer& what,
                                                          outputs& out) {
     if (!sessions_.valid(from) || !sessions_.valid(what.id) || what.number == 0) {
@@ -157,8 +158,8 @@ class ledger {
     return result;
   }
 
-  /// At the owner: a request that uses the value arrived. held(): a local reference was taken,
-  /// which keeps value or error until the request is done; value() says whether to wait.
+  /// At the owner: a request that uses the value arrived. held(): a local reference was taken. It
+  /// keeps the value or its error until the request is done; value() says whether to wait.
   [[nodiscard]] std::optional<import_result> acquire(rank from, const rref_id& id) {
     if (!sessions_.valid(from) || !sessions_.valid(id) || id.owner != sessions_.self()) {
       ++sessions_.counters.refused;
@@ -183,11 +184,11 @@ class ledger {
     return result;
   }
 
-  /// Somebody whose CREATE was named before it came: this worker should see to it that it meets
-  /// them. They may have lost it before they had met it, and then nobody else would tell it so.
+  /// A worker whose CREATE was named before it came. This worker should connect to it. That worker
+  /// may be lost before the two have met, and then no other worker would report it.
   [[nodiscard]] std::optional<rank> take_awaited() noexcept { return sessions_.take_awaited(); }
 
-  /// The session with `gone` ended, for ever. Repeating it does nothing.
+  /// The session with `gone` has ended for ever. Repeating the call has no effect.
   void peer_lost(rank gone, outputs& out) {
     if (!sessions_.valid(gone) || gone == sessions_.self() || sessions_.lost(gone)) return;
     sessions_.at(gone).ended = true;
@@ -205,7 +206,7 @@ class ledger {
   [[nodiscard]] rank self() const noexcept { return sessions_.self(); }
   [[nodiscard]] bool lost(rank peer) const { return sessions_.lost(peer); }
 
-  /// What this owner has; nothing if the reference is unknown or released.
+  /// The state of a value of this owner; nothing if the reference is unknown or released.
   [[nodiscard]] std::optional<value_state> value(const rref_id& id) const {
     return owner_.value(id);
   }

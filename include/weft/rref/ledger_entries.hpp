@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What both halves of the ledger keep: an entry for each reference, and who here counts on it.
+// The table of both halves of the ledger: an entry for each reference, with its local references
+// and pins.
 #pragma once
 
 #include <weft/rref/ledger_types.hpp>
@@ -17,8 +18,8 @@ struct counted_entry {
   std::uint64_t pins = 0;   // hand-overs that wait for an answer
 };
 
-/// Entries by their ids. It counts; what follows from a count that fell is the caller's business,
-/// which gets the entry. Not thread-safe.
+/// Entries by their ids. It only counts. If a count fell, the caller gets the entry, and decides
+/// what follows. Not thread-safe.
 template <class Entry>
 class entry_table {
  public:
@@ -33,18 +34,18 @@ class entry_table {
   [[nodiscard]] const_iterator end() const noexcept { return entries_.end(); }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
-  /// A new one, or the one that is there; `second` says which.
+  /// Inserts an entry, or finds the one that is there; `second` says which.
   std::pair<iterator, bool> insert(const rref_id& id) { return entries_.try_emplace(id); }
   void erase(iterator it) noexcept { entries_.erase(it); }
 
-  /// One more, of what is here already. False, and no effect, if none is.
+  /// One local reference more. False, without effect, if there is none yet.
   [[nodiscard]] bool add_local(const rref_id& id) noexcept {
     const auto it = find(id);
     if (it == end() || it->second.local == 0) return false;
     ++it->second.local;
     return true;
   }
-  /// One less: the entry that had it. `end()`, and no effect, if there was none.
+  /// One local reference less: the entry that had it. `end()`, without effect, if there was none.
   [[nodiscard]] iterator drop_local(const rref_id& id) noexcept {
     const auto it = find(id);
     if (it == end() || it->second.local == 0) return end();
@@ -52,7 +53,7 @@ class entry_table {
     return it;
   }
 
-  /// A hand-over begins, of what is here and of which `may(entry)` holds. False: no effect.
+  /// A hand-over begins. False, without effect, unless there is a local reference and `may(entry)`.
   template <class May>
   [[nodiscard]] bool pin(const rref_id& id, May may) {
     const auto it = find(id);
@@ -60,7 +61,7 @@ class entry_table {
     ++it->second.pins;
     return true;
   }
-  /// It was answered, or never left; as drop_local.
+  /// A hand-over was answered, or never left. Returns as drop_local.
   [[nodiscard]] iterator unpin(const rref_id& id) noexcept {
     const auto it = find(id);
     if (it == end() || it->second.pins == 0) return end();

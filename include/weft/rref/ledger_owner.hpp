@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// The owner's half of the ledger: one entry for each value that lives here, and who holds it.
+// The owner's half of the ledger: one entry for each value that lives here, with its holders.
 //
 //   (unknown) --named before its CREATE--> promised --CREATE--> pending --value--> ready | failed
 //   (unknown) --CREATE | create_local--> pending          promised --creator lost--> failed
 //   any but pending, with no local reference, no pin and no holder --> released, never again known
-//   (a promised one that nobody registered for may be named again)
+//   (a promised one without any registration may be named again)
 #pragma once
 
 #include <weft/rref/ledger_entries.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a ledger knows about each other worker: is it alive, which of its creations were seen, and
-// the numbers that this worker gives out towards it.
+// A ledger's data about each other worker: whether it is alive, which of its creations were seen,
+// and the numbers that this worker gives out for it.
 #pragma once
 
 #include <weft/core/detail/sequence_set.hpp>
@@ -22,7 +22,7 @@ struct session {
   // at once).
   weft::detail::sequence_set<std::uint64_t> created{1};
   std::uint32_t promised = 0;   // entries that this peer named before their CREATE
-  bool awaited = false;         // its CREATE has been named before it came, and nobody was told yet
+  bool awaited = false;         // its CREATE was named before it came; not yet taken (take_awaited)
   std::uint32_t imports = 0;    // entries of this user that this peer gave
   std::uint32_t unsettled = 0;  // its hand-overs that wait for an owner's answer
 
@@ -66,7 +66,7 @@ class session_table {
   ledger_counters counters;
   bool awaits = false;  // a session may be `awaited`
 
-  /// One of them, which is no longer.
+  /// Takes one awaited session; it is not awaited any more.
   [[nodiscard]] std::optional<rank> take_awaited() noexcept {
     if (!awaits) return std::nullopt;
     for (auto& [who, s] : peers_) {

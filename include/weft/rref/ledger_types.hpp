@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The words of the reference-counting protocol: identities, messages, events, limits, counters.
+// The types of the reference-counting protocol: identities, messages, events, limits, counters.
 // Plain data; see ledger.hpp for the rules and ledger_wire.hpp for the bytes.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace weft {
 
-/// Names one remote reference in a run; never used twice. `serial` counts from 1 for each pair
-/// (creator, owner). The creator is the owner itself (a shared value), or the worker that asked the
-/// owner to make the value.
+/// Identifies one remote reference in a run; no id is used twice. `serial` counts from 1 for each
+/// pair (creator, owner). The creator is the owner itself (a shared value), or the worker that
+/// asked the owner to make the value.
 struct rref_id {
   std::uint32_t owner = 0;
   std::uint32_t creator = 0;
@@ -44,41 +44,41 @@ struct std::hash<weft::rref_id> {
 
 namespace weft::rref_protocol {
 
-/// A worker, as long as it lives. A lost worker never returns under its rank in this version; the
-/// epoch in every message leaves room for sessions that do.
+/// A worker, as long as it lives. In this version a lost worker never returns under its rank. The
+/// epoch in every message allows a later version to let it return.
 using rank = std::uint32_t;
 
 /// Epoch of every session until leases exist.
 inline constexpr std::uint32_t first_epoch = 1;
 
-/// TRANSFER: rides inside a payload wherever a reference is handed over. `number` is the sender's.
+/// TRANSFER: a part of each payload that hands a reference over. The sender gives the `number`.
 struct transfer {
   rref_id id;
   std::uint64_t number = 0;
   friend bool operator==(const transfer&, const transfer&) = default;
 };
 
-/// CREATE: rides inside the request that makes the value; it is also the creator's registration.
+/// CREATE: a part of the request that makes the value. It also registers the creator as a holder.
 struct creation {
   rref_id id;
   std::uint64_t sequence = 0;
   friend bool operator==(const creation&, const creation&) = default;
 };
 
-/// Why a reference cannot be used. `none` is "it can".
+/// Why a reference cannot be used.
 enum class cause : std::uint8_t {
-  none,
+  none,             ///< it can be used
   lost,             ///< the owner no longer has it: its last holder died during a hand-over
   owner_died,       ///< the owner's session ended
-  creation_failed,  ///< the request that was to make it never left its creator
+  creation_failed,  ///< the request that was to make the value never left its creator
   creator_died,     ///< the creator's session ended before its request reached the owner
-  too_many,         ///< the owner keeps no more references whose creation it has not seen
-  too_many_imports  ///< this worker holds as many as one peer may give it; never on the wire
+  too_many,         ///< the owner keeps no more references whose CREATE it has not seen
+  too_many_imports  ///< one peer gave this worker too many; never on the wire
 };
 
 enum class message_kind : std::uint8_t {
-  add,    ///< user to owner: I hold it; `transfer` != 0: this also answers that hand-over of yours
-  del,    ///< user to owner: I no longer hold it; from a creator whose request was never sent: void
+  add,    ///< user to owner: I hold it. `transfer` != 0: this also answers your hand-over
+  del,    ///< user to owner: I no longer hold it. Also: I never sent the CREATE
   added,  ///< owner to user: answer to add or CREATE; `why` is none, or says why it is gone
   deled,  ///< owner to user: answer to del
   xack,   ///< receiver to sender: hand-over `transfer` is settled, drop its pin
@@ -96,30 +96,30 @@ struct message {
   friend bool operator==(const message&, const message&) = default;
 };
 
-/// What the owner has for a reference.
+/// The owner's state of a value.
 enum class value_state : std::uint8_t {
-  promised,  ///< named by somebody, its CREATE is still on the way
+  promised,  ///< a worker named it, its CREATE is still in flight
   pending,   ///< being made
   ready,
-  failed,  ///< making it failed; whoever uses it gets that error
+  failed,  ///< making it failed; each use fails with that error
 };
 
-/// A user's view of a reference. None is "no entry".
+/// A user's state of a reference. Without an entry it has none.
 enum class import_state : std::uint8_t {
-  registering,  ///< add or CREATE is on its way; usable, it can be called and handed on
+  registering,  ///< add or CREATE is in flight; it can be called and handed on
   ok,
-  releasing,  ///< del is on its way
+  releasing,  ///< del is in flight
   broken,
 };
 
 enum class event_kind : std::uint8_t {
-  released,  ///< at the owner: the entry is gone, destroy what is kept for it (`value` says what)
-  failed,    ///< at the owner: a promised value never comes (`why`); uses that wait end now
+  released,  ///< at the owner: the entry is gone; destroy its value or error (`value` says which)
+  failed,    ///< at the owner: a value never comes (`why`); uses that wait end now
   broken,    ///< at a user: this import can no longer be used (`why`)
   forgotten  ///< at a user: nothing here refers to a broken import any more
 };
 
-/// `released` with a value other than promised comes exactly once for every created reference.
+/// For each created reference, `released` with a value other than promised comes exactly once.
 struct event {
   event_kind kind = event_kind::released;
   rref_id id;
@@ -128,8 +128,8 @@ struct event {
   friend bool operator==(const event&, const event&) = default;
 };
 
-/// What a step asks the shell to do: send `messages` in this order, then act on `events`, outside
-/// the lock. Steps append; the shell clears.
+/// The work that a step gives to the shell: send `messages` in this order, then act on `events`,
+/// outside the lock. Steps append; the shell clears.
 struct outputs {
   struct addressed {
     rank to = 0;
@@ -144,33 +144,33 @@ struct outputs {
   }
 };
 
-/// What became of a message or request of a peer.
+/// The result for a message or request of a peer.
 enum class received : std::uint8_t {
   accepted,
   stale,    ///< late or repeated: no effect, no fault
   refused,  ///< no correct peer sends this; close the link
 };
 
-/// What became of an arriving reference, or of a use of one.
+/// The result for an arriving reference, or for a use of one.
 struct import_result {
-  cause why = cause::none;  ///< none: one local reference was taken, drop it with drop_local_ref
+  cause why = cause::none;  ///< none: one local reference was taken; drop it by drop_local_ref
   [[nodiscard]] bool held() const noexcept { return why == cause::none; }
 };
 
 struct ledger_limits {
-  /// How far ahead of the oldest missing one a creator's serial may be: at the owner of the oldest
-  /// that it has not seen, at the creator of the oldest that has not left.
+  /// How far a creator's serial may be ahead of the oldest missing serial. At the owner, "missing"
+  /// means that its CREATE was not seen; at the creator, that its request has not left.
   std::uint64_t creation_window = 65536;
-  /// References that one peer may name before their CREATE is seen. As many as one creator may have
-  /// on the way, so that nothing breaks because they were handed on before they arrived.
+  /// References that one peer may name before their CREATE is seen. A creator may have as many in
+  /// flight, so none breaks because it was handed on before its CREATE arrived.
   std::uint32_t promised_per_peer = 65536;
   /// References that one peer gave and that are still held.
   std::uint32_t imports_per_peer = 1u << 20;
-  /// Hand-overs of one peer that wait until their owner has answered.
+  /// Hand-overs of one peer that wait for the owner's answer.
   std::uint32_t unsettled_per_peer = 1u << 20;
 };
 
-/// Gauges describe now, the rest counts since the beginning.
+/// Gauges are values of now; the others count since the start.
 struct ledger_counters {
   std::uint64_t owned = 0;     ///< gauge: entries at this owner, promised ones included
   std::uint64_t promised = 0;  ///< gauge
@@ -178,13 +178,13 @@ struct ledger_counters {
   std::uint64_t imports = 0;   ///< gauge: references of other owners, any state
   std::uint64_t pins = 0;      ///< gauge: hand-overs that wait for an answer
   std::uint64_t created = 0;   ///< values made here, failed ones included
-  std::uint64_t released = 0;  ///< ... and given back
+  std::uint64_t released = 0;  ///< ... and released
   std::uint64_t broken = 0;    ///< imports that broke
   std::uint64_t stale = 0;     ///< messages without effect
   std::uint64_t refused = 0;   ///< messages that no correct peer sends
   std::array<std::uint64_t, message_kinds> sent{};  ///< by message_kind
   // Set by the shell:
-  std::uint64_t frames = 0;   ///< ... in so many frames
+  std::uint64_t frames = 0;   ///< frames that hold the sent messages
   std::uint64_t waiting = 0;  ///< gauge: requests that wait for a value being made
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// The user's half of the ledger: one entry for each reference that lives elsewhere and is used,
+// The user's half of the ledger: one entry for each reference to a value elsewhere that is used,
 // handed on or being released here.
 //
 //   (none) | releasing --transfer from a third worker, add--> registering --added--> ok
 //   (none) --create_remote--> registering        registering --added(gone)--> broken
 //   (none) | releasing --transfer from the owner, add(transfer)--> ok
 //   ok, no local reference, no pin --del--> releasing --deled--> (none)
-//   any --owner lost--> broken, or (none) if nobody here refers to it
+//   any --owner lost--> broken, or (none) if nothing here refers to it
 #pragma once
 
 #include <weft/rref/ledger_entries.hpp>
@@ -24,8 +24,8 @@ class user_table {
   user_table(session_table& sessions, const ledger_limits& limits)
       : sessions_(sessions), limits_(limits) {}
 
-  /// Whether the next creation may leave before those that have not left yet: else the owner, which
-  /// keeps count of what is missing, would see it run ahead too far.
+  /// Whether the next creation may leave before those that have not left yet. If too many were
+  /// missing, the owner would refuse it.
   [[nodiscard]] bool may_create(rank owner) {
     session& peer = sessions_.at(owner);
     const std::uint64_t next = peer.serial + 1;
@@ -37,7 +37,7 @@ class user_table {
     return next - peer.unsent_from < limits_.creation_window;
   }
 
-  /// After `may_create`.
+  /// Call it only after `may_create` returned true.
   creation create(rank owner) {
     session& peer = sessions_.at(owner);
     const rref_id id{owner, sessions_.self(), ++peer.serial};
@@ -63,7 +63,7 @@ class user_table {
     settle(it, answers, out);
   }
 
-  /// The caller answers `what` at once if it is in `answers` when this returns.
+  /// If `what` is in `answers` when this returns, the caller answers it at once.
   import_result transfer_in(rank from, const transfer& what, std::vector<settled>& answers,
                             outputs& out) {
     const rref_id& id = what.id;

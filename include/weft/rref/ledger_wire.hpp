@@ -7,9 +7,9 @@
 //   message   40   kind 1, why 1, zero 2, epoch 4, rref_id 16, sequence 8, transfer 8;
 //                  a frame holds 1 to 512 of them, one behind another
 //
-// encode writes exactly that many bytes at the front of `to` and says false if they do not fit.
-// decode reads them from the front of `from`; it returns nothing if bytes are missing or if they
-// are not what encode writes (unknown kind, a field set that its kind does not have, serial 0).
+// encode writes exactly that many bytes at the front of `to`; it returns false if they do not fit.
+// decode reads them from the front of `from`. It returns nothing if bytes are missing, or if encode
+// never writes such bytes (unknown kind, a field set that its kind does not have, serial 0).
 #pragma once
 
 #include <weft/core/detail/little_endian.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// peer::remote and peer::make: calls whose result stays where it is made. What they promise says
-// weft/rpc/peer.hpp, where they are declared.
+// peer::remote and peer::make: calls whose result stays where it is made. weft/rpc/peer.hpp
+// declares and documents them.
 #pragma once
 
 #include <weft/rpc/detail/call_check.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Names for objects: worker::publish and peer::lookup.
 //
-//   me.publish("model", r);                                          // the worker that has it
-//   weft::rref<net> r = co_await p.lookup<net>("model", weft::within(5s));  // any other, or itself
+//   me.publish("model", r);                                          // at one worker
+//   weft::rref<net> r = co_await p.lookup<net>("model", weft::within(5s));  // at any worker
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -24,15 +24,17 @@
 
 namespace weft {
 
-/// The name is `name` at this worker only, wherever the object lives; a reference is held until
-/// `unpublish` or the end of the run, also if the object's owner is lost meanwhile. The same object
-/// again is no error. Any thread; wakes who waits for the name. T has a name that all compilers
-/// agree on, as functions have.
+/// Gives an object a name at this worker; the object may live elsewhere. Lookups that wait for the
+/// name go on. The worker keeps a reference until `unpublish` or the end of the run, also if the
+/// object's owner is lost meanwhile. Publishing the same object again is no error. Any thread. T
+/// must have a name that all compilers agree on, as functions must.
 ///
-/// Throws rpc_error: duplicate_name if another object has the name; invalid_argument if it is empty
-/// or longer than 1024 bytes, or if `r` is empty or another worker's; what a use of `r` would throw
-/// if it is known to be broken; shutting_down, or why the run failed, when that is over. Then
-/// nothing has happened.
+/// Throws rpc_error, and then publishes nothing:
+///   duplicate_name      another object has the name
+///   invalid_argument    the name is empty or longer than 1024 bytes; or `r` is empty, or a
+///                       reference of another worker of this process
+///   the error of a use  `r` is known to be broken
+///   shutting_down, or the reason why the run failed, if the run is over
 template <class T>
 void worker::publish(std::string name, const rref<T>& r) {
   static_assert(detail::check_published<T>());
@@ -51,18 +53,20 @@ void worker::publish(std::string, const T&) {
                 "me.publish(name, me.share(object)).");
 }
 
-/// Takes a name back: it may be given to another object, and who asks for it waits. Whoever has
-/// looked it up keeps what it has. False if there is no such name. Any thread.
+/// Takes a name back. It may then be given to another object, and lookups of it wait. References
+/// from earlier lookups stay valid. False if the name was not published. Any thread.
 inline bool worker::unpublish(std::string_view name) { return use<rref_service>().unpublish(name); }
 
-/// The object that this worker publishes under that name, as soon as it does: at most until the
-/// call's deadline. Awaited, cancelled and limited as `call` is; who gives up leaves nothing behind
-/// there, and the end of the run waits for who does not, as for any call.
+/// Finds the object that this peer publishes under `name`. If the name is not published yet, it
+/// waits, at most until the call's deadline. It is awaited, cancelled and limited as `call` is. A
+/// cancelled lookup leaves nothing behind at the peer. The end of the run waits for lookups as for
+/// calls. A lookup changes nothing, so you may repeat it whatever `error::ran()` says.
 ///
-/// Errors, beside those of a call: bad_arguments, at once, if the object is of another type than T
-/// (its text has both); timed_out, with a list of what is published there; rref_owner_died if the
-/// object's owner is known there to be lost; invalid_argument if that can be no name. A lookup
-/// changes nothing, so it may be repeated whatever `error::ran()` says.
+/// Errors, beside those of a call:
+///   bad_arguments     at once: the object has another type than T; the text names both
+///   timed_out         the text lists names that are published there
+///   rref_owner_died   the peer knows that the object's owner is lost
+///   invalid_argument  `name` is empty or longer than 1024 bytes
 template <class T, class... Options>
 auto peer::lookup(std::string name, Options&&... options) const
     -> asio::awaitable<detail::call_return<rref<T>, Options...>> {

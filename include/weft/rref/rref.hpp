@@ -20,18 +20,19 @@
 
 namespace weft {
 
-/// Copying shares; the object lives until the last reference anywhere is gone, and is destroyed on
-/// its owner's thread. References may be arguments and results, anywhere inside a value. A default-
-/// constructed one is empty. Distinct rrefs may be used from different threads; they may outlive
-/// their worker, and are useless then.
+/// A reference to a T that lives at a worker. Copies share the object. It lives until the last
+/// reference anywhere is gone, and is destroyed on its owner's worker thread. References may be
+/// arguments and results, anywhere inside a value. A default-constructed reference is empty. One
+/// thread at a time uses one rref; copies may be used by others. A reference may outlive its
+/// worker, but then it can only be dropped.
 ///
-/// Errors of every use: rref_owner_died (the owner is gone), rref_lost (the object was freed while
-/// the reference travelled, after a crash), what making the object threw (its text names what was
-/// to make it; `ran()` is that of the use), invalid_argument (it is empty), and those of a call.
+/// Errors of every use: those of a call, rref_owner_died (the owner is gone), rref_lost (the object
+/// was freed while the reference travelled, after a crash), invalid_argument (the reference is
+/// empty). If making the object failed, the use fails with the maker's error. Its text names the
+/// function or constructor, and `ran()` is that of the use.
 ///
 /// Pipelining: a reference is usable at once, also as an argument where a T is expected (see
-/// peer::call), so that a chain is on its way before its first link has begun, and runs from worker
-/// to worker:
+/// peer::call). So a chain is sent before its first call has begun, and runs from worker to worker:
 ///
 ///   weft::rref<net> a = me.peer(0).make<net>(128), b = me.peer(1).make<net>(64);
 ///   weft::rref<at::Tensor> y = b.remote<&net::forward>(a.remote<&net::forward>(x));
@@ -46,49 +47,50 @@ class rref : slips::verbs, public slips::as_pointer<T> {
 
   rref() = default;
 
-  /// The same object as one of its bases; its owner's program must convert so somewhere, too.
+  /// The same object, as one of its bases. The owner's program must contain this conversion, too.
   template <detail::derived_class<T> Derived>
   rref(rref<Derived> derived) noexcept;
 
-  /// Who holds the object, or was called for it (peer::remote). Requires a non-empty reference.
+  /// The owner, or the worker called for the object (peer::remote). Requires a non-empty reference.
   [[nodiscard]] peer owner() const { return peer(*me_, held_->id().owner); }
   [[nodiscard]] bool is_owner() const { return held_ && held_->id().owner == me_->rank(); }
   [[nodiscard]] rref_id id() const { return held_ ? held_->id() : rref_id{}; }
   [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(held_); }
 
-  /// A copy of the object, waiting until it is made; copied on its worker's thread, where its
+  /// Waits until the object is made, and copies it on its owner's worker thread, where its
   /// coroutine functions run. T must be copyable and encodable. Awaited anywhere, as calls are.
   template <class... Options>
   [[nodiscard]] auto to_here(Options&&... options) const
       -> asio::awaitable<detail::call_return<T, Options...>>;
 
-  /// The object itself, for its owner only. Throws rpc_error: rref_not_owner; invalid_argument if
-  /// it is still being made.
+  /// The object itself, at its owner only. Throws rpc_error: rref_not_owner at another worker;
+  /// invalid_argument if the object is still being made.
   [[nodiscard]] std::shared_ptr<T> local() const;
 
-  /// Calls a member function of T, or a function whose first parameter (after an injected one) is
-  /// `T&` or `const T&`, where the object is; waits until that is made. See peer::call.
+  /// Calls a function at the object's owner and waits until the object is made. M is a member of T,
+  /// or its first parameter (after an injected one) is `T&` or `const T&`. See peer::call.
   template <auto M, class... Args>
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<M>::result, Args...>>;
-  /// As call, but the result stays there. See peer::remote.
+  /// As call, but the result stays at the owner. See peer::remote.
   template <auto M, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> detail::remote_reference<M>;
-  /// As call, but it is on its way when `start` returns. See peer::start.
+  /// As call, but the call is on its way when `start` returns. See peer::start.
   template <auto M, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<M>::result>;
   /// As call, but one way. See peer::post.
   template <auto M, class... Args>
   void post(Args&&... args) const;
 
-  /// Slips, for which there is a sentence: r.call(&T::member, 1).
+  /// Only for a clear compile error: r.call(&T::member, 1).
   using verbs::call, verbs::remote, verbs::start, verbs::post;
 
-  /// Of one object. One that never got a name, since its owner was lost, equals its copies only.
+  /// True for one object. If its owner was lost before it got an id, a reference equals its copies.
   friend bool operator==(const rref& a, const rref& b) {
     return a.held_ == b.held_ || (a.id() == b.id() && a.id().serial != 0);
   }
-  /// For ordered containers, by `id()`; those without a name are equivalent. Also std::hash.
+  /// By `id()`, for ordered containers; references of one owner without an id are equivalent.
+  /// std::hash works, too.
   friend std::weak_ordering operator<=>(const rref& a, const rref& b) { return a.id() <=> b.id(); }
 
  private:

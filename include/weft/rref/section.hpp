@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a message says of references, beside the values that name them.
+// The rref section of a message: its target, its creation, and the transfer of each reference.
 //
 //   {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
-//   flags: 1 a target follows, 2 a creation; 4 times how often the request went on, from worker to
-//   worker, since its target was a reference; of a request only
+//   flags, not zero in requests only: 1 a target follows, 2 a creation follows; plus 4 times the
+//   number of workers that forwarded the request, because its target was a reference
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -23,17 +23,17 @@
 
 namespace weft::rref_protocol {
 
-/// The most workers that a request goes through behind references.
+/// At most so many workers forward a request, from reference to reference.
 inline constexpr std::uint8_t most_forwards = 63;
 
 struct section {
   std::optional<rref_id> target;   ///< the function runs on this object
-  std::uint8_t forwards = 0;       ///< the request went on so often
-  std::optional<creation> create;  ///< its result stays there as this
+  std::uint8_t forwards = 0;       ///< so many workers forwarded the request
+  std::optional<creation> create;  ///< the result stays at the callee, under this id
   std::vector<transfer> transfers;
 };
 
-/// Appends the bytes of one section. Its transfers follow, `append_transfer` for each.
+/// Appends the head of one section. Append its transfers behind it, by `append_transfer` for each.
 inline void append_head(bytes& to, const std::optional<rref_id>& target, std::uint8_t forwards,
                         const std::optional<creation>& create, std::uint32_t transfers) {
   const auto flags = static_cast<std::uint8_t>((target ? 1 : 0) | (create ? 2 : 0) | forwards << 2);
@@ -56,7 +56,7 @@ inline void append_transfer(bytes& to, const transfer& what) {
   to.append(out, sizeof out);
 }
 
-/// Pure. protocol_error: no correct peer sends that.
+/// Reads a section. Pure. protocol_error: no correct peer sends these bytes.
 [[nodiscard]] inline expected<section> read_section(std::span<const std::byte> in, bool request) {
   const auto bad = [](const std::string& what) {
     return weft::detail::broken_protocol("an rref section " + what);

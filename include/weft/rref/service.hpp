@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// The ledger's shell: it turns messages into steps, keeps the values, and sends what comes out.
+// The ledger's shell: turns messages into steps, keeps the values, and sends the messages that the
+// steps give.
 //
 //   section of a request or reply {flags 1, target 16?, creation 24?, count 4, transfers 24 each}
 //   frame of kind rref            {message 40, at least one, at most 512}
 //
-// Every step happens under one short lock, and what it sends is queued under it, so that links see
-// messages in the order of the steps. Values are destroyed on the worker's thread, never under it.
+// Every step happens under one short lock. Its messages are queued under the same lock, so that
+// links see them in the order of the steps. Values are destroyed on the worker's thread, never
+// under the lock.
 #pragma once
 
 #include <weft/rpc/detail/call_settings.hpp>
@@ -31,12 +33,12 @@ namespace engine {
 class published_names;
 }
 
-/// Part of a message: the references inside its values, and what the request is about. A reference
-/// that is in it many times is handed over once.
+/// The references of a message: those inside its values, the request's target and its result. A
+/// reference that is in the message many times is handed over once.
 struct rref_handover : message_extension {
   static constexpr service_id speaks_for = service_id::rref;
 
-  /// The number of `held` in this message.
+  /// Adds a reference; returns its number in this message.
   std::uint32_t add(const intrusive_ptr<detail::reference>& held) {
     const auto next = static_cast<std::uint32_t>(references.size());
     if (!held->broken()) {  // a broken one is refused, whatever else has its name
@@ -49,16 +51,16 @@ struct rref_handover : message_extension {
 
   std::vector<intrusive_ptr<detail::reference>>
       references;                                 ///< in the order in which codecs met them first
-  std::map<rref_id, std::uint32_t> places;        ///< ... and where; of a message being made
-  intrusive_ptr<detail::reference> target;        ///< run on this object
-  bool carries_target = false;                    ///< ... and it has a reference more, until sent
-  std::uint8_t forwards = 0;                      ///< ... behind so many references to it
-  std::optional<rref_protocol::creation> create;  ///< the result stays there as this
+  std::map<rref_id, std::uint32_t> places;        ///< their numbers; only in a message being made
+  intrusive_ptr<detail::reference> target;        ///< the function runs on this object
+  bool carries_target = false;                    ///< a request to itself holds target until sent
+  std::uint8_t forwards = 0;                      ///< so many workers forwarded the request
+  std::optional<rref_protocol::creation> create;  ///< the result stays at the callee, under this id
   std::vector<std::uint64_t> pinned;              ///< transfers, until sent or dropped
   worker* here = nullptr;                         ///< set in a message that arrived
 };
 
-/// What an rref<T> asks of its worker. Made by `engine::rref_service`.
+/// The worker's part of an rref<T>. `engine::rref_service` implements it.
 class rref_service : public service {
  public:
   static constexpr service_id place = service_id::rref;
@@ -66,26 +68,28 @@ class rref_service : public service {
 
   // ── for rref<T>; any thread ──
 
-  /// A value of this worker.
+  /// A reference to a value of this worker.
   [[nodiscard]] virtual intrusive_ptr<detail::reference> share(std::shared_ptr<void> value,
                                                                type_id type) = 0;
   struct created {
     intrusive_ptr<detail::reference> reference;
     rref_protocol::creation what;
   };
-  /// A reference to what a request will make at `owner`; broken if `owner` is lost.
+  /// A reference to the value that a request will make at `owner`; nothing if `owner` is lost.
+  /// Throws rpc_error: resource_exhausted if too many such requests wait to be sent.
   [[nodiscard]] virtual std::optional<created> create(std::uint32_t owner) = 0;
-  /// The request for `function`, which was to make it, was never sent; who uses the reference here
-  /// is told `why`.
+  /// The request for `function`, which was to make the value, was never sent. Uses of the reference
+  /// here fail with `why`.
   virtual void never_sent(const rref_id& id, std::string_view function,
                           const error& why) noexcept = 0;
-  /// Why it cannot be used; success if it can.
+  /// Why the reference cannot be used; success if it can.
   [[nodiscard]] virtual error state_of(const detail::reference& r) const = 0;
-  /// At the owner: the object; throws rpc_error if it is elsewhere, not made yet, or failed.
+  /// At the owner: the object. Throws rpc_error if the object is elsewhere, is not made yet, or if
+  /// making it failed.
   [[nodiscard]] virtual std::shared_ptr<void> local(const detail::reference& r,
                                                     type_id type) const = 0;
 
-  // ── names of objects; as worker::publish, unpublish and peer::lookup ──
+  // ── names of objects; see worker::publish, unpublish and peer::lookup ──
 
   virtual void publish(std::string name, std::string type,
                        const intrusive_ptr<detail::reference>& held) = 0;
@@ -93,7 +97,7 @@ class rref_service : public service {
   [[nodiscard]] virtual asio::awaitable<expected<intrusive_ptr<detail::reference>>>
   look_up(worker& me, std::uint32_t rank, std::string name, std::string type,
           detail::call_settings settings) = 0;
-  /// What this worker publishes, until the end of its run.
+  /// The names that this worker publishes, until the end of its run.
   [[nodiscard]] virtual engine::published_names& published() noexcept = 0;
 
   /// For leak reports and tests.

@@ -24,15 +24,15 @@ template <class T>
 class sharded;
 
 /// Makes one T on each of the peers, all at once, from copies of the arguments, and waits until all
-/// are made. Throws what the first that failed does; then none is left.
+/// are made. If one fails, it throws the first error, and none of the objects is left.
 ///
 ///   auto table = co_await weft::make_sharded<shard>(me.peers("server"), rows);
 template <class T, class... Args>
 [[nodiscard]] asio::awaitable<sharded<T>> make_sharded(std::vector<peer> peers, Args... args);
 
-/// References to the instances, in the order of the peers; as an rref, it may be an argument, a
-/// result and inside a value, and arrives where `local()` is the receiver's own instance. An
-/// instance whose worker is lost is an error for those who use it, and for no other.
+/// References to the objects, in the order of the peers. Like an rref, it may be an argument, a
+/// result, or anywhere inside a value. At a receiver, `local()` is the receiver's own object. If a
+/// worker is lost, only uses of its object fail.
 template <class T>
 class sharded {
  public:
@@ -42,7 +42,8 @@ class sharded {
   explicit sharded(std::vector<rref<T>> instances) : instances_(std::move(instances)) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return instances_.size(); }
-  /// The one at that place, from 0. Throws rpc_error invalid_argument if there are not so many.
+  /// The reference at that place, counted from 0. Throws rpc_error invalid_argument if `place` is
+  /// not less than size().
   [[nodiscard]] const rref<T>& operator[](std::size_t place) const {
     if (place < size()) return instances_[place];
     throw rpc_error(errc::invalid_argument, "there is no object " + std::to_string(place) +
@@ -51,7 +52,7 @@ class sharded {
   [[nodiscard]] auto begin() const noexcept { return instances_.begin(); }
   [[nodiscard]] auto end() const noexcept { return instances_.end(); }
 
-  /// The one of the worker with that rank. Throws rpc_error unknown_peer if it has none.
+  /// The reference to the object of that worker. Throws rpc_error unknown_peer if it has none.
   [[nodiscard]] const rref<T>& on(std::uint32_t rank) const {
     for (const rref<T>& r : instances_) {
       if (r.id().owner == rank) return r;
@@ -59,8 +60,7 @@ class sharded {
     throw rpc_error(errc::unknown_peer, "worker " + std::to_string(rank) + " has none of these " +
                                             std::to_string(size()) + " objects");
   }
-  /// The one of this worker itself. Throws rpc_error unknown_peer if it has none, else as
-  /// `rref::local`.
+  /// This worker's own object. Throws rpc_error unknown_peer if it has none, else as `rref::local`.
   [[nodiscard]] std::shared_ptr<T> local() const {
     for (const rref<T>& r : instances_) {
       if (r.is_owner()) return r.local();
@@ -69,8 +69,8 @@ class sharded {
                     "this worker has none of these " + std::to_string(size()) + " objects");
   }
 
-  /// Calls a function of each, all at once; results in order. The first error cancels the others;
-  /// with `as_expected`, each is a result of its own.
+  /// Calls a function of all objects at once; results are in the order of the peers. The first
+  /// error cancels the other calls. With `as_expected`, each is a result or an error.
   template <auto M, class... Args>
   [[nodiscard]] auto call_all(const Args&... args) const {
     using R = typename function<M>::result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The one source of all that a simulated world decides: drawn from a seed, or read from a record.
+// The one source of all choices of a simulated world: drawn from a seed, or read from a record.
 #pragma once
 
 #include <algorithm>
@@ -26,22 +26,22 @@ class splitmix {
   std::uint64_t state_;
 };
 
-/// What was chosen, in order.
+/// All choices of a world, in order.
 using record = std::vector<std::uint32_t>;
 
-/// Each choice is a small number, and 0 is always the plain one: nothing goes wrong, the first in
-/// line is next. So a record of zeros is a calm world, and what is behind a record's end is zeros:
-/// that is what makes a failing record shrink. One thread.
+/// Makes choices. Each choice is a small number. 0 is always the plain choice: nothing goes wrong,
+/// the first in line is next. So a record of zeros is a calm world. Behind a record's end all
+/// choices are 0, so that a failing record can shrink. One thread.
 ///
 ///   if (c.pick(100) == 99) drop(frame);  // once in a hundred, never in a calm world
 class choices {
  public:
-  /// Draws from that seed, and records.
+  /// Draws choices from that seed, and records them.
   explicit choices(std::uint64_t seed) : random_(seed) {}
-  /// Reads; `made` becomes what was really chosen.
+  /// Reads choices from that record; `made()` gives the choices that were really made.
   explicit choices(record given) : random_(0), reads_(true), given_(std::move(given)) {}
 
-  /// One of 0 ... among - 1. Requires among > 0.
+  /// A number from 0 to among - 1. Requires among > 0.
   [[nodiscard]] std::uint32_t pick(std::uint32_t among) {
     std::uint32_t one = 0;
     if (!reads_) {
@@ -52,7 +52,7 @@ class choices {
     made_.push_back(one);
     return one;
   }
-  /// Whether that happens which does in `percent` of 100 cases.
+  /// True in `percent` of 100 cases.
   [[nodiscard]] bool chance(std::uint32_t percent) {
     return percent > 0 && pick(100) >= 100 - std::min(percent, 100u);
   }

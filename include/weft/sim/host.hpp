@@ -23,9 +23,9 @@
 
 namespace weft::sim {
 
-/// Its io_contexts stand for the threads of engine::runtime: the worker's loop, the compute pool,
-/// and those of links; a step runs one handler of one of them. Dies as that does, at any step. One
-/// thread.
+/// One process of a world. Its io_contexts stand for the threads of engine::runtime: the worker's
+/// loop, the compute pool, and the threads of links. A step runs one handler of one of them. The
+/// process can be killed after any step, and dies as engine::runtime does. One thread.
 class host {
  public:
   host(timeline& time, host_id id, options settings, std::int32_t clock_ppm);
@@ -38,23 +38,23 @@ class host {
   /// Requires alive().
   [[nodiscard]] engine::worker& worker() const noexcept { return *me_; }
   [[nodiscard]] bool alive() const noexcept { return me_ != nullptr; }
-  /// The run has ended, with that; nothing while it goes on.
+  /// How the run ended; nothing while it goes on.
   [[nodiscard]] const std::optional<error>& ended() const noexcept { return ended_; }
   [[nodiscard]] std::uint32_t threads() const noexcept {
     return static_cast<std::uint32_t>(contexts_.size());
   }
 
-  /// Opens the listening end; where others reach it.
+  /// Opens the listening ends. Returns the addresses at which others reach them.
   std::vector<member::address> listen(engine::transport_set transports);
-  /// Begins to serve, and `main_`. `random` is the worker's own. Once, after `listen`.
+  /// Begins to serve, and begins `main_`. `random` is the worker's own. Once, after `listen`.
   void start(membership all, random_source random, const engine::service_makers& services,
              std::function<asio::awaitable<void>(weft::worker&)> main_);
   /// Runs one handler of thread `i`, if there is one. Requires alive().
   bool step(std::uint32_t i);
-  /// Thread `i` is in one handler until then.
+  /// Thread `i` is busy with one handler until then.
   void busy(std::uint32_t i, time_point until) noexcept { busy_[i] = until; }
   [[nodiscard]] time_point busy_until(std::uint32_t i) const noexcept { return busy_[i]; }
-  /// The process is no more: what it had is destroyed, as engine::runtime does it.
+  /// Ends the process: destroys all that it has, as engine::runtime does.
   void kill() noexcept;
 
  private:

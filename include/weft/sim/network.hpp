@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The wires of a simulated world: what is on its way between two hosts, how long it takes, and what
-// becomes of it where a wire is cut or a machine is gone.
+// The wires of a simulated world: frames or bytes in flight between two hosts, how long they take,
+// and what happens to them if a wire is cut or a machine is gone.
 //
 //   host A ── channel ──► host B     one for each direction of a connection; in order, as TCP is
 //              │ in flight │ arrived, not yet read
@@ -26,13 +26,13 @@ namespace weft::sim {
 
 using host_id = std::uint32_t;
 
-/// How the wires of a world behave; 0 and false are a calm one.
+/// How the wires of a world behave. With the defaults they are calm.
 struct wire_settings {
-  duration delay = std::chrono::microseconds(50);  ///< of everything, at least
-  /// On top of it up to so much, drawn for each frame or piece of bytes.
+  duration delay = std::chrono::microseconds(50);  ///< the least travel time
+  /// A random addition of up to so much, drawn for each frame or piece of bytes.
   duration jitter{};
-  std::uint32_t refused_percent = 0;       ///< of attempts to connect
-  std::uint64_t buffer_bytes = 64u << 20;  ///< in flight and not read, in each direction
+  std::uint32_t refused_percent = 0;       ///< so many of 100 connection attempts are refused
+  std::uint64_t buffer_bytes = 64u << 20;  ///< limit in flight and unread, in each direction
 };
 
 class channel;
@@ -41,7 +41,7 @@ namespace detail {
 class listener;
 }
 
-/// One thread.
+/// All wires of a world. One thread.
 class network {
  public:
   network(timeline& time, choices& chooses, std::uint32_t hosts, wire_settings wires)
@@ -58,31 +58,32 @@ class network {
   [[nodiscard]] timeline& time() noexcept { return time_; }
   [[nodiscard]] choices& decide() noexcept { return choices_; }
   [[nodiscard]] const wire_settings& wires() const noexcept { return wires_; }
-  /// How long the next one takes from one host to another.
+  /// Draws how long the next frame or piece of bytes travels.
   [[nodiscard]] duration delay() {
     if (wires_.jitter <= duration::zero()) return wires_.delay;
     return wires_.delay + part_of(wires_.jitter, choices_.pick(1024), 1024);
   }
 
-  /// Nothing gets from `from` to `to` until it is healed as often as it was cut; it waits, as TCP
-  /// sends it again.
+  /// Nothing gets from `from` to `to` until `heal` was called as often as `cut`. Frames and bytes
+  /// wait, because TCP sends them again.
   void cut(host_id from, host_id to) { ++cut_[way(from, to)]; }
   void heal(host_id from, host_id to);
   [[nodiscard]] bool is_cut(host_id from, host_id to) const { return cut_[way(from, to)] > 0; }
-  /// The process on `h` is no more. `in_silence`: its machine went with it, and nobody is told;
-  /// else its system closes its connections, and what was on its way from it is lost or not.
+  /// The process on `h` is gone. `in_silence`: its machine is gone, too, and nobody is told. Else
+  /// its system closes its connections; the choices decide whether its frames in flight are lost.
   void lose(host_id h, bool in_silence);
-  /// An established connection between the two breaks, and what was on its way is lost: for `a` at
-  /// once, for `b` so much later, or when the way from `a` is healed. False: there was none.
+  /// Breaks the established connections between two hosts; frames and bytes in flight are lost. `a`
+  /// notices it at once, `b` so much later, or still later when the way from `a` is healed. False:
+  /// there was no connection.
   bool reset(host_id a, host_id b, duration later = {});
 
-  /// Who listens on that host, whose machine is there again if it was gone; null: nobody.
+  /// Sets the listener of that host; null: none. A listener brings back a machine that was gone.
   void listen(host_id h, detail::listener* who) noexcept;
   [[nodiscard]] detail::listener* listener_at(host_id h) const noexcept { return listeners_.at(h); }
-  /// Its machine is gone.
+  /// Whether the machine is gone.
   [[nodiscard]] bool is_silent(host_id h) const noexcept { return silent_.at(h); }
 
-  /// Something arrived or ended: (from, to, what, how much). For a log.
+  /// Called when something arrived or ended: (from, to, what, how much). For a log.
   std::function<void(host_id, host_id, const char*, std::uint64_t)> tells;
 
  private:
@@ -91,9 +92,9 @@ class network {
 
   /// Throws rpc_error: unknown_peer if one of them is not there.
   [[nodiscard]] std::size_t way(host_id from, host_id to) const;
-  /// It comes once a way is healed.
+  /// Lets `m` wait until a way is healed.
   void hold(moment& m);
-  /// It does not come, neither in time nor by a heal.
+  /// Cancels `m`, whether it waits for its time or for a heal.
   void drop(moment& m) noexcept;
 
   timeline& time_;
@@ -121,7 +122,7 @@ inline void network::drop(moment& m) noexcept {
   std::erase(held_, &m);
 }
 
-/// One direction of a connection. Its ends are used as those of detail::frame_pipe.
+/// One direction of a connection. Use its ends as those of detail::frame_pipe.
 class channel : public ref_counted, private moment {
  public:
   channel(network& net, host_id from, host_id to)
@@ -136,35 +137,35 @@ class channel : public ref_counted, private moment {
 
   void set_reader(intrusive_ptr<weft::detail::pipe_waiter> where) { reader_ = std::move(where); }
   void set_writer(intrusive_ptr<weft::detail::pipe_waiter> where) { writer_ = std::move(where); }
-  /// Woken by all that arrives, whether the reader waits or not.
+  /// Each arrival wakes `bell`, whether the reader waits or not.
   void set_bell(const intrusive_ptr<weft::detail::pipe_waiter>& bell) {
     bell_ = bell;
     bell->wake();  // something may be there
   }
-  /// True if something, or the end, can be taken; else the reader is woken when it can.
+  /// True if the reader can take something, or the end. Else it wakes the reader when it can.
   [[nodiscard]] bool may_take() noexcept {
     reader_waits_ = arrived_ == 0 && !end_arrived_;
     return !reader_waits_;
   }
-  /// True if more may be put; else the writer is woken when it may.
+  /// True if the writer may put more. Else it wakes the writer when it may.
   [[nodiscard]] bool may_put() {
     writer_waits_ = !ended_ && !has_room();
     return !writer_waits_;
   }
-  /// Nothing more is put.
+  /// The writer can put nothing more.
   [[nodiscard]] bool ended() const noexcept { return ended_; }
-  /// What was put still arrives, and the end behind it.
+  /// The writer is gone. Frames and bytes in flight still arrive, and the end behind them.
   void writer_gone() noexcept {
     if (std::exchange(ended_, true)) return;
     wake(writer_waits_, writer_);
     if (!lost_) due(net_.time().now() + net_.wires().delay);
   }
-  /// Nobody reads what was put; the writer hears of it by the way back.
+  /// The reader is gone. The writer notices it by the way back.
   void reader_gone() noexcept {
     if (ended_ || lost_) return;
     net_.time().add(refusal_, net_.time().now() + net_.wires().delay);
   }
-  /// The connection breaks: what was on its way is lost.
+  /// The connection breaks: frames and bytes in flight are lost.
   void break_off() {
     ended_ = end_arrived_ = true;
     in_flight_.clear();
@@ -174,7 +175,7 @@ class channel : public ref_counted, private moment {
     wake(writer_waits_, writer_);
     wake_reader();
   }
-  /// The same, but one end hears of it later, and until then of nothing.
+  /// The same, but the end at `who` notices it later, and gets nothing until then.
   void break_off_later(host_id who, duration later) {
     fall_silent();
     broken_ = true;
@@ -188,7 +189,7 @@ class channel : public ref_counted, private moment {
       wake(writer_waits_, writer_);
     }
   }
-  /// Its machine is gone: nothing arrives any more, and no end of it is told.
+  /// A machine is gone: nothing arrives any more, and neither end is told.
   void fall_silent() {
     lost_ = true;
     in_flight_.clear();
@@ -202,14 +203,14 @@ class channel : public ref_counted, private moment {
  protected:
   [[nodiscard]] virtual bool has_room() const noexcept = 0;
   virtual void forget_in_flight() = 0;
-  /// `units` more are on their way.
+  /// `units` more are in flight.
   void sent(std::uint64_t units) {
     if (lost_) return;
     const time_point at = std::max(last_, net_.time().now() + net_.delay());
     in_flight_.emplace_back(at, units);
     due(at);
   }
-  /// The reader took them.
+  /// The reader took `units`.
   void took(std::uint64_t units) noexcept {
     arrived_ -= units;
     wake(writer_waits_, writer_);

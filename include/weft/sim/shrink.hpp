@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The small record behind a big one that breaks something.
+// Looks for the smallest record that still breaks something.
 //
 //   weft::sim::world w(seed, how);
 //   if (breaks_in(w)) {
@@ -19,9 +19,9 @@
 
 namespace weft::sim {
 
-/// A shorter and plainer record that still breaks something: without its end, then with ever
-/// smaller parts zeroed. `breaks` says whether a record does, and must say the same each time; it
-/// is asked so often at most, not about `big`, and its exceptions pass.
+/// A shorter and plainer record that still breaks something. First it removes the end, then it sets
+/// ever smaller parts to zero. `breaks` says whether a record breaks something, and must say the
+/// same each time. It is called at most `tries` times, and not for `big`. Its exceptions pass.
 template <std::predicate<const record&> Breaks>
 [[nodiscard]] record shrink(record big, Breaks breaks, std::size_t tries = 2000) {
   record small = std::move(big);
@@ -46,7 +46,7 @@ template <std::predicate<const record&> Breaks>
   return small;
 }
 
-/// How many choices of it are not the plain one.
+/// The number of choices that are not the plain one.
 [[nodiscard]] inline std::size_t faulty_choices(const record& r) {
   return static_cast<std::size_t>(std::count_if(r.begin(), r.end(), [](auto c) { return c != 0; }));
 }

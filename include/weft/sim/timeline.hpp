@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Virtual time: what is to happen, in order, and clocks that show it.
+// Virtual time: events in the order of their times, and clocks that show the time.
 #pragma once
 
 #include <weft/core/detail/pairing_heap.hpp>
@@ -17,7 +17,7 @@
 
 namespace weft::sim {
 
-/// `d` times `times` through `divisor`, also where `d` times `times` would not fit.
+/// `d * times / divisor`, also if `d * times` would overflow.
 [[nodiscard]] constexpr duration part_of(duration d, std::int64_t times,
                                          std::int64_t divisor) noexcept {
   const std::int64_t rest = d.count() % divisor;
@@ -26,7 +26,7 @@ namespace weft::sim {
 
 class timeline;
 
-/// Something that happens at a time. Leaves its timeline when it dies.
+/// An event that happens at a time. Its destructor removes it from its timeline.
 class moment : private weft::detail::heap_entry<moment> {
  public:
   explicit moment(timeline& of) noexcept : of_(of) {}
@@ -35,7 +35,7 @@ class moment : private weft::detail::heap_entry<moment> {
 
  protected:
   virtual ~moment();
-  /// Runs once, when it is no longer awaited.
+  /// Runs when the time has come. The moment is no longer awaited then.
   virtual void comes() = 0;
 
  private:
@@ -47,15 +47,15 @@ class moment : private weft::detail::heap_entry<moment> {
   std::uint64_t turn_ = 0;
 };
 
-/// The time of a world, which passes only here: from one moment to the next, in order, and of equal
-/// ones in the order in which they were added. One thread; nothing throws but what a moment does.
+/// The time of a world. It passes only here, from one moment to the next. Moments of equal time
+/// come in the order in which they were added. One thread. Only a moment's own code can throw.
 class timeline {
  public:
-  /// A world begins at one: zero is what has not been set.
+  /// A world begins at 1 s: zero means "not set".
   static constexpr time_point beginning{std::chrono::seconds(1)};
 
   [[nodiscard]] time_point now() const noexcept { return now_; }
-  /// Earlier than now counts as now. Takes it from where it was before.
+  /// Adds a moment, or moves it to another time. A time before now counts as now.
   void add(moment& m, time_point when) noexcept {
     remove(m);
     m.when_ = std::max(when, now_);
@@ -68,14 +68,14 @@ class timeline {
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
   /// Requires !empty().
   [[nodiscard]] time_point next() const noexcept { return waiting_.top().when_; }
-  /// The next moment comes, and it is its time. Requires !empty().
+  /// Goes to the time of the next moment, and runs it. Requires !empty().
   void step() {
     moment& m = waiting_.top();
     waiting_.remove(m);
     now_ = std::max(now_, m.when_);
     m.comes();
   }
-  /// Something took that long. What is due meanwhile comes late.
+  /// Lets `d` pass. Moments that are due meanwhile come late.
   void pass(duration d) noexcept { now_ += d; }
 
  private:
@@ -91,7 +91,7 @@ class timeline {
 
 inline moment::~moment() { of_.remove(*this); }
 
-/// The clock of one machine, which may be fast or slow. Outlives its timers.
+/// The clock of one machine. It may be fast or slow. It must outlive its timers.
 class virtual_clock final : public clock {
  public:
   /// Shows `ppm` microseconds more in each second of the world.
@@ -101,7 +101,7 @@ class virtual_clock final : public clock {
   [[nodiscard]] time_point now() const noexcept override {
     return of_.now() + part_of(of_.now() - timeline::beginning, ppm_, 1'000'000);
   }
-  /// When it will show that, or a little later.
+  /// The time of the world at which this clock shows `shown`, or a little later.
   [[nodiscard]] time_point in_world(time_point shown) const noexcept {
     if (shown <= now()) return of_.now();
     const duration ahead = shown - now();
@@ -113,7 +113,7 @@ class virtual_clock final : public clock {
   }
 
  private:
-  /// Rings inside its io_context, behind what is ready there, as the machine's does.
+  /// Rings inside its io_context, behind the handlers that are ready there, as a real timer does.
   class alarm_clock final : public timer, private moment {
    public:
     alarm_clock(virtual_clock& by, asio::io_context& context)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The transports of a simulated world: one moves whole frames, the others bytes under `framed`, so
-// that frames arrive in pieces.
+// The transports of a simulated world. One moves whole frames. The others move bytes under
+// `framed`, so that frames arrive in pieces.
 //
 //   weft::sim::frames a(net, 0), b(net, 1);  // one per host
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace weft::sim {
 
-/// A `transport` over a simulated network; `Ends` says what a connection is made of. One thread.
+/// A `transport` over a simulated network; `Ends` decides how a connection works. One thread.
 template <class Ends>
 class basic_transport {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A whole run in one thread and in virtual time, decided by one seed.
+// A whole run in one thread and in virtual time. One seed decides all of it.
 //
 //   weft::sim::world w(seed, {.workers = 3});
 //   w.start(main_);
@@ -26,77 +26,81 @@
 
 namespace weft::sim {
 
-/// One thread. Everything of its workers happens inside `step`.
+/// A simulated world: real workers; simulated sockets, clocks and threads. Only the thread of
+/// `start` uses it. Its workers run only inside `step` and `run`.
 class world {
  public:
   using main_function = std::function<asio::awaitable<void>(worker&)>;
 
   world(std::uint64_t seed, settings how, engine::service_makers services = {});
-  /// The same world by a record of its choices, which may be shorter or changed.
+  /// The same world, from a record of its choices. The record may be shorter or changed.
   world(std::uint64_t seed, settings how, record made, engine::service_makers services = {});
   world(const world&) = delete;
   world& operator=(const world&) = delete;
   ~world();
 
-  /// Every worker begins with that main. Throws rpc_error: invalid_argument if there is no worker,
-  /// or it was started before.
+  /// Every worker begins to run this main. Throws rpc_error: invalid_argument if the settings have
+  /// no worker, or the world was started before.
   void start(const main_function& main_);
-  /// The next thing happens. False: nothing is left to happen, or every run has ended.
+  /// One thing happens: a handler runs, or time passes. False: nothing is left to happen, every run
+  /// has ended, or the world was not started. Throws as `run`.
   bool step();
-  /// Until every run has ended or `done` says so, and no longer than that, in virtual time, but for
-  /// the handler that runs then. Returns whether it came to such an end; false also if nothing is
-  /// left to happen, or has been started. In how many steps one lets it run makes no difference to
-  /// what happens, but where memory lacks. Throws rpc_error: invalid_argument on another thread
-  /// than that of `start`.
+  /// Lets virtual time pass until every run has ended, `done` returns true, or `most` is over. The
+  /// handler that runs then still ends. True: every run has ended, or `done` returned true. False
+  /// also if nothing is left to happen, or the world was not started. How you divide the time into
+  /// calls makes no difference, except where memory is short. Throws rpc_error: invalid_argument on
+  /// another thread than that of `start`.
   bool run(duration most = std::chrono::hours(1), const std::function<bool()>& done = {});
 
   [[nodiscard]] bool over() const;
   [[nodiscard]] std::uint32_t size() const noexcept { return how_.workers; }
-  /// Whatever takes a rank throws rpc_error: unknown_peer if there is none such, or not yet.
+  /// All members that take a rank, except `tell`, throw rpc_error: unknown_peer if the world has no
+  /// such rank, or was not started.
   [[nodiscard]] host& at(std::uint32_t rank) const { return *hosts_[known(rank)]; }
-  /// Throws rpc_error also if it is no more: peer_died.
+  /// Throws rpc_error: peer_died, too, if the worker is gone.
   [[nodiscard]] worker& worker_at(std::uint32_t rank) const;
   [[nodiscard]] network& wires() noexcept { return net_; }
   [[nodiscard]] time_point now() const noexcept { return time_.now(); }
   [[nodiscard]] choices& decide() noexcept { return choices_; }
 
-  // What else may happen, by hand.
+  // Faults by hand.
 
-  /// `in_silence`: its machine goes with it, and nobody is told. From a handler: once that has
-  /// ended, also if it is another worker's.
+  /// The process crashes. `in_silence`: its machine vanishes, too, and nobody is told. If a handler
+  /// calls it, also that of another worker, the process crashes when this handler has ended.
   void crash(std::uint32_t rank, bool in_silence = false);
-  /// A process begins anew in the place of one that crashed, by the same main. It takes itself for
-  /// one of the old group, which knows the one before: nothing that was meant for that reaches it,
-  /// and the others refuse it. Throws rpc_error: invalid_argument if there is none that crashed.
+  /// A new process takes the place of a crashed one, with the same main. It believes that it is in
+  /// the old group. The others know only the old process: they refuse the new one, and messages for
+  /// the old one do not reach it. Throws rpc_error: invalid_argument if the worker has not crashed.
   void restart(std::uint32_t rank);
-  /// It runs nothing until then; what it is sent waits.
+  /// The worker runs nothing for so long; messages to it wait.
   void pause(std::uint32_t rank, duration how_long);
-  /// Not of who was started anew.
+  /// Whether that worker has crashed; false again after `restart`.
   [[nodiscard]] bool crashed(std::uint32_t rank) const { return fates_[known(rank)].crashed; }
-  /// Requires that it has.
+  /// Requires crashed(rank).
   [[nodiscard]] time_point crashed_at(std::uint32_t rank) const {
     return fates_[known(rank)].crashed_at;
   }
-  /// Whose handler runs, or whose process is being destroyed; size() if nobody's.
+  /// The worker whose handler runs, or whose process is being destroyed; size() if there is none.
   [[nodiscard]] std::uint32_t runs_now() const noexcept { return runs_now_; }
-  /// Whether a fault has come; a cut or a pause, by which workers can be lost to one another.
+  /// Whether a fault has come, by itself or by this class. Faults by hand of `wires()` don't count.
   [[nodiscard]] bool faulty() const noexcept { return faulty_ || shortage_.struck; }
+  /// The same of resets, cuts and pauses, by which workers can lose each other.
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
-  /// How its run ended; success also while it goes on.
+  /// How the worker's run ended. Success while the run goes on, and for a crashed worker.
   [[nodiscard]] error ended(std::uint32_t rank) const { return at(rank).ended().value_or(error()); }
   [[nodiscard]] bool failed(std::uint32_t rank) const { return static_cast<bool>(ended(rank)); }
-  /// How long it has been paused in all.
+  /// How long the worker was paused in all.
   [[nodiscard]] duration paused(std::uint32_t rank) const;
 
-  /// Of all that has happened: the same for the same seed, settings and program.
+  /// A number for all that happened: the same for the same seed, settings and program.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
   [[nodiscard]] const std::string& story() const noexcept { return story_; }
-  /// A line of the story, for programs.
+  /// Adds a line of the program's own to the story.
   void tell(std::uint32_t rank, std::string_view what, std::optional<std::uint64_t> number = {});
-  /// Who has not ended, whose mains have not returned, and what they serve: after a time that
-  /// should have been enough, they may wait for something that does not happen in virtual time.
-  /// Empty: nobody.
+  /// The workers that have not ended, whether their mains have returned, and the functions that
+  /// they serve. If the time should have been enough, they may wait for an event that does not
+  /// happen in virtual time. Empty: all have ended.
   [[nodiscard]] std::string waits() const;
 
  private:
@@ -133,7 +137,7 @@ class world {
   /// That rank, if it is one.
   [[nodiscard]] std::uint32_t known(std::uint32_t rank) const;
   [[nodiscard]] engine::transport_set transports_at(host_id r);
-  /// A process; what the others will know of it; its run.
+  /// Makes a process; makes the others' entry for it; begins its run.
   [[nodiscard]] std::unique_ptr<host> make_host(host_id r);
   [[nodiscard]] member make_member(host_id r);
   void begin(host_id r);

@@ -13,7 +13,7 @@
 
 namespace weft {
 
-/// See the concept `connection` for what each member promises, and from which threads.
+/// The concept `connection` has the duty and the threads of each member.
 ///
 ///   weft::connection_ptr c = weft::make_any_connection(std::move(mine), "mine");
 class any_connection {
@@ -23,12 +23,12 @@ class any_connection {
   virtual asio::awaitable<void> writable() = 0;
   virtual asio::awaitable<void> read(frame_sink& sink) = 0;
   virtual void close() noexcept = 0;
-  /// Frames that it took and has not written: nothing is lost by `close` once there are none.
+  /// Frames that it took and has not written. If there are none, `close` loses nothing.
   [[nodiscard]] virtual std::size_t unsent_frames() const noexcept = 0;
   [[nodiscard]] virtual std::string_view transport() const noexcept = 0;
-  /// Goes to another io_context, if it can. On its I/O thread, while nothing waits in it.
+  /// Goes to another io_context, if it can. On its I/O thread, while no operation waits in it.
   virtual bool move_to(asio::io_context& io) = 0;
-  /// Whether it has the next three, of the concept `connection_shares_reading`.
+  /// Whether it has the next three members, of the concept `connection_shares_reading`.
   [[nodiscard]] virtual bool shares_reading() const noexcept = 0;
   virtual bool read_at_once(frame_sink& sink) = 0;
   virtual asio::awaitable<void> readable() = 0;

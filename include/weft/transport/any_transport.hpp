@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A transport without its type, as the engine sees it. What stands here is all that is compiled for
-// a transport of your own in a program whose engine is compiled elsewhere.
+// A transport without its type, as the engine sees it. If the engine is compiled elsewhere, your
+// program compiles only this for a transport of your own.
 #pragma once
 
 #include <weft/transport/any_connection.hpp>
@@ -17,7 +17,7 @@
 
 namespace weft {
 
-/// See the concept `transport` for what each member promises, and from which threads.
+/// The concept `transport` has the duty and the threads of each member.
 ///
 ///   weft::any_transport_ptr t = weft::make_any_transport(weft::tcp());
 class any_transport {
@@ -41,17 +41,17 @@ template <transport T>
 [[nodiscard]] any_transport_ptr make_any_transport(T t);
 
 namespace detail {
-/// Of one that is compiled with the engine its name is enough.
+/// For a transport that is compiled with the engine, its name is enough.
 template <class T>
 inline constexpr bool is_compiled_in = false;
 }  // namespace detail
 
-/// What `weft::run` can be given.
+/// A transport that `weft::run` accepts.
 template <class T>
 concept runnable = detail::is_compiled_in<T> || transport<T>;
 
-/// One for each of these addresses of this host, at which it is reached; none: from this host only.
-/// A transport that is reached in another way comes once.
+/// One transport for each of these addresses of this host, at which other hosts reach it. No
+/// address: reachable from this host only. A transport that takes no address is made once.
 template <runnable T>
 [[nodiscard]] transport_list make_transports_at(const std::vector<std::string>& addresses);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tells another thread than the one that reads connections that something has come on them.
+// Tells a thread that bytes have arrived on connections, though another thread may read them.
 #pragma once
 
 #include <weft/core/detail/out_of_memory.hpp>
@@ -22,13 +22,13 @@
 
 namespace weft {
 
-/// What connections announce their arrivals to. Any thread.
+/// Connections announce here that frames or bytes have arrived. Any thread.
 class arrival_ends final : public ref_counted {
  public:
-  /// Of sockets, too, or only of connections without descriptors.
+  /// Whether sockets announce here, too, or only connections without descriptors.
   enum class of : std::uint8_t { sockets_too, no_sockets };
 
-  /// For sockets, opens the one descriptor that it needs. Throws std::system_error without it.
+  /// For sockets, it opens one descriptor. If that fails, it throws std::system_error.
   arrival_ends(asio::io_context& at, of what)
       : set_(what == of::sockets_too ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
         bell_(make_intrusive<detail::pipe_waiter>(at)) {
@@ -40,18 +40,18 @@ class arrival_ends final : public ref_counted {
     if (set_ >= 0) ::close(set_);
   }
 
-  /// A socket. Throws std::system_error.
+  /// Adds a socket. Throws std::system_error.
   void watch(int descriptor) {
     epoll_event what{};
     what.events = EPOLLIN;
     if (::epoll_ctl(set_, EPOLL_CTL_ADD, descriptor, &what) != 0) fail("watching a connection");
     bell_->wake();  // something may have been read already
   }
-  /// Before it is closed.
+  /// Removes a socket. Call it before the socket is closed.
   void forget(int descriptor) noexcept { ::epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr); }
-  /// Readable while one of the sockets is; -1: there are none.
+  /// A descriptor that is readable while one of the sockets is; -1: `no_sockets`.
   [[nodiscard]] int set() const noexcept { return set_; }
-  /// What has no descriptor wakes this with each frame.
+  /// A connection without a descriptor wakes this with each frame.
   [[nodiscard]] const intrusive_ptr<detail::pipe_waiter>& bell() const noexcept { return bell_; }
 
  private:
@@ -63,8 +63,8 @@ class arrival_ends final : public ref_counted {
   const intrusive_ptr<detail::pipe_waiter> bell_;
 };
 
-/// Waits for something to come on any of the connections. While it does not, what comes wakes
-/// nobody by it. The thread of its io_context, which drops its work before this dies.
+/// Waits for an arrival on any of the connections. While it does not wait, arrivals wake no thread.
+/// Used on the thread of its io_context. The io_context must drop its work before this object dies.
 class arrivals {
  public:
   arrivals(asio::io_context& at, arrival_ends::of what, std::function<void()> come)
@@ -75,7 +75,7 @@ class arrivals {
 
   [[nodiscard]] const intrusive_ptr<arrival_ends>& ends() const noexcept { return ends_; }
 
-  /// `come` runs once something is there to be read, or has come since it last ran; once.
+  /// Runs `come` once: when there is something to read, or something has arrived since it last ran.
   void wait() {
     if (std::exchange(waits_, true)) return;
     if (const int set = ends_->set(); set >= 0) {
@@ -90,7 +90,7 @@ class arrivals {
       came();
     });
   }
-  /// It runs no more.
+  /// Ends the wait: `come` does not run.
   void stop() noexcept {
     if (std::exchange(waits_, false) && watched_.is_open()) watched_.release();
   }

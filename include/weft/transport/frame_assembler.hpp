@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bytes in, frames out: cuts a byte stream into frames without I/O, so that anything can feed it.
+// Bytes in, frames out: cuts a byte stream into frames. It does no I/O, so any source can feed it.
 //
 //   room() ──► where the next bytes go:   rest of the head | rest of the tensors | small buffer
 //   arrived(n) ──► checks, allocates, delivers every frame that is now complete
 //
-// Large pieces are received where they stay; only what shares a read with a frame's beginning is
-// copied once. Memory grows with the bytes that arrived, not with the lengths that were announced,
-// except tensors, whose lengths are checked against the sink's bounds first. A frame for which
-// there is no memory goes by: its length is known, so the stream goes on behind it. Its sections
-// are kept if they can be: services count on them.
+// Large pieces are received where they stay. Only bytes that share a read with a frame's beginning
+// are copied once. Memory grows with the bytes that arrived, not with announced lengths. Tensors
+// are the exception: their lengths are checked against the sink's bounds first.
+//
+// If there is no memory for a frame, the assembler skips it; the stream goes on behind it, because
+// the frame's length is known. If it can, it keeps the frame's sections: services count on them.
 #pragma once
 
 #include <weft/core/detail/out_of_memory.hpp>
@@ -35,18 +36,18 @@ namespace weft {
 /// Not thread safe. After an error it must not be used again.
 class frame_assembler {
  public:
-  /// Bytes of the buffer for small frames, once a read has filled the first, smaller one.
+  /// Bytes of the buffer for small frames. The first buffer is smaller, until a read has filled it.
   static constexpr std::size_t buffer_size = std::size_t{64} * 1024;
 
-  /// Names the memory for the next bytes, in order; returns how many pieces of `out` are used, at
+  /// Gives the memory for the next bytes, in order. Returns how many pieces of `out` it used, at
   /// least one. Valid until `arrived`. Requires out.size() >= 2.
   [[nodiscard]] std::size_t room(std::span<asio::mutable_buffer> out, const limits& bounds);
 
-  /// The next `count` bytes are in the memory that `room` named. Returns how many frames were
-  /// delivered. Errors: those of decode_header and of the sink; message_too_large.
+  /// Takes the next `count` bytes, which are in the memory that `room` gave. Returns how many
+  /// frames it delivered. Errors: those of decode_header and of the sink; message_too_large.
   [[nodiscard]] expected<std::size_t> arrived(std::size_t count, frame_sink& sink);
 
-  /// No frame is under way.
+  /// No frame has begun.
   [[nodiscard]] bool between_frames() const noexcept {
     return stage_ == stage::header && filled_ == 0;
   }
@@ -56,8 +57,8 @@ class frame_assembler {
     header,
     head,
     blobs,
-    lost_payload,  // of a frame that goes by: what comes before its table
-    lost_table,    // the table, which says how long the rest is, and of which sections are kept
+    lost_payload,  // of a skipped frame: the bytes before its table
+    lost_table,    // the table: it has the length of the rest, and the sections to keep
     lost_blobs
   };
   static constexpr std::size_t first_buffer_size = 1024;
@@ -77,7 +78,7 @@ class frame_assembler {
   void take_table(std::span<const std::byte> part) noexcept;
   [[nodiscard]] expected<void> end_table(const limits& bounds);
   [[nodiscard]] expected<void> lose_blobs(error why);
-  /// Of a frame that goes by; false: more bytes are needed.
+  /// Skips bytes of a frame. False: more bytes are needed.
   [[nodiscard]] expected<bool> go_by(std::size_t& at, frame_sink& sink);
   void skip_full_blobs() noexcept;
   [[nodiscard]] static auto refuse(errc code, std::string text) {
@@ -97,10 +98,10 @@ class frame_assembler {
   std::size_t blob_have_ = 0;    // bytes of it that arrived
   bytes buffer_;
   std::size_t filled_ = 0;  // bytes in buffer_, all of one unfinished header between reads
-  // Of a frame that goes by:
-  std::uint64_t lost_ = 0;                    // bytes that still go by in this stage
+  // Of a skipped frame:
+  std::uint64_t lost_ = 0;                    // bytes that are still to skip in this stage
   std::uint64_t size_ = 0;                    // on the wire, when it is known
-  std::uint64_t table_have_ = 0;              // bytes of its table that went by
+  std::uint64_t table_have_ = 0;              // bytes of its table that were skipped
   std::uint64_t length_ = 0;                  // of a tensor, as far as it is read
   std::uint64_t tensors_size_ = 0;            // of those before
   partial_frame left_ = partial_frame::head;  // in frame_
@@ -293,9 +294,10 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
   return {};
 }
 
-// ── frames that go by ──
+// ── skipped frames ──
 
-/// There is no memory for more of the head; what came of it ends with a part of the table at most.
+/// There is no memory for more of the head. Its bytes that came end with a part of the table, at
+/// most.
 inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
   const bytes came = std::exchange(frame_.head, bytes());

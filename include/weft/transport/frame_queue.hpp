@@ -11,8 +11,8 @@
 
 namespace weft {
 
-/// Not thread safe: its owner locks. Grows by doubling. What a burst needed is given back when the
-/// queue is empty again after having held far less.
+/// Not thread safe: its owner locks. Grows by doubling. The memory of a burst is freed later: when
+/// the queue is empty again after it held far fewer frames.
 class frame_queue {
  public:
   frame_queue() = default;

@@ -2,10 +2,10 @@
 // Makes a connection of any Asio byte stream: tcp, unix_socket, one of yours.
 //
 //   writing   any thread, under the link's lock: one gathering write after another until the
-//             kernel takes no more. A stream that cannot write at once gets whole frames handed
-//             over, which `writable()` writes.
-//   reading   I/O thread: one read takes all that is there, small frames into one buffer, tensors
-//             into their final memory. A socket may also be read without a wait, by any thread.
+//             kernel takes no more. If the stream cannot write at once, `try_write` hands whole
+//             frames over, and `writable()` writes them.
+//   reading   I/O thread: one read takes all bytes that are there. Small frames go into one buffer,
+//             tensors into their final memory. Any thread may also read a socket without a wait.
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
@@ -27,7 +27,7 @@
 
 namespace weft {
 
-/// A `connection`; see there for threads and lifetime. The stream is connected, and nobody else
+/// A `connection`; the concept has threads and lifetime. The stream is connected, and no other code
 /// uses it.
 template <class Stream>
 class framed {
@@ -48,7 +48,7 @@ class framed {
     return open ? state_->unsent.load(std::memory_order_acquire) : 0;
   }
   [[nodiscard]] executor_type get_executor() { return state_->stream.get_executor(); }
-  // Of sockets; other streams stay on one thread.
+  // Only for sockets; other streams stay on one thread.
   [[nodiscard]] bool move_to(asio::io_context& io)
     requires(detail::reads_at_once<Stream>)
   {

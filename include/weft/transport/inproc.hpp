@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Workers of one process: frames change hands. The receiver copies tensors into its own memory.
+// For workers of one process: frames change hands. Only the receiver copies tensors, into its own
+// memory.
 //
 //   auto hub = std::make_shared<weft::inproc::hub>();
 //   weft::inproc first(hub), second(hub);          // one per worker
@@ -27,7 +28,7 @@
 
 namespace weft {
 
-/// A `transport`. An endpoint is "inproc:<hub>:<number>"; it reaches the listeners of its own hub.
+/// A `transport`. An endpoint is "inproc:<hub>:<number>". It reaches the listeners of its own hub.
 /// Threads, cancellation and errors are those of the concept (transport/concepts.hpp).
 ///
 ///   int main() { return weft::run<weft::inproc>(main_, {.workers = 4}); }  // workers as threads
@@ -38,10 +39,10 @@ class inproc {
 
   class hub;
 
-  /// Alone in a hub of its own.
+  /// In a new hub, alone.
   inproc();
   explicit inproc(std::shared_ptr<hub> where) : hub_(std::move(where)) {}
-  /// In the one hub of this process, where its workers that joined find each other.
+  /// In the one hub of this process, where workers that joined a run find each other.
   [[nodiscard]] static inproc in_this_process();
   inproc(inproc&&) noexcept = default;
   inproc& operator=(inproc&&) = delete;
@@ -80,11 +81,11 @@ class inproc {
   std::uint64_t number_ = 0;
 };
 
-/// Where the transports of one process find each other. Thread safe.
+/// The transports of one process find each other here. Thread safe.
 class inproc::hub {
  public:
   hub() : id_(detail::random_name()) {}
-  /// Differs between hubs, also of different processes and hosts.
+  /// No two hubs have the same id, also in different processes and on different hosts.
   [[nodiscard]] const std::string& id() const noexcept { return id_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The frames waiting on a link, as a connection sees them: what is next, and how far it got.
+// The frames that wait on a link, as a connection sees them: the next one, and its written part.
 //
 //   link:        push ──► [ front (begun) | next | ... ] ──► finished(): destroyed after the lock
 //   connection:           gather/advance  or  take
@@ -20,18 +20,18 @@
 
 namespace weft {
 
-/// Used under the link's lock. A connection calls nothing here outside of `try_write`.
+/// Used under the link's lock. A connection uses it only inside `try_write`.
 class outbox {
  public:
   outbox() = default;
   outbox(const outbox&) = delete;
   outbox& operator=(const outbox&) = delete;
 
-  // The link's side.
+  // For the link.
 
-  /// The number that the next frame gets.
+  /// The number of the next frame.
   [[nodiscard]] std::uint64_t next_number() const noexcept { return next_; }
-  /// The number of the first frame of which nothing was written.
+  /// The number of the first frame of which no byte is written.
   [[nodiscard]] std::uint64_t first_unbegun() const noexcept {
     return number_at(0) + (begun() ? 1 : 0);
   }
@@ -46,8 +46,8 @@ class outbox {
     return next_++;
   }
   [[nodiscard]] std::size_t frames() const noexcept { return live_; }
-  /// Takes the frame of that number back if none of it was written and `may(frame)`; else nothing
-  /// (a frame without head).
+  /// If no byte of that frame is written and `may(frame)` is true, takes the frame back. Else it
+  /// returns nothing (a frame without head).
   template <class May>
   [[nodiscard]] frame withdraw(std::uint64_t number, May&& may) noexcept {
     const std::size_t at = place_of(number);
@@ -63,17 +63,17 @@ class outbox {
   }
   /// Bytes of the waiting frames that are not yet written.
   [[nodiscard]] std::uint64_t waiting_bytes() const noexcept { return bytes_; }
-  /// Bytes that the peer caused in the waiting frames, the front one whole: what it says of
-  /// references is answered, and no window bounds those answers.
+  /// Bytes in the waiting frames that answer the peer's messages about references; the front frame
+  /// counts whole. No window bounds these answers.
   [[nodiscard]] std::uint64_t caused_bytes() const noexcept { return caused_bytes_; }
-  /// How many frames it could hold without allocating: for tests.
+  /// How many frames it can hold without allocating. For tests.
   [[nodiscard]] std::size_t capacity() const noexcept { return waiting_.capacity(); }
-  /// Wholly written frames. Swap them out and let them die after the lock is released: a tensor's
+  /// Wholly written frames. Swap them out, and destroy them after the lock is released: a tensor's
   /// destructor may run user code.
   [[nodiscard]] std::vector<frame>& finished() noexcept { return finished_; }
   /// Bytes of replies and failures that are wholly written or taken, since the last call.
   [[nodiscard]] std::uint64_t replies_gone() noexcept { return std::exchange(replies_gone_, 0); }
-  /// Gives up all that waits, a begun frame included (the connection is closed).
+  /// Removes all waiting frames, a begun one included (the connection is closed).
   [[nodiscard]] frame_queue abandon() noexcept {
     piece_ = within_ = 0;
     bytes_ = caused_bytes_ = 0;
@@ -83,14 +83,15 @@ class outbox {
     return all;
   }
 
-  // The connection's side.
+  // For the connection.
 
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
-  /// The front frame was written in part.
+  /// A part of the front frame is written.
   [[nodiscard]] bool begun() const noexcept { return piece_ != 0 || within_ != 0; }
-  /// Fills `out` with the bytes that come next, over several frames; returns how many buffers.
+  /// Fills `out` with the bytes that come next, of several frames. Returns the number of buffers.
   [[nodiscard]] std::size_t gather(std::span<asio::const_buffer> out) const noexcept;
-  /// The first `bytes` of what `gather` named are written. Frames completed by them are finished.
+  /// The first `bytes` bytes that `gather` gave are written. Frames that are now complete are
+  /// finished.
   void advance(std::size_t bytes) noexcept;
   /// Removes the front frame whole. Requires !empty() and !begun().
   [[nodiscard]] frame take() noexcept {
@@ -163,8 +164,8 @@ class outbox {
     std::vector<run>().swap(runs_);
     popped_ = 0;
   }
-  /// Behind a front that does not move, calls may be begun and given up for as long as it stands:
-  /// what they leave is taken out, and the numbers of the others are written down. The front, begun
+  /// While the front frame does not move, calls behind it may begin and be cancelled, any number of
+  /// times. Removes their gaps, and writes down the numbers of the other frames. The front, begun
   /// or not, stays where it is.
   void close_up() noexcept;
 

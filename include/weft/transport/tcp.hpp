@@ -20,9 +20,9 @@
 
 namespace weft {
 
-/// A `transport`. An endpoint is "127.0.0.1:4711" or "[::1]:4711"; it reaches whoever is named, so
-/// a worker that listens on loopback tells its endpoint only to workers on its own host. Threads,
-/// cancellation and errors are those of the concept (transport/concepts.hpp).
+/// A `transport`. An endpoint is "127.0.0.1:4711" or "[::1]:4711". It reaches the address that it
+/// names. So a worker that listens on loopback gives its endpoint only to workers on its own host.
+/// Threads, cancellation and errors are those of the concept (transport/concepts.hpp).
 ///
 ///   int main() { return weft::run<weft::tcp>(main_); }
 class tcp {
@@ -39,8 +39,8 @@ class tcp {
   tcp() = default;
   explicit tcp(options o) : options_(std::move(o)) {}
 
-  /// Throws rpc_error: invalid_argument if the address is no IP address or none of this host's, or
-  /// the port is taken.
+  /// Throws rpc_error: invalid_argument if the address is no IP address, is not an address of this
+  /// host, or the port is taken.
   [[nodiscard]] std::string listen(asio::io_context& io);
 
   [[nodiscard]] bool reaches(std::string_view endpoint) const {
@@ -55,7 +55,7 @@ class tcp {
     return detail::framed_from(accept_stream(io));
   }
 
-  /// As connect and accept, before framing: for transports that put a layer upon this one.
+  /// As connect and accept, but without frames: for transports that put a layer over this one.
   [[nodiscard]] asio::awaitable<stream_type> connect_stream(asio::io_context& io,
                                                             std::string endpoint) const {
     return connect_to(io.get_executor(), std::move(endpoint));

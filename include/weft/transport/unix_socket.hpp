@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Unix sockets: workers of one user on one host. Linux's abstract names, so that nothing is left
-// behind in the file system, whatever happens to the process.
+// Unix sockets: for workers of one user on one host. They have Linux's abstract names, so nothing
+// is left in the file system, also if the process is killed.
 #pragma once
 
 #include <weft/core/detail/macros_off.hpp>
@@ -21,9 +21,9 @@
 
 namespace weft {
 
-/// A `transport`. An endpoint is "unix:<host identity>:<name>"; it reaches processes of the same
-/// user in the same network namespace of the same boot. Both sides ask the kernel who the other
-/// is, and close the connection if it is another user. Threads, cancellation and errors are those
+/// A `transport`. An endpoint is "unix:<host identity>:<name>". It reaches processes of the same
+/// user, in the same network namespace and the same boot. Each side asks the kernel for the user of
+/// the other, and closes the connection if it differs. Threads, cancellation and errors are those
 /// of the concept (transport/concepts.hpp).
 ///
 ///   int main() { return weft::run<weft::unix_socket, weft::tcp>(main_); }
@@ -46,7 +46,7 @@ class unix_socket {
     return detail::framed_from(accept_stream(io));
   }
 
-  /// As connect and accept, before framing: for transports that put a layer upon this one.
+  /// As connect and accept, but without frames: for transports that put a layer over this one.
   [[nodiscard]] asio::awaitable<stream_type> connect_stream(asio::io_context& io,
                                                             std::string endpoint) const;
   [[nodiscard]] asio::awaitable<stream_type> accept_stream(asio::io_context& io) const {

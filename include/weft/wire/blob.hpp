@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A piece of memory on its way: a tensor's bytes, held until sent, or received into.
+// A piece of memory of a frame: a tensor's bytes, held until they are sent, or received.
 #pragma once
 
 #include <weft/core/intrusive_ptr.hpp>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-/// Keeps the memory of a blob alive. Tensor code derives from it to find its own storage again
-/// when a frame was handed over inside one process.
+/// Keeps the memory of a blob alive. Tensor code derives from it: if a frame was handed over inside
+/// one process, it finds its own storage again.
 class blob_owner : public ref_counted {
  public:
   /// Address of a variable that identifies the derived class, or nullptr.

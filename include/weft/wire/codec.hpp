@@ -9,16 +9,16 @@
 //   pair, tuple, array, complex   the elements in order
 //   duration, time_point          the count of ticks (not of steady_clock: it has no common epoch)
 //   aggregate                     the members in order
-//   what would take no byte       (empty aggregate, monostate, tuple<>, array of 0) one zero byte
+//   types without any byte        (empty aggregate, monostate, tuple<>, array of 0) one zero byte
 //
-// Every value takes at least one byte, so that no count is free. A type of the user's joins by
+// Every value takes at least one byte, so that no count is free. To send a type of your own, define
 //
 //   void weft_encode(weft::writer&, const T&);
 //   T    weft_decode(weft::reader&, std::type_identity<T>);
 //
-// in T's namespace, or by specialising `weft::codec<T>`. Caller and callee compare the name of its
-// class, as weft cannot see what the pair writes; who changes that can name the format
-// (wire/structure.hpp), so that programs with the one before and this one find that they differ:
+// in T's namespace, or specialise `weft::codec<T>`. Caller and callee compare the name of T's
+// class, because weft cannot see what these functions write. If you change what they write, name
+// the format (wire/structure.hpp), so that older and newer programs find that they differ:
 //
 //   static constexpr std::string_view weft_structure = "geo::shape 2";   // a member of T
 #pragma once
@@ -36,17 +36,17 @@
 namespace weft {
 
 /// A specialisation has
-///   static constexpr std::size_t min_size;      the fewest bytes a value takes, at least 1
+///   static constexpr std::size_t min_size;      the fewest bytes of a value, at least 1
 ///   static void encode(writer&, const T&);      reads the value only before it returns
-///   static T    decode(reader&);                allocates nothing that it has not charged first
-/// and, if it holds values of other types, `using elements = std::tuple<E...>`. `encode` refuses by
-/// the writer's errors, `decode` by `reader::fail`; whatever else they throw ends the call with
-/// not_encodable, std::bad_alloc with resource_exhausted. They run on whichever thread makes or
-/// serves the call, and must not block.
+///   static T    decode(reader&);                charges memory before it allocates it
+/// If it holds values of other types, it also has `using elements = std::tuple<E...>`. `encode`
+/// refuses a value by the writer's errors, `decode` by `reader::fail`. If they throw
+/// std::bad_alloc, the call fails with resource_exhausted; other exceptions make it fail with
+/// not_encodable. They run on the thread that makes or serves the call, and must not block.
 template <class T>
 struct codec;
 
-/// The user's functions are there (see above).
+/// T has weft_encode and weft_decode (see above).
 template <class T>
 concept custom_encodable = detail::own_pair<T>;
 
@@ -56,11 +56,11 @@ concept custom_encodable = detail::own_pair<T>;
 
 namespace weft {
 
-/// T and all that it contains can be sent.
+/// T can be sent, with all that it contains.
 template <class T>
 concept encodable = detail::culprit_of<T>::none;
 
-/// Refuses, in a sentence, a T that is not encodable.
+/// If T is not encodable, this is a compile error that says why.
 template <class T>
 consteval void require_encodable() {
   using culprit = detail::culprit_of<T>;
@@ -70,7 +70,7 @@ consteval void require_encodable() {
 }
 
 /// Writes one value. Pure. Throws rpc_error (not_encodable, message_too_large), std::bad_alloc, and
-/// what a codec throws.
+/// the exceptions of a codec.
 ///
 ///   weft::encode(w, std::vector<int>{1, 2});
 template <class T>
@@ -79,8 +79,8 @@ void encode(writer& w, const T& value) {
   if constexpr (encodable<T>) codec<T>::encode(w, value);
 }
 
-/// Reads one value. Pure. Throws rpc_error (bad_arguments), std::bad_alloc, and what a codec
-/// throws.
+/// Reads one value. Pure. Throws rpc_error (bad_arguments), std::bad_alloc, and the exceptions of a
+/// codec.
 template <class T>
 [[nodiscard]] T decode(reader& r) {
   require_encodable<T>();

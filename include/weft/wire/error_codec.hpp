@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// How an error travels: the payload of `failure` and `refuse` frames, and a value like any other.
+// How an error is sent: as the payload of `failure` and `refuse` frames, or as a value.
 //
 //   category 1   0 success (nothing follows), 1 weft, 2 generic, 3 system
-//   code     4   the value in that category; others arrive as weft's remote_exception
+//   code     4   the value in that category; other categories arrive as weft's remote_exception
 //   origin 1, execution 1, incarnation 8, deadline µs 8, elapsed µs 8,
 //   text, peer, function, remote type (strings, cut at 4096 bytes),
 //   and again from `category` for the cause, at most 8 deep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A whole frame in memory: what a connection moves.
+// A whole frame in memory. Connections move frames.
 //
 //   head:  | header 64 | payload | table |        blobs: the tensor buffers, in table order
 #pragma once
@@ -20,7 +20,7 @@ struct frame {
   frame_header header;
   bytes head;
   std::vector<blob> blobs;
-  std::uint64_t caused = 0;  ///< bytes of it that answer what its receiver said; not on the wire
+  std::uint64_t caused = 0;  ///< bytes that answer its receiver's messages; not on the wire
 
   [[nodiscard]] std::span<const std::byte> payload() const noexcept {
     return head.view().subspan(header_size, header.payload_bytes);

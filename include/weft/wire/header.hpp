@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The header of a frame. At the end of this file: the wire page, with which a peer can be written
-// in any language.
+// The header of a frame. The wire page, at the end of this file, says enough to write a peer in any
+// language.
 #pragma once
 
 #include <weft/core/error.hpp>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-/// What a frame is; the wire page says what each holds.
+/// Kinds of frames. The wire page says what each kind holds.
 enum class frame_kind : std::uint8_t {
   hello = 1,       ///< handshake: who connects
   welcome = 2,     ///< handshake: accepted
@@ -25,16 +25,16 @@ enum class frame_kind : std::uint8_t {
   failure = 6,     ///< its error
   cancel = 7,      ///< the caller no longer waits
   control = 8,     ///< membership: end of a run, lost workers (engine/shutdown/shutdown.hpp)
-  ping = 9,        ///< life while nothing else is sent; bit 0 of `call`: no thread reads just now
+  ping = 9,        ///< sign of life if nothing else is sent; bit 0 of `call`: no thread reads now
   window = 10,     ///< credit for requests; `function` 0: the sender has none left
-  challenge = 12,  ///< handshake: a proof, and the question for one
+  challenge = 12,  ///< handshake: a proof, and a request for one
   proof = 13,      ///< handshake: the answer
   ready = 14,      ///< handshake: the connecting side has heard the welcome
   rref = 16,       ///< reference counting (rref/ledger_wire.hpp)
   autograd = 24    ///< backward passes (autograd/messages.hpp)
 };
 
-/// What a request is answered with.
+/// A request is answered by a reply or a failure.
 [[nodiscard]] constexpr bool is_answer(frame_kind kind) noexcept {
   return kind == frame_kind::reply || kind == frame_kind::failure;
 }
@@ -71,7 +71,7 @@ struct frame_header {
   friend bool operator==(const frame_header&, const frame_header&) = default;
 };
 
-/// The header's deadline for a call that has `left`; at least 1. Beyond 24 days: none applies.
+/// The header's `deadline` for a call with that time left; at least 1. Beyond 24 days: 0, none.
 [[nodiscard]] constexpr std::uint32_t
 deadline_field(std::chrono::steady_clock::duration left) noexcept {
   using namespace std::chrono;
@@ -81,7 +81,7 @@ deadline_field(std::chrono::steady_clock::duration left) noexcept {
   const std::int64_t ms = us / 1000;
   return ms < flag ? static_cast<std::uint32_t>(flag + ms) : 0;
 }
-/// What a header's deadline leaves; nothing if none applies.
+/// The time that a header's `deadline` leaves; nothing if it is 0, no deadline.
 [[nodiscard]] constexpr std::optional<std::chrono::steady_clock::duration>
 time_left(std::uint32_t field) noexcept {
   constexpr std::uint32_t flag = std::uint32_t{1} << 31;
@@ -121,8 +121,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
 //                         how many bytes of the window are free again (link/window.hpp)
 //       24    4 signature  hash of its result and parameters (below), 0 in replies
-//       28    4 deadline   what was left for this call when it was sent: below 2^31 in µs, else
-//                         2^31 + ms; 0: none applies (replies, most posts)
+//       28    4 deadline   time left for this call when it was sent: below 2^31 in µs, else
+//                         2^31 + ms; 0: no deadline (replies, most posts)
 //       32    8 trace      low half of the trace id, 0: none
 //       40    8 span       the caller's span, 0: none
 //       48    2 sections   number of sections
@@ -131,8 +131,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //       56    8 payload    bytes of the payload
 //
 // A connection begins with `hello`, `challenge`, `proof`, `welcome` and `ready`, or a `refuse`
-// (engine/link/handshake.hpp); each is at most 4 KiB and has no tensors. Whoever receives a
-// header that breaks a rule of this page closes the connection; nothing is skipped.
+// (engine/link/handshake.hpp); each is at most 4 KiB and has no tensors. If a header breaks a rule
+// of this page, its receiver closes the connection; it skips nothing.
 //
 // function is the 64-bit FNV-1a hash of the function's name: begin with 0xcbf29ce484222325; for
 // each byte, xor it in, then multiply by 0x100000001b3, modulo 2^64. The name is
@@ -146,11 +146,11 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 // Types have "const" and "*" behind them ("char const*"), defaulted arguments are written out, and
 // inline namespaces within std are left out (rpc/detail/mangled_name.hpp).
 //
-// signature is the same hash of descriptions, its low half xor its high half: of the result first
-// (of coroutines and immediate ones what they hold), then of each parameter in order, without an
-// injected one and without the object of a member. References and const are ignored. A description
-// is a byte, which says what kind of type it is, and what follows from that; a number is 8 bytes, a
-// text is its length, a number, and its bytes:
+// signature is the same hash over descriptions, its low half xor its high half. First comes the
+// result (of coroutine and immediate functions the value that they hold), then each parameter in
+// order. An injected parameter and the object of a member are left out. References and const are
+// ignored. A description is a byte for the kind of the type, then the data of that kind. A number
+// is 8 bytes. A text is its length, a number, then its bytes:
 //    0 void                                nothing
 //    1 bool   2 character   3 signed       its size in bytes, a number
 //    4 unsigned             5 floating     the same
@@ -165,33 +165,38 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //   20 time_point                          number 1, description of its duration
 //   21 complex                             number 1, description of its part
 //   22 aggregate                           number of members, description of each
-//   23 an aggregate that is being          number: how many aggregates up it is, 1 for the
-//      described                           innermost
+//   23 an aggregate (or a type of 25)      number: how many of these types up it is, 1 for the
+//      that is being described             innermost
 //   24 a type with a format of its own     a text, then descriptions of its parts: "at::Tensor 1",
-//                                          "weft::rref 1", or what its weft::structure says
-// The result of a constructor, and one that cannot travel, is 24 "opaque".
+//                                          "weft::rref 1", or the tag of its weft::structure
+//   25 a class with weft_encode            a text, its name; then the number of its template
+//                                          arguments, and these (wire/structure.hpp)
+// The result of a constructor, and a result that cannot be sent, is 24 "opaque".
 //
-// What the payloads hold, and the fields that a kind sets beside kind and lengths:
+// What the payloads hold, and the header fields that a kind sets beside kind and lengths:
 //    1 hello, 2 welcome,  JSON (engine/link/handshake.hpp)
 //    12 challenge,
 //    13 proof, 14 ready
 //    3 refuse, 6 failure  an error (wire/error_codec.hpp); failure: the request's `call`
-//    4 request            the parameters in order; every field of the header. How many may be under
-//                         way is in the registration of whoever serves them (link/window.hpp)
-//    5 reply              the result, nothing for void and where the request has a creation; the
+//    4 request            the parameters in order; every field of the header. The registration of
+//                         the callee limits the bytes of requests in flight (link/window.hpp)
+//    5 reply              the result; nothing for void, and if the request has a creation. The
 //                         request's `call`
 //    7 cancel             nothing; the `call` that its caller no longer waits for
-//    8 control            what 1, rank 4, a string; if what is 5 or 6 then round 8, if 6 then count
-//                         4 and count reports of 21 bytes: the end of a run
-//                         (engine/shutdown/shutdown.hpp). what: 1 finished, 2 failed, 3 lost,
-//                         4 ended, 5 count, 6 counts, 7 gone (the run goes on without it); rank:
-//                         the sender in 1 and 6, the culprit in 2 and 3, who is gone, never 0, in
-//                         7, the receiver in 4 and 5; the string says why in 2, 3 and 7, else it
-//                         is empty; 3 comes from rank 0, or from who has heard it and leaves, 7
-//                         from rank 0 only. A report: peer 4, sent 8,
-//                         finished 8, down 1; by peer, ascending, without those of zeros
+//    8 control            the end of a run (engine/shutdown/shutdown.hpp): what 1, rank 4, string.
+//                         If what is 5 or 6, round 8 follows. If it is 6, count 4 and count reports
+//                         of 21 bytes follow.
+//                         what: 1 finished, 2 failed, 3 lost, 4 ended, 5 count, 6 counts, 7 gone
+//                         (the run goes on without that worker).
+//                         rank: the sender in 1 and 6, the culprit in 2 and 3, the receiver in 4
+//                         and 5, the worker that is gone (never 0) in 7.
+//                         The string says why in 2, 3 and 7, else it is empty.
+//                         3 comes from rank 0, or from a worker that has heard it and leaves; 7
+//                         comes only from rank 0.
+//                         A report: peer 4, sent 8, finished 8, down 1. Reports are ascending by
+//                         peer; a report of zeros is left out
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
-//   10 window             nothing; `function`: credit, 0: the sender wants some (link/window.hpp)
+//   10 window             nothing; `function`: credit, 0: the sender needs some (link/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
 //                         gradients are the tensors of the frame, in order. Two messages belong to
@@ -199,13 +204,13 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         count ranks of 4 bytes
 // What the sections hold:
 //    1 tensors   descriptors (wire/tensor_desc.hpp)
-//    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how often the request
-//                went on behind references to its target; all in requests only), then the target's
-//                rref_id 16, the creation 24, and count 4, count transfers of 24 bytes:
-//                the references of the payload, where they are numbers (rref/ledger_wire.hpp)
+//    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how many workers
+//                forwarded the request; all only in requests), then the target's rref_id 16, the
+//                creation 24, and count 4, count transfers of 24 bytes: the references of the
+//                payload, which has only their places (rref/ledger_wire.hpp)
 //    3 autograd  context 8 (serial in the low 44 bits, creator in the high 20), message 8 (0: no
-//                tensor has a history), count 4, count ranks of 4 bytes: who joined the context
-//                through this call (nobody in requests)
+//                tensor has a history), count 4, count ranks of 4 bytes: the workers that joined
+//                the context through this call (none in requests)
 //    4 trace     not sent yet
 //
 // Numbers that these pages give names to:
@@ -231,11 +236,11 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //     20 bits4x2, 21 bits8, 22 bits16, 23 float8_e5m2, 24 float8_e4m3fn, 25 float8_e5m2fnuz,
 //     26 float8_e4m3fnuz, 27 uint16, 28 uint32, 29 uint64, 44 float8_e8m0fnu, 45 float4_e2m1fn_x2
 //
-// Padding, of requests and replies: what a receiver builds of a payload may cost 3 bytes for each
-// of its bytes and 60 KiB, counting elements and held values by their size in C++, a string's with
-// one more for its end, and 16 more for each allocation, 48 more for each element of a map, set,
-// list or deque, 448 for each tensor descriptor. A vector of bool is words of 8 bytes; a deque,
-// even an empty one, costs 96 and the larger of 512 and its element's size. Whoever sends more has
-// to pad; more does no harm.
+// Padding, of requests and replies: the values that a receiver builds from a payload may cost
+// 60 KiB and 3 bytes for each byte of the payload. If they cost more, the sender must pad the
+// payload; more padding does no harm. Elements and held values cost their size in C++; a string has
+// one element more, for its end. Each allocation costs 16 more, each element of a map, set, list or
+// deque 48 more. Each tensor descriptor costs 448. A vector of bool is words of 8 bytes. A deque,
+// also an empty one, costs 96 and the larger of 512 and its element's size.
 
 #include <weft/wire/impl/header.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What a peer may ask of us. Checked before anything is allocated. What else bounds it:
+// Limits of what a peer may send. They are checked before memory is allocated. Other limits:
 //   requests that have not begun     engine/link/window.hpp, link_serve.hpp (handle_request)
 //   tensors and arguments held       memory/detail/memory_budget.hpp, link_read.hpp (allocate)
 //   answers that it does not read    engine/link/window.hpp (may_begin)
@@ -13,20 +13,21 @@
 
 namespace weft {
 
-/// All sizes in bytes. One set per worker, constant while it runs. A message beyond a limit ends
-/// with message_too_large or resource_exhausted.
+/// All sizes are in bytes. Each worker has one set, constant while it runs. If a message exceeds a
+/// limit, it fails with message_too_large or resource_exhausted.
 ///
 ///   weft::options o;
 ///   o.bounds.payload = 1u << 30;
 struct limits {
-  std::size_t handshake = 4 * 1024;   ///< whole frame before the handshake ends
+  std::size_t handshake = 4 * 1024;   ///< a whole frame before the handshake ends
   std::size_t payload = 256u << 20;   ///< payload of one frame
   std::size_t table = 16u << 20;      ///< tensor lengths and sections of one frame
   std::uint16_t tensors = 16 * 1024;  ///< tensor buffers of one frame
   std::uint64_t frame_tensor_bytes = std::uint64_t{8} << 30;  ///< tensor memory of one frame
-  /// Held for one peer: tensors that it sent, and what coroutine functions that have begun were
-  /// given; then for all peers.
+  /// Memory held for one peer: tensors that it sent, and arguments of coroutine functions that have
+  /// begun.
   std::uint64_t link_tensor_bytes = std::uint64_t{16} << 30;
+  /// The same for all peers together.
   std::uint64_t worker_tensor_bytes = std::uint64_t{64} << 30;
   int depth = 64;  ///< nesting of a value's type
 };

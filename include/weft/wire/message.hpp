@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A message around its frame: built here before it is sent, taken apart here after it arrived.
+// Messages and their frames: `message` builds a frame, `incoming_message` reads one that arrived.
 //
 //   message                                        incoming_message
 //     payload()  codecs write values                 check()    lengths, kinds, duplicates
@@ -28,8 +28,8 @@ namespace weft {
 
 class incoming_message;
 
-/// An outgoing message. Move-only, used by one thread at a time; a small one without sections or
-/// blobs costs no allocation in steady state. Errors are thrown as `rpc_error`, `not_sent`.
+/// An outgoing message. Move-only; one thread at a time uses it. In steady state a small message
+/// without sections or blobs costs no allocation. Throws `rpc_error`, `not_sent`.
 class message {
  public:
   explicit message(const limits& limit = default_limits)
@@ -49,16 +49,16 @@ class message {
   [[nodiscard]] writer& payload() noexcept { return writer_; }
   [[nodiscard]] message_extensions& record() noexcept { return record_; }
 
-  /// Adds a section; each kind at most once.
+  /// Adds a section. Each kind may be added once.
   void section(section_kind kind, std::span<const std::byte> content);
-  /// Adds a tensor buffer, sent after those added before; returns its index.
+  /// Adds a tensor buffer; returns its index. Buffers are sent in the order of their indices.
   std::uint16_t add_blob(blob b);
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
-  /// Writes the values of a message that arrived, as they are. Of an empty message.
+  /// Copies the values of a message that arrived. Requires that this message has no values yet.
   void same_payload(const incoming_message& as);
 
-  /// Lets the parts finish, then makes the frame. Counts, sizes and `flag_padded` of `header` are
-  /// filled in here. The message is empty afterwards.
+  /// Finishes the parts of the record, then makes the frame. Sets counts, sizes and `flag_padded`
+  /// of `header`. The message is empty afterwards.
   [[nodiscard]] frame finish(frame_header header) &&;
 
  private:
@@ -73,33 +73,34 @@ class message {
   writer writer_;
 };
 
-/// A message that arrived. Move-only, used by one thread at a time. `limit` must outlive it.
+/// A message that arrived. Move-only; one thread at a time uses it. `limit` must outlive it.
 class incoming_message {
  public:
   explicit incoming_message(frame f, const limits& limit = default_limits,
                             error allocation_error = {}) noexcept
       : limits_(&limit), frame_(std::move(f)), allocation_error_(std::move(allocation_error)) {}
 
-  /// Checks the table against the header and the blobs. To be called once, first; an error is
-  /// `protocol_error`, after which nothing else may be called.
+  /// Checks the table against the header and the blobs. Call it once, before all other members. If
+  /// it returns an error (`protocol_error`), call nothing else.
   [[nodiscard]] expected<void> check();
 
   [[nodiscard]] const frame_header& header() const noexcept { return frame_.header; }
   [[nodiscard]] std::optional<std::span<const std::byte>> section(section_kind kind) const noexcept;
-  /// Bit `kind` for each section that there is.
+  /// Bit `kind` is set for each section of the message.
   [[nodiscard]] std::uint32_t section_bits() const noexcept { return section_bits_; }
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
   [[nodiscard]] message_extensions& record() noexcept { return record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
-  /// Reads the values from the start. Uses this object: it must neither move nor end meanwhile.
+  /// Reads the values from the start. The reader uses this object, which must not move or die
+  /// meanwhile.
   [[nodiscard]] reader payload() noexcept {
     const auto end =
         (frame_.header.flags & flag_padded) != 0 ? reader::tail::zeros : reader::tail::exact;
     return reader(frame_.payload(), record_, *limits_, end, this);
   }
   [[nodiscard]] const frame& whole() const noexcept { return frame_; }
-  /// Why there was no memory for its values: the sections are there, but for that of the tensors,
-  /// and the values must not be read. Success: all is there.
+  /// Success: the message is complete. An error: there was no memory for its values. Then they must
+  /// not be read, and all sections except the tensors' one are there.
   [[nodiscard]] const error& allocation_error() const noexcept { return allocation_error_; }
 
  private:

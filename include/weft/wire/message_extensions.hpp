@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A message's hand-over record: where a codec deep inside a value meets the service that owns
-// what it writes (tensors, references), without either knowing the other's callers.
+// The record of a message. Here a codec, deep inside a value, meets the service for its tensors or
+// references; neither knows the other's callers.
 #pragma once
 
 #include <weft/core/detail/type_key.hpp>
@@ -12,10 +12,10 @@ namespace weft {
 
 class message;
 
-/// Base of what is kept in the record, one object per class and message.
+/// Base class of the parts in the record. A message has one object of each class.
 struct message_extension {
   virtual ~message_extension() = default;
-  /// Called once by `message::finish`, before the frame is made: the last chance to add sections
+  /// `message::finish` calls it once, before it makes the frame: the last chance to add sections
   /// and blobs. May throw `rpc_error`.
   virtual void finish(message&) {}
 
@@ -25,10 +25,10 @@ struct message_extension {
   std::unique_ptr<message_extension> next_;
 };
 
-/// Parts by class, in the order in which they were first asked for. Allocates nothing but them.
+/// The parts of a message, by class, in the order of their first use. Allocates only the parts.
 class message_extensions {
  public:
-  /// The message's only P, made at first use by `P::make()` if there is one.
+  /// The message's only P. The first use makes it, by `P::make()` if P has that.
   template <class P>
   P& get() {
     if (P* found = find<P>()) return *found;
@@ -38,7 +38,7 @@ class message_extensions {
       return put<P>(std::make_unique<P>());
     }
   }
-  /// Requires that there is no P yet.
+  /// Adds a P. Requires that the message has none yet.
   template <class P>
   P& put(std::unique_ptr<P> fresh) noexcept {
     P& result = *fresh;
@@ -58,9 +58,9 @@ class message_extensions {
     }
     return nullptr;
   }
-  /// Bit `P::speaks_for` for each P in it that names a service: that has something to say.
+  /// Bit `P::speaks_for` is set for each P in the record that has data for a service.
   [[nodiscard]] std::uint32_t service_bits() const noexcept { return service_bits_; }
-  /// Those too that are asked for meanwhile.
+  /// Finishes all parts, also those that are added meanwhile.
   void finish(message& m) {
     for (message_extension* p = first_.get(); p; p = p->next_.get()) p->finish(m);
   }

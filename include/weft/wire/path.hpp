@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Paths in messages, for those who include <filesystem>: this header does not.
+// Paths in messages. Include <filesystem> yourself: this header does not.
 #pragma once
 
 #include <weft/wire/codec.hpp>
@@ -22,7 +22,7 @@ concept file_path = requires(const T& path) {
 };
 }  // namespace detail
 
-/// As the sender's system writes it; what it names on the receiver's is another matter.
+/// A path, as the sender's system writes it. It may name another file at the receiver, or none.
 template <detail::file_path T>
 struct codec<T> {
   static constexpr std::size_t min_size = codec<std::string>::min_size;

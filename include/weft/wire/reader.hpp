@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads values out of a received payload, trusting nothing: no byte beyond the payload is read,
-// and nothing is allocated that the bytes received do not pay for.
+// Reads values from a received payload, and trusts nothing. It reads no byte beyond the payload,
+// and the received bytes limit how much memory it allocates.
 #pragma once
 
 #include <weft/core/detail/little_endian.hpp>
@@ -19,8 +19,9 @@ namespace weft {
 
 class incoming_message;
 
-/// Over bytes that outlive it. Throws `rpc_error` with `bad_arguments`, `not_executed`, whose text
-/// names the field being read where it is known. Neither copied nor shared: one thread.
+/// Reads from bytes, which must outlive it. Throws `rpc_error` with `bad_arguments`,
+/// `not_executed`. If the field that it reads is known, the text names it. Do not copy or share it:
+/// one thread uses it.
 ///
 ///   geo::shape weft_decode(weft::reader& r, std::type_identity<geo::shape>) {
 ///     return {r.number<double>(), r.number<std::int32_t>()};
@@ -30,8 +31,8 @@ class reader {
   /// How a payload may end.
   enum class tail { exact, zeros };
 
-  /// `record`, `limit` and `source` must outlive the reader; `source` is the message that the
-  /// bytes belong to, if any.
+  /// `record`, `limit` and `source` must outlive the reader. `source` is the message that the bytes
+  /// belong to, if any.
   explicit reader(std::span<const std::byte> in, message_extensions& record,
                   const limits& limit = default_limits, tail end = tail::exact,
                   incoming_message* source = nullptr) noexcept;
@@ -41,8 +42,8 @@ class reader {
   [[nodiscard]] T number() {
     return detail::load<T>(take(sizeof(T)));
   }
-  /// A number of elements that take at least `min_element_bytes` (and at least one) each. Refuses
-  /// more than the remaining bytes can hold.
+  /// Reads a number of elements, of at least `min_element_bytes` bytes (and at least one) each.
+  /// Refuses a number of elements that the remaining bytes cannot hold.
   [[nodiscard]] std::size_t count(std::size_t min_element_bytes);
   /// The next `n` bytes; they live as long as the message.
   [[nodiscard]] std::span<const std::byte> raw(std::size_t n) { return {take(n), n}; }
@@ -52,13 +53,13 @@ class reader {
     return record_->get<P>();
   }
 
-  /// Before allocating `n` bytes: refuses when the payload does not pay for them.
+  /// Call it before you allocate `n` bytes. Refuses if the payload is too small to allow them.
   void charge(std::uint64_t n);
   void charge(std::uint64_t count, std::uint64_t each) {
     charge(detail::saturating_multiply(count, each));
   }
 
-  /// One level deeper, as long as the result lives (see writer).
+  /// One level deeper, as long as this object lives (see writer).
   class level {
    public:
     explicit level(reader& r);
@@ -71,7 +72,7 @@ class reader {
   };
   [[nodiscard]] level nested() { return level(*this); }
 
-  /// Says for error texts what is read next. `type` must be a literal or live as long.
+  /// Sets the field that error texts name. `type` must be a literal, or live as long as the reader.
   void field(std::string_view type, std::size_t index) noexcept {
     field_type_ = type;
     field_index_ = index;
@@ -79,7 +80,7 @@ class reader {
   /// Refuses the payload: throws `rpc_error` with `why` and the current field.
   [[noreturn]] void fail(const std::string& why) const;
 
-  /// Requires that everything was read; a padded payload may end with zeros.
+  /// Refuses the payload unless all of it was read. A padded payload may end with zeros.
   void finish();
 
   [[nodiscard]] std::size_t remaining() const noexcept { return in_.size() - at_; }

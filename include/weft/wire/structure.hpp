@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// Structural hash of a type: what two programs compare to know that they mean the same bytes.
+// Structural hash of a type: two programs compare it to know that they mean the same bytes.
 //
-// It is computed from a description of the type's structure: renaming a type, a member or a
-// parameter keeps it; changing a type, an order or a count changes it. What a type's own
-// weft_encode writes cannot be seen, so that its own name stands for it. All compilers and standard
-// libraries agree on it.
+// The hash is computed from a description of the type's structure. Renaming a type, a member or a
+// parameter keeps it. Changing a type, an order or a count changes it. weft cannot see what a
+// type's own weft_encode writes, so the type's name is compared instead. All compilers and standard
+// libraries compute the same hash.
 //
 //   type                                   described as
 //   bool, characters, integers, floats     kind and size
@@ -16,14 +16,14 @@
 //   chrono duration, time point            kind, period, representation (no steady_clock)
 //   aggregate                              "aggregate", count, its members in order
 //   a type that is being described         "again", how many levels up
-//   a class with weft_encode and weft_decode   "own", its name; of a template, how many arguments,
-//                                          and each: of a class or an enum that none of these
-//                                          lines but aggregate and enum describe, its name
-//                                          (and, of a template, its arguments likewise); and its
-//                                          description, in whose standard types it is the same. A
-//                                          name is without what it stands in: namespaces and
-//                                          classes do not count
-//   weft::structure<T> or T::weft_structure  "named", the text, the parts; comes before all others
+//   a class with weft_encode and weft_decode   "own", its name, the number of its template
+//                                          arguments (0 if it is no template), each argument.
+//                                          If an argument is an aggregate or an enum, its name
+//                                          stands before its description; behind the name of a
+//                                          template stand its arguments, in the same way. So it
+//                                          is inside standard types. A name is the last part:
+//                                          without namespaces and enclosing classes
+//   weft::structure<T> or T::weft_structure  "named", the text, the parts; goes before all others
 #pragma once
 
 #include <weft/wire/detail/describe.hpp>
@@ -32,11 +32,12 @@
 
 namespace weft {
 
-/// Customization: names the wire format of a type that has its own codec (wire/codec.hpp). A type
-/// with weft_encode has the name of its class, unless that stands in a template, or is a template
-/// whose arguments are not all types that can be sent, and named so themselves: such a one needs
-/// this, a specialisation of weft::codec too, and whatever changes its format and wants programs of
-/// both to be told apart.
+/// Customization: names the wire format of a type that has its own codec (wire/codec.hpp). By
+/// default a type with weft_encode has the name of its class. These types need a name from you:
+///   - a class inside a template
+///   - a template, unless all its arguments are types that can be sent and have a name themselves
+///   - a specialisation of weft::codec
+///   - a type whose format has changed, so that programs with the old and the new format differ
 ///
 ///   template <>
 ///   struct weft::structure<geo::shape> {
@@ -44,18 +45,18 @@ namespace weft {
 ///     using parts = std::tuple<double, int>;  // optional: types whose formats it contains
 ///   };
 ///
-/// A type of one's own can have a member instead:
+/// A type of your own can have a member instead:
 ///
 ///   static constexpr std::string_view weft_structure = "geo::shape 2";
 template <class T>
 struct structure {};
 
-/// Whether T has a structural description; never an error. All here is computed by the compiler.
+/// Whether T has a structural description; never an error. The compiler computes all of this.
 template <class T>
 concept describable = detail::describes<T>();
 
-/// The structural hash of a list of types, void among them. An error that names the type if one of
-/// them cannot be described.
+/// The structural hash of a list of types; void may be among them. If a type cannot be described,
+/// this is a compile error that names it.
 template <class... Types>
 consteval std::uint32_t structure_hash() {
   detail::structure_text text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Copies of tensors that somebody goes on to change.
+// Copies of tensors, for results that others go on to change.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,15 +10,15 @@
 
 namespace weft {
 
-/// A copy in memory of its own, with the history of `t` for autograd; strides as they are where
-/// they leave no gaps. For a result that is live memory (a parameter, a buffer of a replay): it is
-/// sent from where it is, after the function has returned, when others may have begun to change it.
+/// A copy in memory of its own, with the autograd history of `t`. It has the strides of `t` if they
+/// leave no gaps. Use it to return a tensor that others go on to change (a parameter, a buffer of a
+/// replay): a result is sent from where it is, after the function has returned.
 ///
 ///   asio::awaitable<at::Tensor> server::weight() { co_return weft::copied(weight_); }
 [[nodiscard]] inline at::Tensor copied(const at::Tensor& t) {
   return t.defined() ? t.clone() : at::Tensor();
 }
-/// Of each of them, at any depth.
+/// Copies of all tensors inside, at any depth.
 template <class T>
 [[nodiscard]] std::vector<T> copied(const std::vector<T>& all);
 template <class T>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tensor descriptors: the `tensors` section of a frame, checked here without libtorch.
 //
-//   section    count 4, total 4, then `total` descriptors; the payload names the first `count` by
-//              their index (4 bytes), the others are parts of sparse tensors
+//   section    count 4, total 4, then `total` descriptors. The payload has the first `count` by
+//              their index (4 bytes); the others are parts of sparse tensors
 //   descriptor, 24 bytes + sizes + strides
 //     offset size field
 //          0    1 dtype    c10::ScalarType's number, one of those in `item_size`
 //          1    1 layout   0 undefined, 1 strided, 2 sparse COO
 //          2    1 flags    bit 0: requires grad; bit 1: sparse and coalesced; bit 2: requires grad
-//                          and was computed, is no leaf; others zero
+//                          and was computed (no leaf); others zero
 //          3    1 ndim     at most 64
 //          4    2 device   type and index, 0 0: CPU
 //          6    2 zero
@@ -78,8 +78,8 @@ struct tensor_desc {
   }
 };
 
-/// The number of elements, and how many lie between the first and the last in memory, both
-/// included. `fits` is false when a bound of this page is broken.
+/// The number of elements, and the number of elements in memory from the first to the last, both
+/// included. `fits` is false if a limit of this page is exceeded.
 struct tensor_shape {
   bool fits = false;
   std::uint64_t elements = 0;
@@ -87,22 +87,22 @@ struct tensor_shape {
 };
 [[nodiscard]] tensor_shape shape_of(const tensor_desc& desc) noexcept;
 
-/// What stands at the head of the section.
+/// The head of the section.
 struct tensor_section {
-  std::uint32_t count = 0;  ///< those that the payload may name
+  std::uint32_t count = 0;  ///< descriptors that the payload may name
   std::uint32_t total = 0;
 };
 
 /// Appends one descriptor.
 void encode_desc(bytes& out, const tensor_desc& desc);
 
-/// Reads a section's descriptors one after another, each checked by itself.
+/// Reads a section's descriptors one after another, and checks each by itself.
 class tensor_desc_reader {
  public:
   /// `section` must outlive the reader.
   explicit tensor_desc_reader(std::span<const std::byte> section) noexcept;
   [[nodiscard]] const tensor_section& head() const noexcept { return head_; }
-  /// The next one. Returns nullptr, or says what is wrong with it.
+  /// Reads the next descriptor. Returns nullptr, or a text that says what is wrong with it.
   [[nodiscard]] const char* next(tensor_desc& desc, std::span<const blob> buffers) noexcept;
   [[nodiscard]] bool at_end() const noexcept { return at_ == section_.size(); }
 
@@ -112,9 +112,10 @@ class tensor_desc_reader {
   tensor_section head_;
 };
 
-/// Checks a whole section against the frame's buffers. Returns an empty text, or what is wrong.
-/// Allocates one bit per buffer. Afterwards every descriptor lies within its buffer, and every
-/// sparse tensor has indices and values that fit its sizes (the index values are not looked at).
+/// Checks a whole section against the frame's buffers. Returns an empty text, or a text that says
+/// what is wrong. Allocates one bit per buffer. If nothing is wrong, every descriptor lies within
+/// its buffer, and every sparse tensor has indices and values that fit its sizes. (The values of
+/// the indices are not checked.)
 [[nodiscard]] std::string check_tensors(std::span<const std::byte> section,
                                         std::span<const blob> buffers);
 

@@ -20,7 +20,7 @@
 
 namespace weft {
 
-/// A device of the receiver's, which need not have it: libtorch says so when it is used.
+/// A device of the receiver. If the receiver does not have it, libtorch throws when it is used.
 template <>
 struct codec<c10::Device> {
   static constexpr std::size_t min_size = 2;
@@ -47,7 +47,7 @@ struct structure<c10::Device> {
   static constexpr std::string_view tag = "c10::Device 1";
 };
 
-/// A symbolic one throws not_encodable.
+/// A number. A symbolic Scalar throws not_encodable.
 template <>
 struct codec<c10::Scalar> {
   static constexpr std::size_t min_size = 2;

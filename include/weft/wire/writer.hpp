@@ -17,8 +17,8 @@
 namespace weft {
 
 /// Appends to a `bytes`. Numbers are little-endian and of fixed width. Throws `rpc_error` with
-/// `not_encodable` or `message_too_large`, always `not_sent`. Neither copied nor shared: for one
-/// thread.
+/// `not_encodable` or `message_too_large`, always `not_sent`. Do not copy or share it: one thread
+/// uses it.
 ///
 ///   void weft_encode(weft::writer& w, const geo::shape& s) {
 ///     w.number(s.scale), w.number(s.sides);
@@ -50,16 +50,16 @@ class writer {
     return record_->get<P>();
   }
 
-  /// The receiver will allocate `n` bytes to build what was just written. A reader charges the
-  /// same; the message is padded until its budget holds (detail/budget.hpp).
+  /// Says that the receiver will allocate `n` bytes for the values just written. The reader charges
+  /// the same. The message is padded until its budget is large enough (detail/budget.hpp).
   void charge(std::uint64_t n) noexcept { cost_ = detail::saturating_add(cost_, n); }
   void charge(std::uint64_t count, std::uint64_t each) noexcept {
     charge(detail::saturating_multiply(count, each));
   }
   [[nodiscard]] std::uint64_t cost() const noexcept { return cost_; }
 
-  /// One level deeper, as long as the result lives. Every codec of a type that can contain itself
-  /// holds one.
+  /// One level deeper, as long as this object lives. If a type can contain itself, its codec holds
+  /// one.
   class level {
    public:
     explicit level(writer& w) : writer_(w) {
