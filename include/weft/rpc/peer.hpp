@@ -35,17 +35,14 @@ class peer : slips::peer_verbs {
   /// Runs F there and waits for its result. To choose one of several overloads, cast:
   /// `call<static_cast<int (*)(int)>(&f)>(1)`. Options (`within`, `as_expected`, `retry`) are last.
   /// `call` converts the arguments to F's parameter types and holds them before it returns.
-  ///
   /// A tensor is sent from where it is, and arrives in memory of its own: do not change it in place
   /// before the call has ended. If F returns a tensor that others go on to change, F must return
   /// `weft::copied(t)`. An rref<T>, ready or not, may be given for a T: before F runs, the callee
   /// fetches the value, in the call's scope. Later calls may begin meanwhile. If the value cannot
   /// be fetched, the call fails with not_executed and names the argument.
-  ///
   /// May be awaited on any executor, and resumes there. On another executor than the worker's it
   /// inherits nothing (deadline, autograd context, trace). While the peer's window or the outbox is
   /// full, it waits in line until its deadline. If that has passed already, nothing is sent.
-  ///
   /// Errors: every errc (see `error::safe_to_repeat`). Cancelling the awaiting coroutine cancels
   /// the call, here and there. If a codec or libtorch throws, the call fails with not_encodable and
   /// the exception's text, also if libtorch lacks memory. std::bad_alloc is resource_exhausted.
@@ -53,13 +50,11 @@ class peer : slips::peer_verbs {
   [[nodiscard]] auto call(Args&&... args) const
       -> asio::awaitable<detail::call_return<typename function<F>::result, Args...>>;
 
-  /// As `call`, but it is on its way when `start` returns. If other calls to the peer are in
-  /// flight, or were sent in this turn of the worker's loop, it leaves when the turn ends or has
-  /// lasted for 50 to 150 µs. (Behind many short turns: up to 1.7 ms, and a time slice of its core
-  /// if no other core is free.) Any thread. In a function that weft runs, it inherits as `call`
-  /// does. On a thread of your own it inherits nothing, and the worker's thread sends it. Throws
-  /// rpc_error too_many_calls while the peer's window or the outbox is full; the future has all
-  /// other errors.
+  /// As `call`, but it is queued when `start` returns. It is written when all handlers that are
+  /// ready have run; if one lasts, the helper writes it after about 1.5 ms (9 ms behind many short
+  /// ones). Any thread. In a function that weft runs it inherits as `call` does, on a thread of
+  /// your own nothing. Throws rpc_error too_many_calls while the peer's window or the outbox is
+  /// full; the future has all other errors.
   template <auto F, class... Args>
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
