@@ -19,7 +19,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-seeds=100000 apply=no names=()
+seeds=400000 apply=no names=()
 while (($#)); do
   case $1 in
   --apply) apply=yes ;;
@@ -187,8 +187,8 @@ try() {
   fi
   if [[ $needs == gradients ]]; then kinds=("calm gradients" "brutal gradients"); fi
   local of=${#kinds[@]}
-  for part in $((seeds / of / 100)) $((seeds / of / 10)) \
-    $((seeds / of - seeds / of / 10 - seeds / of / 100)); do
+  for part in $((seeds / of / 400)) $((seeds / of / 40)) \
+    $((seeds / of - seeds / of / 40 - seeds / of / 400)); do
     ((part > 0)) || continue
     for kind in "${kinds[@]}"; do
       play "$here" "$kind" "$part" "$from"
@@ -205,7 +205,7 @@ try() {
       fast=-O1
       build "$here" "$needs"
     fi
-    [[ $name == none && $from -gt $((seeds / 50)) ]] && break
+    [[ $name == none && $from -gt $((seeds / of / 40)) ]] && break
   done
   rm -rf "$here"
   echo "$name | NOT FOUND in $done_ | | $what"
