@@ -30,6 +30,7 @@ void add_compile_rows(std::vector<row>& rows) {
   };
   add("compile.one_call", compile_run("one_call.cpp"), plain);
   add("compile.lean_call", compile_run("lean_call.cpp"), compile_run("lean_call_plain.cpp"));
+  add("compile.call", compile_run("call.cpp"), compile_run("lean_call_plain.cpp"));
   add("compile.run", compile_run("run.cpp"), plain);
   add("compile.run.compiled", compile_run("run.cpp", engine_is::compiled), plain);
   add("compile.one_call.pch",

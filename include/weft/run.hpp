@@ -10,6 +10,8 @@
 #include <weft/engine/join.hpp>
 #include <weft/engine/launch/launch.hpp>
 #include <weft/engine/run.hpp>
+#include <weft/rpc/owned_worker.hpp>
+#include <weft/rpc/wait.hpp>
 #include <weft/transport/any_transport.hpp>
 #include <weft/weft.hpp>
 #if defined(WEFT_SEPARATE_COMPILATION)

@@ -12,6 +12,7 @@
 
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
+#include <weft/call.hpp>
 #include <weft/config.hpp>
 #include <weft/core/call_scope.hpp>
 #include <weft/core/channel.hpp>
@@ -29,10 +30,8 @@
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/immediate.hpp>
 #include <weft/rpc/options.hpp>
-#include <weft/rpc/owned_worker.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/retry.hpp>
-#include <weft/rpc/wait.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/callback.hpp>
 #include <weft/rref/exclusive.hpp>
@@ -47,9 +46,6 @@
 #include <weft/wire/tensor_copies.hpp>
 
 #include <weft/core/detail/macros_on.hpp>
-
-#define WEFT_JOIN(a, b) WEFT_JOIN_EXPANDED(a, b)
-#define WEFT_JOIN_EXPANDED(a, b) a##b
 
 #endif
 

@@ -61,7 +61,7 @@ sub check_head {
               : $i == 2 ? $line =~ m{^// }
               : 1;
     if ($right && $i > 2 && !$once) {
-      if ($line =~ /^#(pragma once|ifndef WEFT_WEFT_HPP)$/) { $once = $i; next }
+      if ($line =~ /^#(pragma once|ifndef WEFT_(WEFT|CALL)_HPP)$/) { $once = $i; next }
       $right = $line =~ m{^//} || $line eq "";
     } elsif ($right && $once) {
       next if $line eq "";

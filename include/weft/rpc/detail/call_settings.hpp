@@ -6,7 +6,6 @@
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/call_options.hpp>
-#include <weft/rpc/retry.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -14,6 +13,10 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+
+namespace weft {
+struct retry;
+}
 
 namespace weft::detail {
 
@@ -55,16 +58,7 @@ call_settings settings_of(const Tuple& args, std::index_sequence<I...>) {
   (out.set(std::get<first + I>(args)), ...);
   return out;
 }
-/// The last one counts, as of the others.
 template <class Tuple, std::size_t... I>
-retry retry_of(const Tuple& args, std::index_sequence<I...>) {
-  retry out;
-  const auto take = [&out]<class Option>(const Option& option) {
-    if constexpr (std::is_same_v<Option, retry>) out = option;
-  };
-  constexpr std::size_t first = std::tuple_size_v<Tuple> - sizeof...(I);
-  (take(std::get<first + I>(args)), ...);
-  return out;
-}
+retry retry_of(const Tuple& args, std::index_sequence<I...>);  // weft/rpc/retry.hpp
 
 }  // namespace weft::detail

@@ -9,7 +9,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
-#include <weft/rpc/retry.hpp>
+#include <weft/rpc/retry_options.hpp>
 
 #include <algorithm>
 #include <cstdint>

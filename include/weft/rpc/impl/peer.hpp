@@ -9,7 +9,6 @@
 #include <weft/rpc/detail/call_settings.hpp>
 #include <weft/rpc/detail/called.hpp>
 #include <weft/rpc/detail/invocation.hpp>
-#include <weft/rpc/impl/retry.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/outgoing_call.hpp>
 #include <weft/rpc/peer.hpp>
@@ -83,7 +82,7 @@ struct split_call {
     return settings_of(given, std::make_index_sequence<sizeof...(Args) - count>());
   }
   template <class Given>
-  static retry how_often(const Given& given) {
+  static auto how_often(const Given& given) {
     return retry_of(given, std::make_index_sequence<sizeof...(Args) - count>());
   }
 };
@@ -212,19 +211,10 @@ asio::awaitable<Delivered> call_and_wait(outgoing_call c, typename Fn::arguments
   co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
 }
 
-/// The same with `retry`. The arguments are written for each attempt.
+/// The same with `retry`, in weft/rpc/retry.hpp. The arguments are written for each attempt.
 template <class Fn, class Delivered, class Blame, class Prepare>
 asio::awaitable<Delivered> call_and_repeat(outgoing_call c, retry how,
-                                           typename Fn::arguments arguments, Prepare prepare) {
-  const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
-  call_result r;
-  try {
-    r = co_await repeat(c, body, how, repeats_of<Fn>);
-  } catch (...) {  // as it was cancelled
-    r.failure = c.to().caught(c, call_progress::not_sent);
-  }
-  co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
-}
+                                           typename Fn::arguments arguments, Prepare prepare);
 
 /// The call of Fn as an awaitable that holds its converted arguments.
 template <class Fn, class Blame = blame_callee, class Prepare, class... Args>

@@ -8,10 +8,10 @@
 #include <weft/rpc/detail/invocation.hpp>
 #include <weft/rpc/detail/retry_course.hpp>
 #include <weft/rpc/identity.hpp>
+#include <weft/rpc/impl/peer.hpp>
 #include <weft/rpc/link.hpp>
 #include <weft/rpc/outgoing_call.hpp>
 #include <weft/rpc/reply.hpp>
-#include <weft/rpc/retry.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <asio/any_io_executor.hpp>
@@ -24,6 +24,8 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace weft::detail {
@@ -101,6 +103,31 @@ inline asio::awaitable<call_result> repeat(outgoing_call& c, const request_body&
     }  // else there is no memory for a pause
     co_return call_result{nullptr, course.conclude(r.failure)};
   }
+}
+
+/// The last one counts, as of the other options.
+template <class Tuple, std::size_t... I>
+retry retry_of(const Tuple& args, std::index_sequence<I...>) {
+  retry out;
+  const auto take = [&out]<class Option>(const Option& option) {
+    if constexpr (std::is_same_v<Option, retry>) out = option;
+  };
+  constexpr std::size_t first = std::tuple_size_v<Tuple> - sizeof...(I);
+  (take(std::get<first + I>(args)), ...);
+  return out;
+}
+
+template <class Fn, class Delivered, class Blame, class Prepare>
+asio::awaitable<Delivered> call_and_repeat(outgoing_call c, retry how,
+                                           typename Fn::arguments arguments, Prepare prepare) {
+  const arguments_body<typename Fn::arguments, Prepare> body(arguments, prepare);
+  call_result r;
+  try {
+    r = co_await repeat(c, body, how, repeats_of<Fn>);
+  } catch (...) {  // as it was cancelled
+    r.failure = c.to().caught(c, call_progress::not_sent);
+  }
+  co_return deliver_answer<typename Fn::result, Delivered, Blame>(std::move(r), c);
 }
 
 }  // namespace weft::detail
