@@ -69,10 +69,8 @@ struct book {
 };
 
 void encode(encoder& e, const detail::session& s) {
-  // That it is awaited is a hint to the shell: no step depends on it.
-  const auto& [epoch, ended, created, promised, awaited, imports, unsettled, sequence, serial,
-               unsent_from] = s;
-  static_cast<void>(awaited);
+  const auto& [epoch, ended, created, promised, imports, unsettled, sequence, serial, unsent_from] =
+      s;
   e << epoch << (ended ? 1 : 0) << promised << imports << unsettled << sequence << serial
     << unsent_from;
   with_members(created, [&](std::uint64_t next, const auto& beyond) {
@@ -204,8 +202,7 @@ struct world {
             out.push_back({act::repeat, a, b, i});
           }
         }
-        // Who has never met the other does not hear of its loss.
-        if (a != b && met(a, b) && (!at[a].alive || severed(a, b))) {
+        if (a != b && (!at[a].alive || severed(a, b))) {
           out.push_back({act::notice_loss, a, b});
         }
       }
@@ -316,11 +313,6 @@ struct world {
       severed_ |= 1u << (m.a + m.b);
       break;
     }
-    for (rank r = 0; r < size; ++r) {
-      if (!at[r].alive) continue;
-      // bounded: each is told once
-      while (const auto whom = books[r].change().is.take_awaited()) meet(r, *whom);
-    }
     for (auto& [key, h] : hand_overs) h.done = resolved(key.first, h);
   }
 
@@ -389,7 +381,7 @@ struct world {
 
   void encode(encoder& e) const {
     e << rules.gives << rules.uses << rules.repeats << rules.crashes << rules.cuts << rules.unsent
-      << rules.unpaid << severed_ << met_ << static_cast<std::uint64_t>(value) << (born ? 1 : 0)
+      << rules.unpaid << severed_ << static_cast<std::uint64_t>(value) << (born ? 1 : 0)
       << (released ? 1 : 0) << (voided ? 1 : 0);
     for (rank r = 0; r < size; ++r) {
       e << (at[r].alive ? 1 : 0) << at[r].handles << at[r].calls << at[r].told;
@@ -426,13 +418,7 @@ struct world {
   /// Two ranks are told from others by their sum.
   [[nodiscard]] bool severed(rank a, rank b) const { return (severed_ >> (a + b) & 1u) != 0; }
 
-  [[nodiscard]] bool met(rank a, rank b) const { return (met_ >> (a + b) & 1u) != 0; }
-  void meet(rank a, rank b) {
-    if (a != b) met_ |= 1u << (a + b);
-  }
-
   void send(rank from, rank to, const flying& f) {
-    meet(from, to);
     if (!at[to].alive || tells(from, to)) return;  // or the sender has not heard of it yet
     wires[from * size + to].change().push_back(f);
   }
@@ -583,7 +569,6 @@ struct world {
   rref_id id{};
   making value = making::unsent;
   unsigned severed_ = 0;
-  unsigned met_ = 0;  // the links that somebody has opened
   bool born = false;
   bool released = false;
   bool voided = false;

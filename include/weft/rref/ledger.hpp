@@ -184,10 +184,6 @@ class ledger {
     return result;
   }
 
-  /// A worker whose CREATE was named before it came. This worker should connect to it. That worker
-  /// may be lost before the two have met, and then no other worker would report it.
-  [[nodiscard]] std::optional<rank> take_awaited() noexcept { return sessions_.take_awaited(); }
-
   /// The session with `gone` has ended for ever. Repeating the call has no effect.
   void peer_lost(rank gone, outputs& out) {
     if (!sessions_.valid(gone) || gone == sessions_.self() || sessions_.lost(gone)) return;

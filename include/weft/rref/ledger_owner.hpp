@@ -226,7 +226,6 @@ class owner_table {
       return cause::too_many;
     it = entries_.insert(id).first;
     it->second.promised_by = from;
-    creator.awaited = sessions_.awaits = true;
     ++payer.promised;
     ++sessions_.counters.promised;
     return cause::none;

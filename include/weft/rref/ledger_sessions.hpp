@@ -9,8 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <utility>
 
 namespace weft::rref_protocol::detail {
 
@@ -22,7 +20,6 @@ struct session {
   // at once).
   weft::detail::sequence_set<std::uint64_t> created{1};
   std::uint32_t promised = 0;   // entries that this peer named before their CREATE
-  bool awaited = false;         // its CREATE was named before it came; not yet taken (take_awaited)
   std::uint32_t imports = 0;    // entries of this user that this peer gave
   std::uint32_t unsettled = 0;  // its hand-overs that wait for an owner's answer
 
@@ -64,17 +61,6 @@ class session_table {
   }
 
   ledger_counters counters;
-  bool awaits = false;  // a session may be `awaited`
-
-  /// Takes one awaited session; it is not awaited any more.
-  [[nodiscard]] std::optional<rank> take_awaited() noexcept {
-    if (!awaits) return std::nullopt;
-    for (auto& [who, s] : peers_) {
-      if (std::exchange(s.awaited, false)) return who;
-    }
-    awaits = false;
-    return std::nullopt;
-  }
 
  private:
   rank self_;

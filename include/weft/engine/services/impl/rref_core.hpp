@@ -219,7 +219,6 @@ class rref_core final : public reference_keeper {
  private:
   struct effects {
     std::vector<std::uint32_t> flush;  // each once
-    std::vector<std::uint32_t> meet;
     std::vector<std::shared_ptr<void>> drop;
     std::vector<intrusive_ptr<object_waiter>> tell;
     std::vector<unmet_failure> unmet;
@@ -246,13 +245,10 @@ class rref_core final : public reference_keeper {
 
   /// Without the lock, which it gives up: the rest of what a step wants done.
   void leave(std::unique_lock<std::mutex>& lock, effects& todo) {
-    if (todo.flush.empty() && todo.meet.empty() && todo.tell.empty() && todo.unmet.empty()) {
-      return lock.unlock();
-    }
+    if (todo.flush.empty() && todo.tell.empty() && todo.unmet.empty()) return lock.unlock();
     const worker_use here(*this);
     lock.unlock();
     if (!here.who) return;
-    for (const std::uint32_t rank : todo.meet) here.who->link_to(rank).open();
     for (const std::uint32_t rank : todo.flush) here.who->link_to(rank).flush_late();
     for (auto& w : todo.tell) object_waiter::tell(std::move(w));
     for (const auto& u : todo.unmet) u.tell(*here.who);
@@ -260,7 +256,6 @@ class rref_core final : public reference_keeper {
 
   /// Under the lock.
   void settle(bool wait, effects& todo) {
-    while (const auto whom = ledger.take_awaited()) todo.meet.push_back(*whom);
     if (!me) out.messages.clear();
     if (!wait && !out.messages.empty()) queue_messages(todo.flush);
     for (const rref_protocol::event& e : out.events) heed(e, todo);
