@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// The bench's rows, and how they are measured: interleaved rounds, medians, one table.
+// The bench's rows, and how they are measured: each run is a benchmark of Google Benchmark, in a
+// process of its own; the table is made of its JSON.
 //
-//   row  call.empty.tcp.p50   ──┐  subject weft ── figure "p50" of run "weft call.empty.tcp"
-//   row  call.empty.tcp.p99   ──┤          raw  ── figure "p50" of run "raw tcp"
+//   row  call.empty.tcp.p50   ──┐  subject weft ── counter "p50" of "weft call.empty.tcp"
+//   row  call.empty.tcp.p99   ──┤          raw  ── counter "p50" of "raw tcp"
 //                               └─ each run is executed once a round, whoever reads it
 #pragma once
 
 #include "process.hpp"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <iosfwd>
 #include <memory>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ namespace bench {
 
 /// A measurement, executed in a process of its own; several rows may read it.
 struct run {
-  std::string name;
+  std::string name;  ///< no other run's; without '/'
   placement where = placement::one_core;
   std::function<figures()> measure;
   std::chrono::seconds limit{60};
@@ -45,30 +47,12 @@ struct row {
   std::vector<subject> subjects;
 };
 
-/// What came out for a subject: a median over the rounds, or an error if no round had a figure.
-struct cell {
-  std::string who;
-  double median = 0;
-  double spread = 0;  ///< (largest - smallest) / median
-  std::string error;
-};
+/// Registers what the rows need as benchmarks with manual time, repeated `rounds` times: their
+/// counters are the figures, their time is the median latency, or that of one call.
+void register_runs(const std::vector<row>& rows, std::size_t rounds);
 
-struct result {
-  std::string name;
-  std::string unit;
-  std::vector<cell> cells;
-};
-
-/// Runs what the rows whose name matches `filter` need, `rounds` times, each round starting at
-/// another run, so that a slow minute does not fall on one subject. Progress goes to `log`.
-std::vector<result> measure(const std::vector<row>& rows, const std::regex& filter,
-                            std::size_t rounds, std::ostream& log);
-
-/// One table: name, unit, weft, each peer, weft / peer. Errors stand below it.
-void print_table(const std::vector<result>& results, std::ostream& out);
-
-/// A list of {"name", "unit", "weft", "peers": {...}}; what failed is null and has its sentence in
-/// "errors". Replaces the file, and makes its folder.
-void write_json(const std::vector<result>& results, const std::string& path);
+/// One table: name, unit, weft, each peer, weft / peer: medians over the repetitions that are in
+/// `report`, Google Benchmark's JSON. Errors stand below it.
+void print_table(const std::vector<row>& rows, const nlohmann::json& report, std::ostream& out);
 
 }  // namespace bench

@@ -6,16 +6,22 @@
 #include "weft_bench_config.hpp"  // written by CMake: WEFT_BENCH_OUT
 
 #include <CLI/CLI.hpp>
+#include <benchmark/benchmark.h>
+#include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <regex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace {
 
-int run_bench(const std::string& filter, std::size_t rounds, const std::string& out) {
+std::vector<bench::row> rows_that_match(const std::string& filter) {
   std::vector<bench::row> rows;
   bench::add_call_rows(rows);
   bench::add_waiting_rows(rows);
@@ -25,15 +31,24 @@ int run_bench(const std::string& filter, std::size_t rounds, const std::string& 
   bench::add_sim_rows(rows);
   bench::add_autograd_rows(rows);
   bench::add_compile_rows(rows);
-  const auto results = bench::measure(rows, std::regex(filter), rounds, std::cerr);
-  if (results.empty()) {
-    std::cerr << "weft_bench: no row matches " << filter << '\n';
-    return 1;
-  }
-  bench::print_table(results, std::cout);
-  bench::write_json(results, out);
-  std::cout << "Written: " << out << '\n';
-  return 0;
+  const std::regex wanted(filter);
+  std::erase_if(rows, [&](const auto& r) { return !std::regex_search(r.name, wanted); });
+  if (rows.empty()) throw std::runtime_error("no row matches " + filter);
+  return rows;
+}
+
+/// Progress is told run by run, and the table says the rest.
+struct silent : benchmark::BenchmarkReporter {
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>&) override {}
+};
+
+nlohmann::json read(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // JSON has no such number, which a benchmark without a time or a variation gets.
+  return nlohmann::json::parse(std::regex_replace(text, std::regex(": -?(NaN|nan)"), ": null"));
 }
 
 }  // namespace
@@ -43,14 +58,40 @@ int main(int argc, char** argv) {
   std::string filter = ".";
   std::size_t rounds = 5;
   std::string out = WEFT_BENCH_OUT "/bench.json";
+  std::string table;
   app.add_option("--filter", filter, "rows whose name has a match of this regular expression");
-  app.add_option("--rounds", rounds, "interleaved rounds; the table shows medians over them")
+  app.add_option("--rounds", rounds, "repetitions of each run, in random order")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--out", out, "where the table is written as JSON")->capture_default_str();
+  app.add_option("--out", out, "where Google Benchmark writes its JSON")->capture_default_str();
+  app.add_option("--table", table, "measure nothing: print the table of such a file");
+  app.allow_extras();
+  app.footer("Options that begin with --benchmark_ are Google Benchmark's.");
   CLI11_PARSE(app, argc, argv);
   try {
-    return run_bench(filter, rounds, out);
+    const auto rows = rows_that_match(filter);
+    if (!table.empty()) {
+      bench::print_table(rows, read(table), std::cout);
+      return 0;
+    }
+    std::filesystem::create_directories(std::filesystem::absolute(out).parent_path());
+    std::vector<std::string> words{argv[0], "--benchmark_enable_random_interleaving=true",
+                                   "--benchmark_out_format=json", "--benchmark_out=" + out};
+    for (const std::string& rest : app.remaining()) words.push_back(rest);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    int count = static_cast<int>(arguments.size());
+    benchmark::Initialize(&count, arguments.data());
+    if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
+    bench::register_runs(rows, rounds);
+    silent quiet;
+    const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&quiet);
+    benchmark::Shutdown();
+    if (ran == 0) return 1;                        // it has said why
+    if (std::filesystem::is_empty(out)) return 0;  // they were only listed
+    bench::print_table(rows, read(out), std::cout);
+    std::cout << "Written: " << out << '\n';
+    return 0;
   } catch (const std::exception& e) {
     std::cerr << "weft_bench: " << e.what() << '\n';
     return 1;

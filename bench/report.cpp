@@ -1,21 +1,58 @@
 // SPDX-License-Identifier: BSL-1.0
-// The table and the file that a run of the bench ends with.
+// The table that a run of the bench ends with.
 #include "harness.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <ostream>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace bench {
 namespace {
+
+/// What came out for a subject: a median over the rounds, or an error if no round had a figure.
+struct cell {
+  std::string who;
+  double median = 0;
+  double spread = 0;  ///< (largest - smallest) / median
+  std::string error;
+};
+
+struct result {
+  std::string name;
+  std::string unit;
+  std::vector<cell> cells;
+};
+
+constexpr std::string_view not_run = "not run";
+
+/// A subject that failed in some rounds keeps its error beside the median of the others.
+cell summarise(const subject& s, const nlohmann::json& report) {
+  cell of{s.who, 0, 0, std::string(not_run)};
+  std::vector<double> values;
+  for (const auto& one : report.at("benchmarks")) {
+    const auto name = one.at("run_name").get<std::string>();
+    if (one.at("run_type") != "iteration" || name.substr(0, name.find('/')) != s.source->name) {
+      continue;
+    }
+    if (of.error == not_run) of.error.clear();
+    if (one.contains(s.figure)) {
+      values.push_back(one.at(s.figure).get<double>() * s.scale);
+    } else {
+      of.error = one.value("error_message", "the run has no figure " + s.figure);
+    }
+  }
+  if (values.empty()) return of;
+  std::sort(values.begin(), values.end());
+  const auto half = values.size() / 2;
+  of.median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  if (of.median > 0) of.spread = (values.back() - values.front()) / of.median;
+  return of;
+}
 
 bool has_value(const cell& c) { return c.median != 0 || c.error.empty(); }
 
@@ -90,7 +127,16 @@ void print_aligned(const std::vector<std::vector<std::string>>& lines, std::ostr
 
 }  // namespace
 
-void print_table(const std::vector<result>& results, std::ostream& out) {
+void print_table(const std::vector<row>& rows, const nlohmann::json& report, std::ostream& out) {
+  std::vector<result> results;
+  for (const row& r : rows) {
+    results.push_back({r.name, r.unit, {}});
+    auto& cells = results.back().cells;
+    for (const subject& s : r.subjects) cells.push_back(summarise(s, report));
+    const auto left_out = [](const cell& c) { return c.error == not_run; };
+    if (std::all_of(cells.begin(), cells.end(), left_out)) results.pop_back();
+  }
+  if (results.empty()) return;
   const auto peers = peers_of(results);
   std::vector<std::vector<std::string>> lines;
   lines.push_back({"name", "unit", "weft"});
@@ -103,10 +149,12 @@ void print_table(const std::vector<result>& results, std::ostream& out) {
   }
   print_aligned(lines, out);
 
-  double load = 0;
-  if (getloadavg(&load, 1) != 1) load = 0;
-  out << "ratio: weft / peer. Medians over the rounds. Load average " << number(load) << ", "
-      << cores().size() << " cores.\n";
+  out << "ratio: weft / peer. Medians over the rounds.";
+  const auto& context = report.at("context");
+  if (const auto& load = context.at("load_avg"); !load.empty()) {
+    out << " Load average at the start: " << number(load.front().get<double>()) << '.';
+  }
+  out << ' ' << context.at("num_cpus").get<int>() << " cores.\n";
   const cell* widest = nullptr;
   const result* of = nullptr;
   for (const auto& r : results) {
@@ -122,25 +170,6 @@ void print_table(const std::vector<result>& results, std::ostream& out) {
     out << "Widest spread between rounds: " << number(100 * widest->spread) << " % (" << of->name
         << ", " << widest->who << ").\n";
   }
-}
-
-void write_json(const std::vector<result>& results, const std::string& path) {
-  auto list = nlohmann::json::array();
-  for (const auto& r : results) {
-    nlohmann::json entry{{"name", r.name}, {"unit", r.unit}, {"weft", nullptr}};
-    entry["peers"] = nlohmann::json::object();
-    for (const auto& c : r.cells) {
-      auto& place = c.who == "weft" ? entry["weft"] : entry["peers"][c.who];
-      place = has_value(c) ? nlohmann::json(c.median) : nlohmann::json(nullptr);
-      if (!c.error.empty()) entry["errors"][c.who] = c.error;
-    }
-    list.push_back(std::move(entry));
-  }
-  const std::filesystem::path file(path);
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  std::ofstream out(file);
-  out << list.dump(2) << '\n';
-  if (!out.flush()) throw std::runtime_error("cannot write " + path);
 }
 
 }  // namespace bench

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -89,6 +90,13 @@ void add_autograd_rows(std::vector<row>& rows) {
       make_run({.name = "local step", .where = placement::two_cores, .measure = local::step});
   const auto alone_back = make_run(
       {.name = "local backward", .where = placement::two_cores, .measure = local::backward});
+  std::map<link_kind, run_ptr> with_trips;
+  for (const auto over : {link_kind::unix_socket, link_kind::tcp}) {
+    const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
+    with_trips[over] = make_run({.name = "3 raw + local " + name_of(over),
+                                 .where = placement::core_each,
+                                 .measure = [=] { return local_and_three_trips(medium); }});
+  }
   const auto add = [&](const std::string& name, link_kind over, threads_of_links io_threads,
                        decltype(step)* what = step) {
     // A process has a core of its own; the two workers of one process have both.
@@ -97,12 +105,7 @@ void add_autograd_rows(std::vector<row>& rows) {
     const auto& local = what == step ? alone : alone_back;
     row one{name, "ms", {{"weft", weft, "p50", 1e-3}, {"local", local, "p50", 1e-3}}};
     if (what == step && over != link_kind::inproc) {
-      const auto medium = over == link_kind::tcp ? raw::medium::tcp : raw::medium::unix_socket;
-      one.subjects.push_back({"3 raw + local",
-                              make_run({.name = "3 raw + local " + name_of(over),
-                                        .where = placement::core_each,
-                                        .measure = [=] { return local_and_three_trips(medium); }}),
-                              "p50", 1e-3});
+      one.subjects.push_back({"3 raw + local", with_trips.at(over), "p50", 1e-3});
     }
     rows.push_back(std::move(one));
   };
