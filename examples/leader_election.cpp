@@ -201,8 +201,8 @@ int main(int argc, char** argv) {
   CLI::App app("Elections of a leader in simulated worlds, one for each seed.");
   std::uint64_t seeds = 1000;
   bool bug = false;
-  app.add_option("--seeds", seeds, "how many")->capture_default_str();
-  app.add_flag("--bug", bug, "count votes in whatever term they come");
+  app.add_option("--seeds", seeds, "number of seeds")->capture_default_str();
+  app.add_flag("--bug", bug, "make a mistake on purpose: count late votes in a later term");
   CLI11_PARSE(app, argc, argv);
   std::cerr.setstate(std::ios::badbit);  // what workers say of those that they lose
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {

@@ -328,7 +328,7 @@ TEST_CASE("first: throws once too many have failed, and says why") {
   };
   task u(io, too_few());
   settle(io);
-  CHECK(u.what().find("the first 1 of 0") != std::string::npos);
+  CHECK(u.what().find("first() wants 1 results, but has only 0 futures") != std::string::npos);
 }
 
 }  // namespace core_gather

@@ -54,8 +54,8 @@ TEST_CASE("first failure: where it is unknown how a process ended, what it said 
   f.ended(1, std::nullopt);
   CHECK(f.failed());
   CHECK(f.culprit() ==
-        "worker 'b b' (rank 1) ended before its run did, and how is unknown, as something else in "
-        "the launching program collected it (a waitpid(-1), for example)");
+        "worker 'b b' (rank 1) ended before its run did; its exit status is unknown, because "
+        "something else in the launching program collected it (a waitpid(-1), for example)");
   auto g = three();
   g.heard(2, "ends c no more data\n");
   g.ended(2, std::nullopt);

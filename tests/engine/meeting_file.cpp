@@ -173,7 +173,7 @@ TEST_CASE("meeting file: a folder that others can write or read is refused") {
   ::chmod(p.folder.c_str(), 0755);
   const auto open = come(p, "run", 0, 1, "a").get();
   CHECK(open.failure == errc::rendezvous_failed);
-  CHECK(open.failure.message().find("others may write or read") != std::string::npos);
+  CHECK(open.failure.message().find("other users may read or write") != std::string::npos);
   std::filesystem::remove(p.folder);
   std::filesystem::create_directory_symlink(p.root, p.folder);
   CHECK(come(p, "run", 0, 1, "a").get().failure == errc::rendezvous_failed);

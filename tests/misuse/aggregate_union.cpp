@@ -1,4 +1,4 @@
-// expect: weft: .*union.* cannot be sent, for nothing says which of its members is alive
+// expect: weft: .*union.* cannot be sent, because weft cannot know which of its members is alive
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/wire/detail/aggregate.hpp>
 

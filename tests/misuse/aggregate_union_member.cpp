@@ -1,4 +1,4 @@
-// expect: weft: .*member.*\(counted from 0\).* is a union, and nothing says .* use std::variant
+// expect: weft: .*member.*\(counted from 0\).* is a union, and weft cannot know .* use std::variant
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/wire/detail/aggregate.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .*is to be a (weft::)?callback; make one of the function, at the worker.*\(me, f\)
+// expect: weft: .*must be a (weft::)?callback; make one from the function, at the worker.*\(me, f\)
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/callback.hpp>
 

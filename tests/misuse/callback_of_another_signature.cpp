@@ -1,4 +1,4 @@
-// expect: weft: this function does not take what the callback's signature says
+// expect: weft: this function does not take the arguments of the callback's signature
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/callback.hpp>
 

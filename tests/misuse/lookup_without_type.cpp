@@ -1,4 +1,4 @@
-// expect: weft: lookup is told of which type the object is: lookup<T>\("model"\)
+// expect: weft: lookup needs the type of the object: lookup<T>\("model"\)
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/published.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .* C.s \.\.\.,? .*nothing says what it is given
+// expect: weft: .* C.s \.\.\.,? .*the types of its arguments are unknown
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/detail/refusals.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .* has its own weft_encode, and no name by which all compilers know it; name its format by a member .static constexpr std::string_view weft_structure.
+// expect: weft: .* has its own weft_encode, but no name that all compilers agree on; name its format by a member .static constexpr std::string_view weft_structure.
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/peer.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .*parameter.* a view.*nothing holds what it looks at. take std::string
+// expect: weft: .*parameter.* a view.*does not own its data. take std::string
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/detail/refusals.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .*parameter.*cannot be sent: .*it or a part of it.* is no type that weft knows
+// expect: weft: .*parameter.*cannot be sent: .*the type of a part of it.* is unknown to weft
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/detail/refusals.hpp>
 

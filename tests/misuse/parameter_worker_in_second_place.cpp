@@ -1,4 +1,4 @@
-// expect: weft: .*weft::worker& or const weft::caller& is injected as the first parameter
+// expect: weft: .*weft::worker& or const weft::caller& must be the first parameter
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/detail/refusals.hpp>
 

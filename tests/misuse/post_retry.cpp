@@ -1,4 +1,4 @@
-// expect: weft: post takes no retry, for no reply tells whether it failed; use call or start
+// expect: weft: post does not take retry, because no reply says whether it failed; use call or start
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rpc/peer.hpp>
 

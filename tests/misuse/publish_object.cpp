@@ -1,4 +1,4 @@
-// expect: weft: what is published is a weft::rref; share the object first: me\.publish\(name, me\.share\(object\)\)
+// expect: weft: publish takes a weft::rref; share the object first: me\.publish\(name, me\.share\(object\)\)
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/published.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: a function that returns nothing leaves nothing to refer to
+// expect: weft: this function returns nothing, so there is no object to refer to
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/peer.hpp>
 

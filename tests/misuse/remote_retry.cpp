@@ -1,4 +1,4 @@
-// expect: weft: remote takes no retry, for whoever uses the reference meets the error
+// expect: weft: remote does not take retry, because its errors appear where the reference is used
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/peer.hpp>
 

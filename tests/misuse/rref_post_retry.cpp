@@ -1,4 +1,4 @@
-// expect: weft: post takes no retry
+// expect: weft: post does not take retry
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/rref/rref.hpp>
 

@@ -1,4 +1,4 @@
-// expect: weft: .* has its own weft_encode, and no name by which all compilers know it. name its format
+// expect: weft: .* has its own weft_encode, but no name that all compilers agree on. name its format
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/wire/structure.hpp>
 

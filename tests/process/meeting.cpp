@@ -102,8 +102,8 @@ TEST_CASE("meeting: a TMPDIR that is no folder is named") {
             {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TMPDIR", "/dev/null/nowhere"}}, {"WEFT_RUN_ID"});
   CHECK(run.wait() == 1);
   INFO(run.output());
-  CHECK(run.said("TMPDIR='/dev/null/nowhere' is none ("));
-  CHECK(run.said("name one that all of them can use"));
+  CHECK(run.said("TMPDIR='/dev/null/nowhere' cannot be used ("));
+  CHECK(run.said("set TMPDIR to a folder that all workers can use"));
 }
 
 TEST_CASE("meeting: a run that was killed while it met, or later, does not spoil the next") {
@@ -364,7 +364,7 @@ TEST_CASE("meeting: a web server behind MASTER_ADDR is said to be no store") {
   CHECK(c->wait() == 1);
   INFO(c->output());
   CHECK(c->said("the store at 127.0.0.1:" + at.port + ", which rank 0 holds,"));
-  CHECK(c->said("what answers there is no c10d store"));
+  CHECK(c->said("a program that is no c10d store answers there"));
 }
 
 TEST_CASE(
@@ -413,8 +413,8 @@ TEST_CASE("meeting: a folder for temporary files that is none is said with its v
       start_alone("greet", {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TMPDIR", "/no/such/folder"}});
   CHECK(c->wait() == 1);
   INFO(c->output());
-  CHECK(c->said("rendezvous failed: workers of one host meet below the folder for temporary "
-                "files, and TMPDIR='/no/such/folder' is none"));
+  CHECK(c->said("rendezvous failed: workers of one host meet in the folder for temporary "
+                "files, but TMPDIR='/no/such/folder' cannot be used"));
 }
 
 TEST_CASE("meeting: names and roles may be any bytes, wherever the workers meet" *
@@ -461,8 +461,8 @@ TEST_CASE("meeting: a task of srun's is one of its step's workers, a batch scrip
   const auto one = start_alone("second", step);
   CHECK(one->wait() == 1);
   INFO(one->output());
-  CHECK(one->said("there is no rank 1; the world has 1 worker, as srun says, which comes before "
-                  "options.workers = 3: `srun -n 3` starts as many"));
+  CHECK(one->said("there is no rank 1; the world has 1 worker, as srun says, and that overrides "
+                  "options.workers = 3: `srun -n 3` starts that many"));
 }
 
 TEST_CASE("meeting: a second process of one rank is refused, and the first ones meet") {

@@ -17,8 +17,8 @@ using weft::testing::child;
 
 const std::string program = WEFT_TEST_PROGRAMS "/runs";
 const std::string second =
-    "run was called a second time in this process, and a program of several processes calls it "
-    "once: do all that there is to do in one run, or start the program again";
+    "run was called a second time in this process: a program of several processes may call it "
+    "only once; do everything in one run, or start the program again";
 
 TEST_CASE("runs: a second one of several processes is refused by the workers and the launcher") {
   child run({program, "tcp:2", "tcp:2"});

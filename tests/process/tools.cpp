@@ -59,8 +59,8 @@ TEST_CASE("tools: one that has the RANK of a worker by another launcher is refus
   INFO(second.output());
   CHECK(
       second.count("another process has registered as rank 1: each run needs a MASTER_PORT of its "
-                   "own; start a program of weft in a worker without RANK, WORLD_SIZE and "
-                   "MASTER_PORT in its environment\n") == 2);
+                   "own; if a worker starts another program of weft, remove RANK, WORLD_SIZE and "
+                   "MASTER_PORT from that program's environment\n") == 2);
   CHECK(second.count("tool ended with 1, wrote 0\n") == 2);
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("tools: launches do not nest for ever" * doctest::test_suite("all")) {
   CHECK(worker.wait() != 0);
   INFO(worker.output());
   CHECK(worker.said("launch_local was called in a worker that launch_local started: call it only "
-                    "where placement_from_environment() says nothing"));
+                    "if placement_from_environment() returns nothing"));
 }
 
 TEST_CASE("tools: no open file of a worker is inherited") {

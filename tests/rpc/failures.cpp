@@ -262,7 +262,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
         CHECK(e.error().ran() == call_progress::not_sent);
         CHECK(std::string(e.what()).find("worker2") != std::string::npos);
         CHECK(e.error().detail().text ==
-              "8 frames wait in the outbox, as many as may (options.outbox_frames); a call that is "
+              "8 frames wait in the outbox, which is full (options.outbox_frames); a call that is "
               "awaited waits for room");
       }
       try {

@@ -48,7 +48,8 @@ TEST_CASE("misused worlds: a rank that there is none of, or not yet, is refused 
   CHECK(has(refusal(weft::errc::unknown_peer, [&] { w.wires().cut(9, 1); }), "from worker 9"));
   CHECK(has(refusal(weft::errc::unknown_peer, [&] { w.wires().heal(1, 3); }), "to worker 3"));
   w.crash(1);
-  CHECK(has(refusal(weft::errc::peer_died, [&] { static_cast<void>(w.worker_at(1)); }), "no more"));
+  CHECK(has(refusal(weft::errc::peer_died, [&] { static_cast<void>(w.worker_at(1)); }),
+            "has ended or crashed"));
   CHECK(has(refusal(weft::errc::unknown_peer, [&] { w.restart(9); }), "the world has 3 workers"));
   CHECK(has(refusal(weft::errc::invalid_argument, [&] { w.restart(0); }), "has not crashed"));
   CHECK(w.run(1min));

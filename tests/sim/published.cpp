@@ -126,7 +126,7 @@ TEST_CASE("published: who looked in vain hears it at its deadline, to the moment
     CHECK(me.time().now() - begun < 3s + 1ms);
     CHECK(never.error() == errc::timed_out);
     const std::string says = never.error().message();
-    CHECK_MESSAGE(says.find("published are: 'model'") != std::string::npos, says);
+    CHECK_MESSAGE(says.find("published there: 'model'") != std::string::npos, says);
     co_await weft::testing::sleep_for(me, 10ms);
     CHECK(references(w.worker_at(1)).published().waiting() == 0);
   });

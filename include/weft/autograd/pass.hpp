@@ -141,10 +141,10 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   }
   const auto point = graph_.send(grad->message);
   if (!point || graph_.node(point->node).num_inputs() != grad->slots) {
-    return {wave_output::violation{from, "gradients of another message than was sent"}};
+    return {wave_output::violation{from, "gradients that do not fit the sent message"}};
   }
   auto gradients = unpack(*grad, std::move(tensors));
-  if (!gradients) return {wave_output::violation{from, "other gradients than announced"}};
+  if (!gradients) return {wave_output::violation{from, "gradients other than announced"}};
   outputs out = wave_.step(wave_input::arrived{from, body}, graph_);
   const bool refused = !out.empty() && std::holds_alternative<wave_output::violation>(out.front());
   // A second copy of a message finds its place taken, or yields no start.
@@ -159,7 +159,7 @@ inline outputs local_pass::gradients_lost(worker_rank from, const grad_message& 
   if (over()) return {};
   const auto point = graph_.send(what.message);
   if (!point || graph_.node(point->node).num_inputs() != what.slots) {
-    return {wave_output::violation{from, "gradients of another message than was sent"}};
+    return {wave_output::violation{from, "gradients that do not fit the sent message"}};
   }
   outputs out = wave_.step(wave_input::arrived{from, what}, graph_);
   if (!out.empty() && std::holds_alternative<wave_output::violation>(out.front())) return out;

@@ -149,8 +149,9 @@ class worker {
   void require_its_functions() const {
     if (process_functions_ == &detail::first_function) return;
     throw rpc_error(errc::invalid_argument,
-                    "this shared library sees nothing of the program that has loaded it: link the "
-                    "program with -rdynamic (CMake: set ENABLE_EXPORTS of its target)");
+                    "this shared library cannot see the symbols of the program that has loaded "
+                    "it: link the program with -rdynamic (CMake: set ENABLE_EXPORTS of its "
+                    "target)");
   }
   [[nodiscard]] virtual weft::link& link_to(std::uint32_t rank) noexcept = 0;
   template <class Visit>
@@ -194,7 +195,7 @@ class worker {
     return {errc::invalid_argument,
             "worker '" + members_.self().name + "' was made without the service of " +
                 (which == service_id::rref ? "references" : "autograd contexts") +
-                "; sim::services() has both for a sim::world"};
+                "; sim::services() gives a sim::world both services"};
   }
 
   function_entry* const* const process_functions_ =

@@ -49,14 +49,14 @@ class callback<R(Args...)> {
   template <class F>
   callback(worker&, F) {
     static_assert(detail::fits_signature<F, R(Args...)>,
-                  "weft: this function does not take what the callback's signature says; write the "
-                  "same in both: weft::callback<void(int)>(me, [](int step) { ... }).");
+                  "weft: this function does not take the arguments of the callback's signature; "
+                  "write the same in both: weft::callback<void(int)>(me, [](int step) { ... }).");
   }
   template <class F>
     requires(!std::same_as<F, callback> && std::is_invocable_v<F&, Args...>)
   explicit callback(F) {
     static_assert(detail::has_its_worker<F>,
-                  "weft: a callback's function runs at a worker, which comes first: "
+                  "weft: a callback's function runs at a worker; pass that worker first: "
                   "weft::callback<void(int)>(me, f).");
   }
 

@@ -19,10 +19,11 @@ template <auto F, class... Args>
 auto peer::remote(Args&&... args) const -> detail::remote_reference<F> {
   static_assert(detail::check_call<F, Args...>());
   static_assert(!detail::wants_expected<Args...>,
-                "weft: remote takes no as_expected; whoever uses the reference meets the error");
+                "weft: remote does not take as_expected, because its errors appear where the "
+                "reference is used");
   static_assert(!detail::wants_retry<Args...>,
-                "weft: remote takes no retry, for whoever uses the reference meets the error; use "
-                "call, or retry where the reference is used");
+                "weft: remote does not take retry, because its errors appear where the reference "
+                "is used; use call, or retry there");
   return detail::remote_reference<F>(
       *me_, detail::remote_call<detail::called<detail::exposed<F>, Args...>>(
                 *me_, rank_, nullptr, std::forward<Args>(args)...));

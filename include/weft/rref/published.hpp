@@ -40,8 +40,8 @@ void worker::publish(std::string name, const rref<T>& r) {
   static_assert(detail::check_published<T>());
   if (!r.held_) detail::refuse_empty();
   if (r.me_ != this) {
-    throw rpc_error(errc::invalid_argument, "the reference is worker '" + r.me_->name() +
-                                                "'s, which publishes it itself, or passes it on");
+    throw rpc_error(errc::invalid_argument, "the reference belongs to worker '" + r.me_->name() +
+                                                "': publish it there, or pass it on from there");
   }
   use<rref_service>().publish(std::move(name), detail::published_type<T>(), r.held_);
 }
@@ -49,7 +49,7 @@ void worker::publish(std::string name, const rref<T>& r) {
 template <class T>
 void worker::publish(std::string, const T&) {
   static_assert(detail::published_is_an_rref<T>,
-                "weft: what is published is a weft::rref; share the object first: "
+                "weft: publish takes a weft::rref; share the object first: "
                 "me.publish(name, me.share(object)).");
 }
 

@@ -39,8 +39,8 @@ namespace weft {
 template <class T>
 class rref : slips::verbs, public slips::as_pointer<T> {
   static_assert(!std::is_void_v<T>,
-                "weft: a function that returns nothing leaves nothing to refer to; use call, start "
-                "or post instead of remote.");
+                "weft: this function returns nothing, so there is no object to refer to; use call, "
+                "start or post instead of remote.");
 
  public:
   using value_type = T;

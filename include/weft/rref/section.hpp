@@ -68,7 +68,7 @@ inline void append_transfer(bytes& to, const transfer& what) {
     const auto flags = r.number<std::uint8_t>();
     if (flags != 0 && !request) return bad("with flags that only requests have");
     out.forwards = static_cast<std::uint8_t>(flags >> 2);
-    if (out.forwards != 0 && (flags & 1) == 0) return bad("that went on without a target");
+    if (out.forwards != 0 && (flags & 1) == 0) return bad("that was forwarded without a target");
     if ((flags & 1) != 0) {
       rref_id id;
       id.owner = r.number<std::uint32_t>();

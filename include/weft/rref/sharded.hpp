@@ -47,7 +47,8 @@ class sharded {
   [[nodiscard]] const rref<T>& operator[](std::size_t place) const {
     if (place < size()) return instances_[place];
     throw rpc_error(errc::invalid_argument, "there is no object " + std::to_string(place) +
-                                                " among these " + std::to_string(size()));
+                                                " (counted from 0); there are " +
+                                                std::to_string(size()));
   }
   [[nodiscard]] auto begin() const noexcept { return instances_.begin(); }
   [[nodiscard]] auto end() const noexcept { return instances_.end(); }

@@ -32,7 +32,7 @@ class arrival_ends final : public ref_counted {
   arrival_ends(asio::io_context& at, of what)
       : set_(what == of::sockets_too ? ::epoll_create1(EPOLL_CLOEXEC) : -1),
         bell_(make_intrusive<detail::pipe_waiter>(at)) {
-    if (what == of::sockets_too && set_ < 0) fail("a set of connections");
+    if (what == of::sockets_too && set_ < 0) fail("cannot make a set of connections");
   }
   arrival_ends(const arrival_ends&) = delete;
   arrival_ends& operator=(const arrival_ends&) = delete;

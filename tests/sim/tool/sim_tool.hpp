@@ -49,25 +49,27 @@ inline int sim_tool(int argc, char** argv, const std::vector<program>& all) {
   std::uint64_t from = 0;
   to_play p{.what = all.front()};
   std::uint64_t only = 0;
-  app.add_option("--seeds", seeds, "how many")->capture_default_str();
+  app.add_option("--seeds", seeds, "number of seeds")->capture_default_str();
   double seconds = 0;
-  app.add_option("--seconds", seconds, "end after so many, whatever is left of them; 0: do not");
-  app.add_option("--from", from, "the first one")->capture_default_str();
-  auto* const one = app.add_option("--seed", only, "only this one, with its story");
+  app.add_option("--seconds", seconds, "stop after this time, even if seeds are left; 0: no limit");
+  app.add_option("--from", from, "the first seed")->capture_default_str();
+  auto* const one = app.add_option("--seed", only, "run only this seed, and print its story");
   bool first = false;
-  app.add_flag("--first", first, "end with the first that breaks something, and do not shrink it");
-  app.add_option("--workers", p.workers, "of each world")
+  app.add_flag("--first", first,
+               "stop at the first seed that breaks something, and do not shrink it");
+  app.add_option("--workers", p.workers, "workers in each world")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   const std::map<std::string, profile> profiles{{"calm", profile::calm},
                                                 {"brutal", profile::brutal}};
-  app.add_option("--profile", p.how, "what may go wrong: calm (only time) or brutal")
+  app.add_option("--profile", p.how, "what may go wrong: calm (only delays) or brutal")
       ->transform(CLI::CheckedTransformer(profiles));
   std::vector<std::string> names;
   for (const program& each : all) names.emplace_back(each.name);
   std::string what = p.what.name;
-  app.add_option("--program", what,
-                 "what the workers do; ./dev sim has `gradients`, too, in a program with libtorch")
+  app.add_option(
+         "--program", what,
+         "what the workers do; ./dev sim also offers `gradients`, in a program with libtorch")
       ->check(CLI::IsMember(names));
   CLI11_PARSE(app, argc, argv);
   for (const program& each : all) {

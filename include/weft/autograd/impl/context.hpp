@@ -39,8 +39,8 @@ inline context this_context(worker& me) {
   auto state = autograd_service::current();
   if (!state) {
     throw rpc_error(errc::autograd_context_gone,
-                    "no autograd context is open in this coroutine: open one by "
-                    "weft::autograd::with_context, or be called from inside of one",
+                    "no autograd context is open in this coroutine: open one with "
+                    "weft::autograd::with_context, or make the call inside one",
                     call_progress::not_executed);
   }
   return context(me, std::move(state));

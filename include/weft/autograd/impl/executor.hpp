@@ -173,10 +173,11 @@ inline void local_executor::accumulate(torch::autograd::AccumulateGrad& leaf,
 
 inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {
   const auto n = graph_->known_send(leaving.to.message);
-  if (!n) throw std::logic_error("weft: a message to oneself was not met by the walk");
+  if (!n) throw std::logic_error("weft: the walk did not meet a message of this worker to itself");
   auto& node = graph_->node(*n);
   if (leaving.gradients.size() != node.num_inputs()) {
-    const std::string why = "a message to oneself was received with other tensors than sent";
+    const std::string why =
+        "a message of this worker to itself arrived with other tensors than were sent";
     return fail(node, why, std::make_exception_ptr(std::runtime_error(why)));
   }
   for (std::uint32_t i = 0; i < leaving.gradients.size(); ++i) {

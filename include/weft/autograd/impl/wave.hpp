@@ -76,7 +76,7 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
   if (m.messages.empty()) return refuse(from, "a need for nothing", out);
   const auto log = asked_.find(from);
   if (m.reply == need_reply::none && (log == asked_.end() || log->second.open.empty())) {
-    return refuse(from, "a need without reply to a worker that waits for no ack", out);
+    return refuse(from, "a need without reply, but this worker waits for no ack", out);
   }
   if (phase_ != wave_phase::idle && m.retention != retention_) {
     return refuse(from, "two needs of one pass differ in retention", out, blame::somebody);
@@ -161,7 +161,7 @@ inline void wave::take_acks(worker_rank from, need_log& log) {
 
 template <graph G>
 void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
-  if (from != pass_.initiator) return refuse(from, "a go from another than the initiator", out);
+  if (from != pass_.initiator) return refuse(from, "a go, but not from the initiator", out);
   if (phase_ == wave_phase::run || phase_ == wave_phase::settled) return;  // came twice
   if (phase_ != wave_phase::discover || parent_ || deficit_ != 0) {
     return refuse(from, "a go before discovery was over", out, blame::somebody);
@@ -175,7 +175,7 @@ void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
   if (needed == needed_.end()) {
     const auto point = g.send(m.message);
     if (!point || point->peer != from) {
-      return refuse(from, "a gradient of a message that it did not get", out);
+      return refuse(from, "a gradient from a worker that did not get the message", out);
     }
     const bool possible =
         phase_ == wave_phase::discover || (phase_ == wave_phase::idle && !is_initiator());
@@ -200,7 +200,7 @@ void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
   const bool possible =
       discovered_ ? participants_.contains(from) : is_initiator() && phase_ != wave_phase::idle;
   if (!possible) {
-    return refuse(from, "a done from a worker without part", out,
+    return refuse(from, "a done from a worker that takes no part", out,
                   is_initiator() ? blame::somebody : blame::sender);
   }
   if (!done_.insert(from).second) return;  // came twice
@@ -216,7 +216,7 @@ void wave::on(worker_rank from, const abort_message& m, G&, outputs& out) {
 
 template <graph G>
 void wave::on(worker_rank from, const end_message&, G&, outputs& out) {
-  if (from != pass_.initiator) return refuse(from, "an end from another than the initiator", out);
+  if (from != pass_.initiator) return refuse(from, "an end, but not from the initiator", out);
   if (phase_ != wave_phase::settled) return refuse(from, "an end before the pass was done", out);
   out.emplace_back(wave_output::commit{});
   phase_ = wave_phase::ended;
@@ -282,7 +282,7 @@ inline std::string wave::misuse_of(const peer_message& m) const {
   }
   return tensor +
          " belongs to another autograd context, and gradients do not flow from one context into "
-         "another: detach() what is carried over, or compute it anew inside this scope";
+         "another: detach() tensors that you carry over, or compute them anew inside this scope";
 }
 
 inline bool wave::visit(node_index n) {
@@ -342,7 +342,7 @@ inline void wave::maybe_settle(outputs& out) {
     for (worker_rank w : waiting_) send(w, go_message{}, out);
     std::erase_if(done_, [&](worker_rank w) {
       if (participants_.contains(w)) return false;
-      refuse(w, "a done from a worker without part", out, blame::somebody);
+      refuse(w, "a done from a worker that takes no part", out, blame::somebody);
       return true;
     });
     if (phase_ == wave_phase::discover) enter_run_phase(out);

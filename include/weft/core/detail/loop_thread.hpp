@@ -38,7 +38,7 @@ class loop_thread {
     const void* before = nullptr;
     if (thread_.compare_exchange_strong(before, here())) return;
     throw rpc_error(errc::invalid_argument, "a second thread runs the loop of worker '" + worker +
-                                                "': exactly one does, the first that ran it");
+                                                "': only the first thread that ran it may run it");
   }
   /// The same for what the loop runs by itself: once the run is over, any thread may.
   void bind_unless_over(const std::string& worker) {

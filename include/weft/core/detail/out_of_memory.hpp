@@ -40,7 +40,7 @@ struct process_name {
     add(name);
     add(process_name::workers.load() > 1 ? " (and the other workers of its process): " : ": ");
   }
-  add("out of memory: there is none for one of weft's own small objects, so this process ends\n");
+  add("out of memory: weft cannot allocate one of its own small objects, so this process ends\n");
   // Nothing can be done if that fails, too.
   static_cast<void>(!::write(STDERR_FILENO, line, std::strlen(line)));
   std::_Exit(EXIT_FAILURE);

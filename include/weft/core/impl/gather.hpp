@@ -197,8 +197,9 @@ asio::awaitable<std::vector<completion<T>>> first_of(std::size_t k,
                                                      std::vector<future<T>> futures) {
   const std::size_t all = futures.size();
   if (k > all) {
-    throw rpc_error(errc::invalid_argument,
-                    "the first " + std::to_string(k) + " of " + std::to_string(all) + " results");
+    throw rpc_error(errc::invalid_argument, "first() wants " + std::to_string(k) +
+                                                " results, but has only " + std::to_string(all) +
+                                                " futures");
   }
   auto arriving = as_completed(std::move(futures));
   std::vector<completion<T>> out;
@@ -214,8 +215,8 @@ asio::awaitable<std::vector<completion<T>>> first_of(std::size_t k,
     if (out.size() + arriving.remaining() >= k) continue;
     throw rpc_error(failed.front().with([&](error_detail& d) {
       constexpr std::size_t told = 4;
-      d.text += " (of " + std::to_string(all) + " results, the first " + std::to_string(k) +
-                " of which were wanted, " + std::to_string(failed.size()) + " failed";
+      d.text += " (" + std::to_string(failed.size()) + " of " + std::to_string(all) +
+                " results failed, and " + std::to_string(k) + " were wanted";
       for (std::size_t i = 1; i < failed.size() && i <= told; ++i) {
         d.text += "; " + failed[i].message();
       }

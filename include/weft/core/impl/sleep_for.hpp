@@ -106,7 +106,7 @@ asio::awaitable<T> end_within(duration d, asio::awaitable<T> work) {
     if (!late) throw_dropped();
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
     throw rpc_error(errc::timed_out,
-                    "what was to end within " + std::to_string(ms) + " ms was cancelled",
+                    "the work did not end within " + std::to_string(ms) + " ms and was cancelled",
                     call_progress::maybe_executed);
   }
   if constexpr (!std::is_void_v<T>) co_return std::move(*result);

@@ -52,8 +52,8 @@ struct joining {
     static std::atomic<bool> joined_before{false};
     if (joined_before.exchange(true)) {
       throw rpc_error(errc::invalid_argument,
-                      "this process has joined already as the worker that its launcher says: "
-                      "another one of its run, or of another run, needs options.place");
+                      "this process has already joined as the worker that its launcher names: "
+                      "to join as another worker, of this run or another, set options.place");
     }
   }
   const placement where = place.value_or(placement{});

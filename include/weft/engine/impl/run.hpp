@@ -56,9 +56,9 @@ namespace weft::engine {
   if (!o.place) return placement_from_environment();
   placement where = *o.place;
   if (where.rank >= where.size) {
-    throw rpc_error(errc::invalid_argument, "options.place says rank " +
-                                                std::to_string(where.rank) + " of " +
-                                                std::to_string(where.size));
+    throw rpc_error(errc::invalid_argument,
+                    "options.place says rank " + std::to_string(where.rank) + " of " +
+                        std::to_string(where.size) + ": the first rank is 0");
   }
   // Without a place to meet there is but one host.
   if (!environment_text("MASTER_ADDR")) where.on_this_host = where.size;
@@ -81,8 +81,8 @@ namespace weft::engine {
   const std::string workers = std::to_string(o.workers);
   const bool by_number = where.launcher == "srun" || where.launcher == "mpirun";
   return "as " + (by_number ? where.launcher : "WORLD_SIZE") +
-         " says, which comes before options.workers = " + workers +
-         (by_number ? ": `" + where.launcher + " -n " + workers + "` starts as many" : "");
+         " says, and that overrides options.workers = " + workers +
+         (by_number ? ": `" + where.launcher + " -n " + workers + "` starts that many" : "");
 }
 
 /// The meeting of one.
@@ -120,8 +120,8 @@ namespace weft::engine {
                                     {"outbox_bytes", o.outbox_bytes}}) {
     if (value > 0) continue;
     return refuse(std::string(name) +
-                  " is 0, so that nothing could be sent: give a larger number, or the largest if "
-                  "there is to be no limit");
+                  " is 0, so nothing could be sent: give a larger number; for no limit, give the "
+                  "largest number");
   }
   constexpr unsigned most_threads = 65536;
   for (const auto& [name, value] : {std::pair{"io_threads", o.io_threads.value_or(0)},
@@ -153,7 +153,7 @@ namespace weft::engine {
                                     {"buffer_cache_idle", o.buffer_cache_idle}}) {
     if (value > duration{}) continue;
     return refuse(std::string(name) +
-                  " leaves no time: give a longer one, also where nothing is to be cut off");
+                  " leaves no time: give a longer one; for no limit, give a very long one");
   }
   return {};
 }
@@ -169,8 +169,8 @@ enum class run_kind : std::uint8_t { alone, meets, starts };
   const bool again = (kind == run_kind::alone ? alone : several).exchange(true);
   if (kind == run_kind::alone || !(again || (kind == run_kind::starts && alone))) return {};
   return error(errc::invalid_argument,
-               "run was called a second time in this process, and a program of several processes "
-               "calls it once: do all that there is to do in one run, or start the program again");
+               "run was called a second time in this process: a program of several processes may "
+               "call it only once; do everything in one run, or start the program again");
 }
 
 /// Ends the process while threads that do not end still use everything. What was printed is written
@@ -231,7 +231,7 @@ inline int run_here(const placement& where, make_transports* transports, worker_
     }
     all.why_so_many = word_of_launcher(where, o);
     life.join(std::move(all), random);
-    result = life.run(std::move(main_), "the process leaves without waiting for it");
+    result = life.run(std::move(main_), "the process exits without waiting for it");
     // Before this life ends, which may take long: functions may still run on its pool.
     run_report::ends(self.name, result);
     const int status = conclude(self.name, result);
@@ -327,9 +327,9 @@ struct thread_runs {
     }
     threads[r].detach();
     const int status_of_stuck =
-        conclude(runs->names[r],
-                 error(errc::worker_failed, "its thread does not return from what it runs; it is "
-                                            "left behind with all that it can reach"));
+        conclude(runs->names[r], error(errc::worker_failed,
+                                       "its thread does not return from the code that it runs; it "
+                                       "is left behind, and nothing that it uses is freed"));
     if (!runs->may_go[r]) worst = std::max(worst, status_of_stuck);
   }
   return worst;

@@ -51,8 +51,10 @@ class first_failure {
   void ended(std::uint32_t rank, std::optional<int> known) {
     worker& w = workers_[rank];
     if (!known && !w.concluded) {
-      return certain(rank, "ended before its run did, and how is unknown, as something else in the "
-                           "launching program collected it (a waitpid(-1), for example)");
+      return certain(
+          rank,
+          "ended before its run did; its exit status is unknown, because something else in the "
+          "launching program collected it (a waitpid(-1), for example)");
     }
     const int status = known.value_or(w.failed ? 1 << 8 : 0);
     if (WIFSIGNALED(status)) {

@@ -82,7 +82,7 @@ struct launch_mark {
   if (outer->ours()) {
     throw rpc_error(errc::invalid_argument,
                     "launch_local was called in a worker that launch_local started: call it only "
-                    "where placement_from_environment() says nothing");
+                    "if placement_from_environment() returns nothing");
   }
   if (outer->depth > 0) {
     throw rpc_error(errc::invalid_argument,

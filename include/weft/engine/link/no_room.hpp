@@ -28,7 +28,7 @@ namespace weft::engine {
   if (waiting >= o.outbox_frames) {
     return std::to_string(o.outbox_frames) +
            (o.outbox_frames == 1 ? " frame waits" : " frames wait") +
-           " in the outbox, as many as may (options.outbox_frames)";
+           " in the outbox, which is full (options.outbox_frames)";
   }
   std::string full = "the window that the peer grants (" +
                      bytes_in_words(to.self().members().members[to.rank()].window) +

@@ -42,7 +42,8 @@ namespace weft::engine {
       continue;
     }
     const auto rest = ++i < unicode.size() ? static_cast<unsigned char>(unicode[i]) : 0u;
-    if (lead > 0xc3) throw rpc_error(errc::rendezvous_failed, "a worker's name is no bytes");
+    if (lead > 0xc3)
+      throw rpc_error(errc::rendezvous_failed, "a worker's name has a character above U+00FF");
     out += static_cast<char>((lead & 3u) << 6 | (rest & 0x3fu));
   }
   return out;
@@ -76,7 +77,7 @@ namespace weft::engine {
     return m;
   } catch (const nlohmann::json::exception& e) {
     throw rpc_error(errc::rendezvous_failed,
-                    std::string("what a worker registered is unreadable: ") + e.what());
+                    std::string("the registration of a worker is unreadable: ") + e.what());
   }
 }
 

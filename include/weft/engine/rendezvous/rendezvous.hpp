@@ -162,8 +162,9 @@ class store_meeting {
     if (store_.add("seat/" + std::to_string(rank_), 1) != 1) {
       throw rpc_error(errc::rendezvous_failed,
                       "another process has registered as rank " + std::to_string(rank_) +
-                          ": each run needs a MASTER_PORT of its own; start a program of weft in "
-                          "a worker without RANK, WORLD_SIZE and MASTER_PORT in its environment");
+                          ": each run needs a MASTER_PORT of its own; if a worker starts another "
+                          "program of weft, remove RANK, WORLD_SIZE and MASTER_PORT from that "
+                          "program's environment");
     }
     if (rank_ == 0) store_.set("token", to_store(given ? "file" : random_id(random).text()));
     store_.set(keys_[rank_], to_store(describe(self)));
@@ -242,7 +243,7 @@ class store_meeting {
       if (std::count(there.begin(), there.end(), false) != 0) {
         throw rpc_error(errc::rendezvous_failed, missing_ranks(there, left_.all()));
       }
-      throw rpc_error(errc::rendezvous_failed, "rank 0 has registered, and then said no more");
+      throw rpc_error(errc::rendezvous_failed, "rank 0 registered, and then stopped answering");
     }
     std::vector<member> out;
     try {
@@ -257,11 +258,12 @@ class store_meeting {
       }
     } catch (const nlohmann::json::exception& e) {
       throw rpc_error(errc::rendezvous_failed,
-                      std::string("what rank 0 decided is unreadable: ") + e.what());
+                      std::string("the decision of rank 0 is unreadable: ") + e.what());
     }
     if (out.size() != size_) {
-      throw rpc_error(errc::rendezvous_failed, "rank 0 speaks of " + std::to_string(out.size()) +
-                                                   " workers, not of " + std::to_string(size_) +
+      throw rpc_error(errc::rendezvous_failed, "rank 0 counts " + std::to_string(out.size()) +
+                                                   " workers, this worker counts " +
+                                                   std::to_string(size_) +
                                                    ": WORLD_SIZE must be the same everywhere");
     }
     return out;
@@ -303,8 +305,8 @@ class store_meeting {
     if (!what.run_id.empty() || where.launcher != "torchrun") throw;
     throw rpc_error(errc::rendezvous_failed,
                     e.error().detail().text +
-                        " (without MASTER_ADDR or WEFT_RUN_ID those meet that one process "
-                        "started with one command line)");
+                        " (without MASTER_ADDR or WEFT_RUN_ID, workers meet only if one process "
+                        "started them all with the same command line)");
   }
   membership out;
   out.rank = where.rank;
@@ -353,7 +355,7 @@ class store_meeting {
       return c10::make_intrusive<c10d::TCPStore>(open->to_string(), o);
     } catch (const std::exception& e) {
       if (words_of(e).find("invalid value returned") != std::string::npos) {
-        throw std::runtime_error("what answers there is no c10d store: " + words_of(e));
+        throw std::runtime_error("a program that is no c10d store answers there: " + words_of(e));
       }
       if (left.over() || !this_one.over()) throw;
     }

@@ -136,7 +136,7 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] static error outcome_unknown(const weft::link& initiator) {
     return {errc::autograd_pass_aborted,
             "worker '" + initiator.name() +
-                "' was lost before it said whether a backward pass that it began has succeeded",
+                "' began a backward pass and was lost before it said whether the pass succeeded",
             call_progress::maybe_executed};
   }
   [[nodiscard]] expected<std::shared_ptr<autograd::local_pass>>

@@ -102,14 +102,15 @@ struct lookup_function {
     if (there) d.ran = call_progress::not_executed;
     d.deadline = d.elapsed = std::chrono::duration_cast<microseconds>(limit);
     if (!there) return;
-    std::string text = "no object was published there as '" + std::string(name) + "' by then; ";
+    std::string text =
+        "no object was published there as '" + std::string(name) + "' by the deadline; ";
     std::size_t listed = 0;
     for (const std::string& other : there->names) {
       if (listed == published_names::most_listed) break;
-      text += listed++ == 0 ? "published are: '" : ", '";
+      text += listed++ == 0 ? "published there: '" : ", '";
       text += other.substr(0, published_names::longest_name) + "'";
     }
-    if (listed == 0) text += "nothing is";
+    if (listed == 0) text += "nothing is published there";
     if (there->others > 0) text += " and " + std::to_string(there->others) + " more";
     d.text = std::move(text);
   });

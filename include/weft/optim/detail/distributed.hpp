@@ -51,7 +51,7 @@ consteval bool check_optimizer() {
   } else if constexpr (!step_takes_no_closure<Optimizer>) {
     static_assert(step_takes_no_closure<Optimizer>,
                   "weft: this optimizer's step calls a closure that computes the loss anew, and a "
-                  "closure cannot cross to other workers; use an optimizer whose step takes none "
+                  "closure cannot be sent to other workers; use an optimizer whose step takes none "
                   "(Adam, AdamW, SGD, Adagrad, RMSprop).");
   } else {
     static_assert(options_are_known<Optimizer>,

@@ -78,11 +78,11 @@ void load_state(Module& m, const module_state& given) {
   for (const auto& [name, tensor] : mine) {
     const auto found = given.find(name);
     if (found == given.end() || !found->second.defined()) {
-      refuse("there is no", name);
+      refuse("the state has no", name);
     } else if (found->second.sizes() != tensor.sizes() ||
                found->second.layout() != tensor.layout() ||
                found->second.is_complex() != tensor.is_complex()) {
-      refuse("another shape or kind has", name);
+      refuse("the module has another shape or kind of", name);
     } else {
       checked.emplace(name, found->second.to(tensor.device(), tensor.scalar_type()));
     }

@@ -27,8 +27,8 @@ void refuse_module() {
 template <class Module>
 void refuse_exclusive() {
   static_assert(is_a_reference_to_a_module<exclusive<Module>>,
-                "weft: the functions of weft::optim take no weft::exclusive module, for whose turn "
-                "an optimizer does not wait; make the module itself, p.make<net>(...).");
+                "weft: the functions of weft::optim take no weft::exclusive module, because an "
+                "optimizer does not wait for its turn; make the module itself, p.make<net>(...).");
 }
 
 }  // namespace detail

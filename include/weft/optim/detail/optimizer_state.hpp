@@ -110,7 +110,9 @@ inline void check_parts(std::size_t parameter, const parameter_state& given,
     if (found == given.end() || !found->second.defined()) refuse_state(parameter, "lacks " + name);
   }
   for (const auto& [name, tensor] : given) {
-    if (!wanted.contains(name)) refuse_state(parameter, "has a " + name + ", which is not kept");
+    if (!wanted.contains(name)) {
+      refuse_state(parameter, "has a " + name + ", which this optimizer does not keep");
+    }
   }
 }
 
@@ -122,7 +124,7 @@ void check_kept_state(Optimizer& of, const std::vector<at::Tensor>& aliases,
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].empty()) continue;
     for (const auto& [name, like] : parts_kept<Optimizer>(aliases[i], options).after) {
-      if (!kept[i].contains(name)) refuse_state(i, "lacks " + name + ", which such options need");
+      if (!kept[i].contains(name)) refuse_state(i, "lacks " + name + ", which these options need");
     }
   }
 }

@@ -94,7 +94,7 @@ all_of(std::vector<future<expected<R>>> calls) {
     const auto given_up = co_await asio::this_coro::cancellation_state;
     const bool throws = co_await asio::this_coro::throw_if_cancelled();
     if (throws && given_up.cancelled() != asio::cancellation_type::none) {
-      failures.emplace_back(errc::cancelled, "it was given up before all owners had answered",
+      failures.emplace_back(errc::cancelled, "the caller gave up before all owners had answered",
                             call_progress::maybe_executed);
       break;
     }

@@ -28,8 +28,8 @@ consteval bool check_call() {
         "value or const T& and return the result.",
         "weft: ", name_of<F>::value(), " needs an object of type ",
         spelled<typename function<F>::object>(),
-        ": call it through a weft::rref to one; or, if it is meant as an argument, take it by "
-        "value or const reference and return the result.");
+        ": call it through a weft::rref to one; or, if the object is meant as an argument, take "
+        "it by value or const reference and return the result.");
     if constexpr (called_on_a_peer<F>) {
       static_assert(check_declaration<F>());
       static_assert(

@@ -71,7 +71,7 @@ void deliver(invocation& call, R&& value) {
     codec<T>::encode(call.out.payload(), value);
   } else {
     throw rpc_error(errc::not_encodable,
-                    "the result's type cannot travel; keep it with remote<&f>()",
+                    "a result of this type cannot be sent; leave it where it is with remote<&f>()",
                     call_progress::executed);
   }
 }
@@ -81,7 +81,8 @@ void deliver_made(invocation& call, std::shared_ptr<T> made) {
   call.reached = invocation::stage::result;
   auto* keeper = call.in.record().find<result_keeper>();
   if (!keeper) {
-    throw rpc_error(errc::bad_arguments, "an object can only be made to be kept, by make<T>()",
+    throw rpc_error(errc::bad_arguments,
+                    "a constructor can only be called by make<T>(), which keeps the object",
                     call_progress::executed);
   }
   keeper->keep(std::move(made), type_key<T>);

@@ -94,11 +94,11 @@ consteval bool check_parameter() {
                  "weft::caller&, whose self() is the worker.");
   } else if constexpr (!injected_type_comes_first<F, Position, P>) {
     WEFT_REQUIRE((injected_type_comes_first<F, Position, P>),
-                 "weft: weft::worker& or const weft::caller& is injected as the first parameter, "
-                 "written exactly so.",
+                 "weft: weft::worker& or const weft::caller& must be the first parameter and be "
+                 "written exactly so; weft passes it.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(), ", ", spelled<P>(),
-                 ": weft::worker& or const weft::caller& is injected as the first parameter, "
-                 "written exactly so.");
+                 ": weft::worker& or const weft::caller& must be the first parameter and be "
+                 "written exactly so; weft passes it.");
   } else if constexpr (!no_rvalue_reference<F, Position, P>) {
     WEFT_REQUIRE((no_rvalue_reference<F, Position, P>),
                  "weft: a parameter cannot be an rvalue reference; take it by value.",
@@ -106,14 +106,14 @@ consteval bool check_parameter() {
                  " is an rvalue reference, ", spelled<P>(), "; take it by value.");
   } else if constexpr (!no_mutable_reference<F, Position, P>) {
     WEFT_REQUIRE((no_mutable_reference<F, Position, P>),
-                 "weft: a parameter cannot be a T&, for the caller would not see the changes; take "
-                 "it by value or const T& and return the result.",
+                 "weft: a parameter cannot be a T&, because the caller would not see the changes; "
+                 "take it by value or const T& and return the result.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(), " is ", spelled<P>(),
                  ", but the caller would not see the changes; take it by value or by const "
                  "reference and return the result.");
   } else if constexpr (!no_pointer<F, Position, P>) {
     WEFT_REQUIRE((no_pointer<F, Position, P>),
-                 "weft: a parameter cannot be a pointer, for it means nothing in another process; "
+                 "weft: a parameter cannot be a pointer, which means nothing in another process; "
                  "take a value (std::string for text, std::vector for arrays) or a weft::rref<T>.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(), " is a pointer, ",
                  spelled<P>(),
@@ -121,11 +121,11 @@ consteval bool check_parameter() {
                  "(std::string for text, std::vector for arrays) or a weft::rref<T>.");
   } else if constexpr (!no_view<F, Position, P>) {
     WEFT_REQUIRE((no_view<F, Position, P>),
-                 "weft: a parameter cannot be a view (string_view, span, ArrayRef), for nothing "
-                 "holds what it looks at; take std::string or std::vector.",
+                 "weft: a parameter cannot be a view (string_view, span, ArrayRef), which does not "
+                 "own its data; take std::string or std::vector.",
                  "weft: parameter ", Position, " of ", name_of<F>::value(), " is a view, ",
                  spelled<P>(),
-                 ", and nothing holds what it looks at; take std::string or "
+                 ", which does not own its data; take std::string or "
                  "std::vector.");
   } else {
     using part = typename undescribed<std::remove_cvref_t<P>>::type;
@@ -136,13 +136,13 @@ consteval bool check_parameter() {
     } else {
       WEFT_REQUIRE(
           (can_be_sent<F, Position, P, part>),
-          "weft: this parameter cannot be sent: it or a part of it, named last, is no type "
-          "that weft knows, no plain aggregate, and has no weft_encode and weft_decode in "
-          "its namespace.",
+          "weft: this parameter cannot be sent: its type, or the type of a part of it (named "
+          "last), is unknown to weft, is no plain aggregate, and has no weft_encode and "
+          "weft_decode in its namespace.",
           "weft: parameter ", Position, " of ", name_of<F>::value(),
           " cannot be sent: ", spelled<part>(),
-          ", it or a part of it, is no type that weft knows, no plain aggregate, and has "
-          "no weft_encode and weft_decode in its namespace.");
+          ", its type or the type of a part of it, is unknown to weft, is no plain aggregate, "
+          "and has no weft_encode and weft_decode in its namespace.");
     }
   }
   return true;
@@ -159,16 +159,16 @@ template <auto F, class Object = typename function<F>::object,
           class Parameters = typename function<F>::parameters>
 consteval bool check_declaration() {
   WEFT_REQUIRE((no_ellipsis<F>),
-               "weft: a function with C's ... cannot be called, for nothing says what it is given; "
-               "take a std::vector.",
+               "weft: a function with C's ... cannot be called, because the types of its arguments "
+               "are unknown; take a std::vector.",
                "weft: ", name_of<F>::value(),
-               " has C's ..., and nothing says what it is given; take a std::vector.");
+               " has C's ..., so the types of its arguments are unknown; take a std::vector.");
   WEFT_REQUIRE((immediate_takes_no_worker<F>),
                "weft: an immediate function runs on the thread that reads requests, so it takes no "
-               "weft::worker&; take const weft::caller&, or be a coroutine.",
+               "weft::worker&; take const weft::caller&, or make it a coroutine.",
                "weft: ", name_of<F>::value(),
                " is immediate and runs on the thread that reads requests, so it takes no "
-               "weft::worker&; take const weft::caller&, or be a coroutine.");
+               "weft::worker&; take const weft::caller&, or make it a coroutine.");
   return []<class... P>(std::type_identity<std::tuple<P...>>) {
     return []<std::size_t... I>(std::index_sequence<I...>) {
       return (check_parameter<F, first_position<F, Object> + I, P>() && ... && true);
@@ -206,10 +206,10 @@ consteval bool check_argument() {
   if constexpr (!argument_converts<F, Argument, Given, parameter>) {
     if constexpr (is_callback<parameter>) {
       WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),
-                   "weft: this argument is to be a weft::callback; make one of the function, at "
+                   "weft: this argument must be a weft::callback; make one from the function, at "
                    "the worker that runs it: weft::callback<void(int)>(me, f).",
                    "weft: argument ", Argument, " of ", name_of<F>::value(),
-                   " is to be a callback; make one of the function, at the worker that runs it: ",
+                   " must be a callback; make one from the function, at the worker that runs it: ",
                    spelled<parameter>(), "(me, f).");
     } else {
       WEFT_REQUIRE((argument_converts<F, Argument, Given, parameter>),

@@ -55,7 +55,7 @@ class peer_verbs : public verbs {
   template <class... Options>
   auto lookup(const std::string&, const Options&...) const {
     static_assert(lookup_knows_the_type<Options...>,
-                  "weft: lookup is told of which type the object is: lookup<T>(\"model\").");
+                  "weft: lookup needs the type of the object: lookup<T>(\"model\").");
     return asio::awaitable<void>();
   }
 };

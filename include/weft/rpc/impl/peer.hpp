@@ -370,8 +370,8 @@ template <auto F, class... Args>
 void peer::post(Args&&... args) const {
   static_assert(detail::check_call<F, Args...>());
   static_assert(!detail::wants_retry<Args...>,
-                "weft: post takes no retry, for no reply tells whether it failed; use call or "
-                "start");
+                "weft: post does not take retry, because no reply says whether it failed; use "
+                "call or start");
   detail::post_call<detail::called<detail::exposed<F>, Args...>>(link(), detail::prepare_nothing{},
                                                                  std::forward<Args>(args)...);
 }

@@ -54,8 +54,9 @@ namespace detail {
       errc::ambiguous_function,
       "this program has two functions '" + std::string(a.name) + "' of one signature, " + files +
           "; a caller could reach the wrong one. If they are the same function " +
-          "(static, in a header), make it `inline`, and with it in a shared library of hidden "
-          "visibility [[gnu::visibility(\"default\")]]; else give one a name of its own: " +
+          "(static, in a header), make it `inline`; if a shared library of hidden visibility "
+          "contains it, mark it [[gnu::visibility(\"default\")]], too. If they are two functions, "
+          "give one a name of its own: " +
           named);
 }
 
@@ -110,7 +111,7 @@ inline bool function_table::before(const function_entry* a, const function_entry
 inline void function_table::refuse_name(const function_entry& f) {
   throw rpc_error(errc::ambiguous_function,
                   "'" + std::string(f.name) + "', in " + detail::file_of(f) +
-                      ", has no name that every compiler finds (a part of it is a lambda, a "
+                      ", has no name that all compilers agree on (a part of it is a lambda, a "
                       "local or unnamed class, or an expression); put the class into a "
                       "namespace, or give the function a name: weft::named<\"name\", &f>");
 }

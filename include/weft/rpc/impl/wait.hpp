@@ -47,7 +47,7 @@ inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
       if (*idle < patience) break;
       throw rpc_error(errc::invalid_argument,
                       "weft::wait: nobody runs the loop of worker '" + me.name() +
-                          "', so what it waits for cannot go on",
+                          "', so the awaited work cannot go on",
                       call_progress::maybe_executed);
     case worker::loop_state::over:
       if (end.wait_for(look)) return;
@@ -56,7 +56,7 @@ inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
                       call_progress::maybe_executed);
     }
     if (left > duration::zero()) continue;
-    throw rpc_error(errc::timed_out, "weft::wait: what it waits for has not ended",
+    throw rpc_error(errc::timed_out, "weft::wait: the awaited work has not ended",
                     call_progress::maybe_executed);
   }
 }
@@ -65,8 +65,8 @@ inline void wait_for_end(worker& me, blocking_end& end, duration limit) {
 inline void require_may_wait() {
   if (!process_workers::any([](worker& w) { return w.needs_this_thread(); })) return;
   throw rpc_error(errc::invalid_argument,
-                  "weft::wait would block a thread that runs a worker's loop or its I/O, and with "
-                  "it what it waits for: co_await there");
+                  "weft::wait would block a thread that runs a worker's loop or its I/O, and the "
+                  "awaited work needs that thread: use co_await there");
 }
 
 }  // namespace detail
@@ -132,7 +132,7 @@ T wait(asio::awaitable<T> work, std::optional<within> limit) {
     throw rpc_error(errc::invalid_argument,
                     count == 0 ? "weft::wait: this process has no worker"
                                : "weft::wait: this process has " + std::to_string(count) +
-                                     " workers: name the one, weft::wait(me, ...)");
+                                     " workers: name one, weft::wait(me, ...)");
   }
   return wait(*me, std::move(work), limit);
 }

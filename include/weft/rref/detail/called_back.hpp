@@ -34,8 +34,8 @@ class called_back_by<F, R(Args...)> final : public called_back<R(Args...)> {
   using result = std::invoke_result_t<F&, Args...>;
   static constexpr bool waits = std::is_convertible_v<result, asio::awaitable<R>>;
   static_assert(waits || std::is_void_v<R> || std::is_convertible_v<result, R>,
-                "weft: a callback's function returns what its signature says, or an "
-                "asio::awaitable of that");
+                "weft: a callback's function must return the type of its signature, or an "
+                "asio::awaitable of it");
 
  public:
   explicit called_back_by(F f) : function_(std::move(f)) {}

@@ -43,7 +43,7 @@ const std::string& published_type() {
   if (found.empty()) {
     throw rpc_error(errc::invalid_argument,
                     "'" + std::string(spelled<T>()) +
-                        "' has no name that every compiler finds (a part of it is a lambda or a "
+                        "' has no name that all compilers agree on (a part of it is a lambda or a "
                         "local or unnamed class); objects of it cannot be published or looked up");
   }
   return found;

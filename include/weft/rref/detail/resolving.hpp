@@ -70,7 +70,7 @@ asio::awaitable<T> value_of(given_argument<T> given, std::size_t position) {
     d.function.clear();
     d.peer.clear();
     d.text = "argument " + std::to_string(position) + ", a reference to an object of '" +
-             from.owner().name() + "', could not be had";
+             from.owner().name() + "', could not be fetched";
   }));
 }
 
@@ -113,7 +113,7 @@ struct codec<detail::given_argument<T>> {
   }
   static detail::given_argument<T> decode(reader& r) {
     auto held = either::decode(r);
-    if (held.index() == 1 && !std::get<1>(held)) r.fail("an empty reference where a value is due");
+    if (held.index() == 1 && !std::get<1>(held)) r.fail("an empty reference in place of a value");
     return detail::given_argument<T>(std::move(held));
   }
 };

@@ -260,8 +260,8 @@ void rref<T>::post(Args&&... args) const {
   static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
   detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_retry<Args...>,
-                "weft: post takes no retry, for no reply tells whether it failed; use call or "
-                "start");
+                "weft: post does not take retry, because no reply says whether it failed; use "
+                "call or start");
   if (!held_) detail::refuse_empty();
   detail::post_call<detail::on_rref<M, T, Args...>>(
       owner().link(), detail::prepare_reference{*me_, held_, std::nullopt},
@@ -274,10 +274,11 @@ auto rref<T>::remote(Args&&... args) const -> detail::remote_reference<M> {
   static_assert(detail::check_object_call<M, detail::object_called<T>, Args...>());
   detail::expose_base<detail::object_called<T>, typename detail::on_object<M>::object>();
   static_assert(!detail::wants_expected<Args...>,
-                "weft: remote takes no as_expected; whoever uses the reference meets the error");
+                "weft: remote does not take as_expected, because its errors appear where the "
+                "reference is used");
   static_assert(!detail::wants_retry<Args...>,
-                "weft: remote takes no retry, for whoever uses the reference meets the error; use "
-                "call, or retry where the reference is used");
+                "weft: remote does not take retry, because its errors appear where the reference "
+                "is used; use call, or retry there");
   if (!held_) detail::refuse_empty();
   return detail::remote_reference<M>(
       *me_, detail::remote_call<detail::on_rref<M, T, Args...>>(*me_, held_->id().owner, held_,
@@ -287,7 +288,7 @@ auto rref<T>::remote(Args&&... args) const -> detail::remote_reference<M> {
 template <class T>
 rref<T> worker::share(T value) {
   static_assert(std::is_move_constructible_v<T>,
-                "weft: share moves its argument to where it stays, and this type cannot be moved: "
+                "weft: share moves its argument to its final place, but this type cannot be moved: "
                 "me.peer(me.rank()).make<T>(...) builds it in place");
   return rref<T>(*this,
                  use<rref_service>().share(std::make_shared<T>(std::move(value)), type_key<T>));
@@ -296,7 +297,8 @@ rref<T> worker::share(T value) {
 template <class T>
 rref<T> worker::share(std::shared_ptr<T> object) {
   static_assert(!std::is_const_v<T>,
-                "weft: an object that others call is no const one: share a std::shared_ptr<T>");
+                "weft: a shared object cannot be const, because others call its functions: share a "
+                "std::shared_ptr<T>");
   if (!object) throw rpc_error(errc::invalid_argument, "there is no object to share");
   return rref<T>(*this, use<rref_service>().share(std::move(object), type_key<T>));
 }

@@ -43,7 +43,8 @@ inline std::uint32_t world::known(std::uint32_t rank) const {
 inline worker& world::worker_at(std::uint32_t rank) const {
   host& h = at(rank);
   if (h.alive()) return h.worker();
-  throw rpc_error(errc::peer_died, "worker " + std::to_string(rank) + " of the world is no more");
+  throw rpc_error(errc::peer_died,
+                  "worker " + std::to_string(rank) + " of the world has ended or crashed");
 }
 
 inline void world::start(const main_function& main_of_all) {
@@ -227,7 +228,7 @@ inline void world::restart(std::uint32_t rank) {
   hosts_[rank] = make_host(rank);
   member anew = make_member(rank);
   fates_[rank] = {};
-  tell(rank, "a process begins anew in its place");
+  tell(rank, "a new process starts in its place");
   std::swap(all_.members[rank], anew);
   begin(rank);
   std::swap(all_.members[rank], anew);
@@ -287,7 +288,7 @@ inline void world::fault() {
     if (!net_.reset(a, b, d)) return;
     was_cut_ = true;
     tell(a,
-         late ? "its connection breaks, which is not heard yet by worker"
+         late ? "its connection breaks, not yet noticed by worker"
               : "its connection breaks, to worker",
          b);
     return;
@@ -296,7 +297,7 @@ inline void world::fault() {
     was_cut_ = true;
     const bool both = choices_.pick(2) == 0;
     const duration d = draw_part(how_.longest_cut, 1024);
-    tell(a, both ? "it is cut off, from worker" : "nothing of it reaches worker", b);
+    tell(a, both ? "it is cut off, from worker" : "nothing that it sends reaches worker", b);
     net_.cut(a, b);
     if (both) net_.cut(b, a);
     after(d, [this, a, b, both] {
@@ -352,8 +353,9 @@ inline std::string world::waits() const {
   if (who.empty()) return who;
   return "these have not ended: " + who + "; " +
          (time_.empty() ? "nothing is left to happen in virtual time, so they wait"
-                        : "if their time should have been enough, they wait") +
-         " for a thread, a timer or a descriptor of the machine, or for what never happens";
+                        : "if they had enough time, they wait") +
+         " for a thread, a timer or a descriptor of the machine, or for something that never "
+         "happens";
 }
 
 }  // namespace weft::sim

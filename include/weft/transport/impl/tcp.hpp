@@ -24,7 +24,7 @@ namespace weft {
 inline std::string tcp::listen(asio::io_context& io) {
   std::error_code ec;
   const auto address = asio::ip::make_address(options_.address, ec);
-  if (ec) throw rpc_error(errc::invalid_argument, "no IP address: " + options_.address);
+  if (ec) throw rpc_error(errc::invalid_argument, "not an IP address: " + options_.address);
   listener_ = make_intrusive<listener>(io, asio::ip::tcp::endpoint(address, options_.port));
   const auto& at = listener_->endpoint();
   const auto text = at.address().to_string();
@@ -57,7 +57,7 @@ inline tcp::stream_type tcp::without_delay(stream_type s) {
 
 inline asio::awaitable<tcp::stream_type> tcp::connect_to(executor_type io, std::string endpoint) {
   const auto to = parse(endpoint);
-  if (!to) throw rpc_error(errc::invalid_argument, "no TCP endpoint: " + endpoint);
+  if (!to) throw rpc_error(errc::invalid_argument, "not a TCP endpoint: " + endpoint);
   stream_type s(io);
   std::error_code ec;
   detail::open_unshared(s, to->protocol(), ec);

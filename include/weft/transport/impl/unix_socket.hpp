@@ -51,7 +51,8 @@ inline bool unix_socket::same_user(stream_type& s) noexcept {
 inline asio::awaitable<unix_socket::stream_type>
 unix_socket::connect_to(executor_type io, std::string endpoint, std::size_t name_at) {
   if (name_at == std::string::npos) {
-    throw rpc_error(errc::invalid_argument, "no Unix socket of this user here: " + endpoint);
+    throw rpc_error(errc::invalid_argument,
+                    "not a Unix socket of this user on this host: " + endpoint);
   }
   stream_type s(io);
   std::error_code ec;

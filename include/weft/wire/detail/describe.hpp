@@ -118,11 +118,11 @@ consteval void refuse_structure() {
     refuse_half_a_pair<T>();
   } else if constexpr (own_pair<T>) {
     WEFT_REQUIRE((names_its_format<T>),
-                 "weft: this type has its own weft_encode, and no name by which all compilers know "
-                 "it; name its format by a member `static constexpr std::string_view "
+                 "weft: this type has its own weft_encode, but no name that all compilers agree "
+                 "on; name its format by a member `static constexpr std::string_view "
                  "weft_structure`, or specialise weft::structure.",
                  "weft: ", spelled<T>(),
-                 " has its own weft_encode, and no name by which all compilers know it; name its "
+                 " has its own weft_encode, but no name that all compilers agree on; name its "
                  "format by a member `static constexpr std::string_view weft_structure`, or "
                  "specialise weft::structure.");
   } else {

@@ -116,9 +116,9 @@ consteval void explain() {
   } else if constexpr (!std::is_reference_v<Type> && !std::is_const_v<Type> &&
                        !std::is_pointer_v<Type> && !is_view<Type>) {
     static_assert(has_codec<Type>,
-                  "weft: cannot send 'Type', element 'Index' of 'Holder' (of nothing if void), a "
-                  "part of 'Whole': it is not an aggregate and has no codec; provide weft_encode "
-                  "and weft_decode in its namespace, or specialise weft::codec.");
+                  "weft: cannot send 'Type': it is not an aggregate and has no codec; provide "
+                  "weft_encode and weft_decode in its namespace, or specialise weft::codec. 'Type' "
+                  "is a part of 'Whole': element 'Index' of 'Holder', if that is not void.");
   }
 }
 

@@ -155,10 +155,10 @@ consteval void refuse_aggregate() {
                  " is no aggregate, so weft cannot take it apart; give it a codec.");
   } else if constexpr (Defect == is_union) {
     WEFT_REQUIRE((is_no_union<T>),
-                 "weft: a union cannot be sent, for nothing says which of its members is alive; "
-                 "use std::variant.",
+                 "weft: a union cannot be sent, because weft cannot know which of its members is "
+                 "alive; use std::variant.",
                  "weft: the union ", spelled<T>(),
-                 " cannot be sent, for nothing says which of its members is alive; use "
+                 " cannot be sent, because weft cannot know which of its members is alive; use "
                  "std::variant.");
   } else if constexpr (Defect == reference_member) {
     WEFT_REQUIRE((member_is_no_reference<T, Index>),
@@ -174,10 +174,11 @@ consteval void refuse_aggregate() {
                  " has members; make it a member, or give the type a codec.");
   } else if constexpr (Defect == union_member) {
     WEFT_REQUIRE((member_is_no_union<T, Index>),
-                 "weft: this member (counted from 0) is a union, and nothing says which of its "
+                 "weft: this member (counted from 0) is a union, and weft cannot know which of its "
                  "members is alive; use std::variant.",
                  "weft: member ", Index, " (counted from 0) of ", spelled<T>(),
-                 " is a union, and nothing says which of its members is alive; use std::variant.");
+                 " is a union, and weft cannot know which of its members is alive; use "
+                 "std::variant.");
   } else if constexpr (Defect == long_array) {
     WEFT_REQUIRE((member_is_no_long_array<T, Index>),
                  "weft: this member (counted from 0) is a C array of more than 16 elements; use "

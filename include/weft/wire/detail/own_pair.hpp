@@ -44,12 +44,12 @@ template <class T>
 consteval void refuse_half_a_pair() {
   WEFT_REQUIRE((has_both_of_its_pair<T>),
                "weft: a type has weft_encode or weft_decode, but not both, or one of them takes or "
-               "returns something else, such as a base class; next to the type T: void "
+               "returns another type, such as a base class; declare both next to the type T: void "
                "weft_encode(weft::writer&, const "
                "T&); T weft_decode(weft::reader&, std::type_identity<T>);",
                "weft: ", spelled<T>(),
                " has weft_encode or weft_decode, but not both, or one of them takes or returns "
-               "something else, such as a base class; next to the type T: void "
+               "another type, such as a base class; declare both next to the type T: void "
                "weft_encode(weft::writer&, const T&); T "
                "weft_decode(weft::reader&, std::type_identity<T>);");
 }

@@ -16,7 +16,7 @@ WEFT_PROCESS_WIDE inline constinit void (*pass_tensors_on)(incoming_message& fro
 
 [[noreturn]] inline void no_tensors_known() {
   throw rpc_error(errc::not_encodable,
-                  "a tensor in a program of which no file includes weft/run.hpp (a shared library "
+                  "a tensor, but no file of this program includes weft/run.hpp (a shared library "
                   "needs a program that is linked with -rdynamic, in CMake ENABLE_EXPORTS)");
 }
 

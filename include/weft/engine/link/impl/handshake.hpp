@@ -248,7 +248,7 @@ inline expected<void> handshake::judge(const introduction& theirs) const {
                   (connects_ ? ", which called rank " + std::to_string(peer_) : std::string()));
   }
   if (theirs.incarnation != all_.members[theirs.rank].incarnation) {
-    return no(errc::wrong_peer, "another process than the one that rank " +
+    return no(errc::wrong_peer, "the process is not the one that rank " +
                                     std::to_string(theirs.rank) + " registered");
   }
   return {};
@@ -269,8 +269,8 @@ inline std::optional<frame> handshake::on_challenge(const frame& f) {
   if (auto ok = judge(theirs); !ok) throw rpc_error(ok.error());
   their_nonce_ = theirs.nonce;
   if (!same_secret(object.text("proof"), proof_of(true))) {
-    throw rpc_error(
-        handshake_error(errc::unauthenticated, "whoever answered does not know the job token"));
+    throw rpc_error(handshake_error(errc::unauthenticated,
+                                    "the process that answered does not know the job token"));
   }
   member_ = true;
   step_ = step::welcome;
@@ -294,7 +294,7 @@ inline void handshake::on_refusal(const frame& f) {
                      reason == errc::protocol_error || reason == errc::resource_exhausted;
   if (!member_ && !plain) {
     reason = handshake_error(errc::protocol_error,
-                             "refused by a peer that has not proved to know the job "
+                             "the peer refused before it proved that it knows the job "
                              "token: " +
                                  reason.message());
   }

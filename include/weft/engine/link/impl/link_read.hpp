@@ -33,10 +33,12 @@ inline const limits& link::bounds() const noexcept { return me_.settings().bound
 
 inline error link::over_budget(std::uint64_t size, const char* of_what) const {
   return error(errc::resource_exhausted,
-               std::to_string(size) + " bytes " + of_what + "; held from this peer " +
-                   std::to_string(budget_->used()) + " of " + std::to_string(budget_->limit()) +
-                   ", from all " + std::to_string(me_.memory()->used()) + " of " +
-                   std::to_string(me_.memory()->limit()),
+               "no room for " + std::to_string(size) + " bytes " + of_what +
+                   ": messages of this peer hold " + std::to_string(budget_->used()) + " of " +
+                   std::to_string(budget_->limit()) +
+                   " (options.bounds.link_tensor_bytes), those of all peers " +
+                   std::to_string(me_.memory()->used()) + " of " +
+                   std::to_string(me_.memory()->limit()) + " (options.bounds.worker_tensor_bytes)",
                call_progress::not_executed, origin::remote_runtime);
 }
 
@@ -238,10 +240,11 @@ inline expected<void> link::look_over(const std::vector<arrived_frame>& batch) {
     if (unread > most_unread_references(me_.settings()) &&
         std::any_of(batch.begin(), batch.end(),
                     [](const arrived_frame& a) { return speaks_of_references(a.f); })) {
-      return tl::unexpected(error(errc::resource_exhausted,
-                                  "the peer goes on about references, and leaves " +
-                                      std::to_string(unread) + " bytes about them unread",
-                                  call_progress::maybe_executed, origin::transport));
+      return tl::unexpected(
+          error(errc::resource_exhausted,
+                "the peer sends reference messages and does not read the replies (" +
+                    std::to_string(unread) + " bytes unread)",
+                call_progress::maybe_executed, origin::transport));
     }
   }
   // Requests that came together with their own cancellation are not begun.
@@ -263,7 +266,7 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
     const frame_header& h = a.f.header;
     if (!gives_credit(h.kind)) continue;
     if (!window_.credited(h.function)) {
-      return broken_protocol("credit for more than was sent");
+      return broken_protocol("the peer gives credit for more than this worker sent");
     }
   }
   const bool room = update_can_send();
@@ -300,18 +303,19 @@ inline expected<void> link::admit(const frame& f) {
   if (is_answer(f.header.kind)) {
     // Only this thread and `take_back` lower it.
     if (answers_due_.load(std::memory_order_relaxed) <= 0) {
-      return refused(errc::protocol_error, "more answers than calls were sent");
+      return refused(errc::protocol_error, "the peer sent more answers than it got calls");
     }
     answers_due_.fetch_sub(1, std::memory_order_relaxed);
   } else if (f.header.kind == frame_kind::control) {
     const std::size_t world = me_.members().size();
     if (f.wire_size() > most_control_bytes(world)) {
       return refused(errc::protocol_error,
-                     "a control frame of " + std::to_string(f.wire_size()) + " bytes");
+                     "a control frame of " + std::to_string(f.wire_size()) + " bytes is too long");
     }
     if (controls_.fetch_add(1, std::memory_order_relaxed) >= most_controls(world)) {
-      return refused(errc::resource_exhausted,
-                     "more control frames than a run has for this worker wait to be handled");
+      return refused(
+          errc::resource_exhausted,
+          "too many control frames wait to be handled: more than a run has for this worker");
     }
   }
   return {};

@@ -173,10 +173,11 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
 /// other would wait for each other's. So this bounds those that wait. Throws rpc_error.
 inline void link::begin_forward(served_request& call) {
   if (forwards_pending_.load(std::memory_order_relaxed) >= most_waiting_calls) {
-    throw rpc_error(errc::resource_exhausted,
-                    std::to_string(most_waiting_calls) +
-                        " calls of this peer wait to go on to objects of other workers",
-                    call_progress::not_executed);
+    throw rpc_error(
+        errc::resource_exhausted,
+        std::to_string(most_waiting_calls) +
+            " calls of this peer already wait to be forwarded to objects of other workers",
+        call_progress::not_executed);
   }
   forwards_pending_.fetch_add(1, std::memory_order_relaxed);
   call.forward_pending = true;

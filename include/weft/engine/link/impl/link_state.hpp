@@ -303,7 +303,7 @@ inline void link::check_peer(const asio::io_context& here, duration interval) no
   mark_down(error(errc::peer_died,
                   peer == verdict::silent
                       ? "nothing came from it for too long"
-                      : "it took nothing of what was written to it for too long",
+                      : "it has read nothing for too long (options.stall_limit)",
                   call_progress::maybe_executed, origin::transport));
 }
 

@@ -39,8 +39,9 @@ inline std::filesystem::path meeting_folder() {
     if (const auto value = environment_text(name)) whose = std::string(name) + "='" + *value + "'";
   }
   throw rpc_error(errc::rendezvous_failed,
-                  "workers of one host meet below the folder for temporary files, and " + whose +
-                      " is none (" + why.message() + "): name one that all of them can use");
+                  "workers of one host meet in the folder for temporary files, but " + whose +
+                      " cannot be used (" + why.message() +
+                      "): set TMPDIR to a folder that all workers can use");
 }
 
 /// When a process began, in clock ticks since the system's start: with its id, one process for
@@ -127,13 +128,13 @@ class locked_folder {
       struct ::stat is{};
       ::fstat(fd_.get(), &is);
       if (is.st_uid != ::geteuid() || (is.st_mode & 077) != 0) {
-        meeting_failed("others may write or read in the folder", path_);
+        meeting_failed("other users may read or write in the folder", path_);
       }
       if (::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
         struct ::stat named{};
         if (::lstat(path_.c_str(), &named) == 0 && named.st_ino == is.st_ino) return;
       } else if (left.over()) {
-        meeting_failed("another process keeps the lock of the folder", path_);
+        meeting_failed("another process holds the lock of the folder", path_);
       } else {
         pause_for(std::chrono::milliseconds(1));
       }

@@ -359,7 +359,7 @@ autograd_service::gradients(context_ptr context) try {
       over = state->pass_over;
     }
     if (late) {
-      throw rpc_error(errc::timed_out, "a pass that ran here was not ended by its initiator");
+      throw rpc_error(errc::timed_out, "a pass ran here, and its initiator did not end it in time");
     }
     const autograd::detail::alarm at_deadline(me_.deadlines(), deadline, [&] {
       late = true;

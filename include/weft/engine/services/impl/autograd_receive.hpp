@@ -34,7 +34,7 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
   if (!message) return broken_protocol("an autograd frame that is no message");
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
-    return broken_protocol("an autograd frame of a pass that cannot be");
+    return broken_protocol("an autograd frame of an impossible pass");
   }
   if (auto* no = std::get_if<autograd::abort_message>(&message->body)) {
     // Who takes the initiator for lost while it can be reached from here is cut off itself.
@@ -50,10 +50,10 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
 
 inline expected<void> autograd_service::release_arrived(weft::link& from,
                                                         std::span<const std::byte> body) {
-  if (body.size() != 8) return broken_protocol("an autograd release of another length");
+  if (body.size() != 8) return broken_protocol("an autograd release of a wrong length");
   const auto id = load<autograd::context_id>(body.data());
   if (autograd::creator_of(id) != from.rank() || from.rank() == me_.rank()) {
-    return broken_protocol("an autograd release by another worker than the creator");
+    return broken_protocol("an autograd release by a worker that did not create the context");
   }
   if (const auto context = find(id)) {
     forget(context, "was released by its creator '" + from.name() + "'");
@@ -74,7 +74,7 @@ inline expected<void> autograd_service::joined_arrived(weft::link&,
     return autograd::serial_of(id) != 0 && autograd::serial_of(id) <= last_context_;
   };
   if (!ranks || autograd::creator_of(id) != me_.rank() || !known()) {
-    return broken_protocol("an autograd frame about a context that is not of this worker");
+    return broken_protocol("an autograd frame about a context that this worker did not create");
   }
   add_joined(id, *ranks);
   return {};

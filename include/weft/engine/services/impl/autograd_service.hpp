@@ -54,7 +54,7 @@ inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
   const bool possible = creator < me_.world_size() && autograd::serial_of(id) != 0 &&
                         (creator != me_.rank() || autograd::serial_of(id) <= last_context_);
   if (!possible) {
-    return broken_protocol("an autograd context that cannot be");
+    return broken_protocol("an impossible autograd context");
   }
   // Lost after this: `down` finds the context, for it takes the same lock later.
   if (creator != me_.rank() && me_.link_to(creator).current_state() == weft::link::state::down) {
@@ -67,9 +67,9 @@ inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
   }
   std::size_t& brought = brought_[from];
   if (brought >= most_contexts) {
-    return refuse(errc::resource_exhausted, std::to_string(most_contexts) +
-                                                " autograd contexts of its caller's calls are open "
-                                                "at the callee");
+    return refuse(errc::resource_exhausted, "the caller's calls already have " +
+                                                std::to_string(most_contexts) +
+                                                " autograd contexts open at the callee");
   }
   auto state = make_intrusive<context_state>(id, creator, from);
   state->run_ended = run_ended_;
@@ -90,7 +90,7 @@ inline std::string autograd_service::absence(autograd::context_id id) const {
   if (!mine && me_.link_to(creator).current_state() == weft::link::state::down) {
     return "ended with its creator '" + name_of(creator) + "'";
   }
-  return "was never heard of there";
+  return "is unknown there";
 }
 
 inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
@@ -234,10 +234,11 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
     }
     // Its gradients come in one frame, of one buffer each.
     if (const auto most = me_.settings().bounds.tensors; node && node->num_inputs() > most) {
-      throw rpc_error(errc::not_encodable, std::to_string(node->num_inputs()) +
-                                               " tensors that require grad in one message of an "
-                                               "autograd context, the most are " +
-                                               std::to_string(most));
+      throw rpc_error(errc::not_encodable, "one message of an autograd context has " +
+                                               std::to_string(node->num_inputs()) +
+                                               " tensors that require grad; at most " +
+                                               std::to_string(most) +
+                                               " are allowed (options.bounds.tensors)");
     }
     recorded_send* record = nullptr;
     const bool elsewhere = to.rank() != me_.rank();
@@ -315,7 +316,7 @@ inline expected<void> autograd_service::arrive(weft::link& from, incoming_messag
     setup.refused = std::move(found->refused);
   } else {
     if (autograd::creator_of(id) >= me_.world_size()) {
-      return broken_protocol("an autograd context that cannot be");
+      return broken_protocol("an impossible autograd context");
     }
     add_joined(id, *joined);
   }

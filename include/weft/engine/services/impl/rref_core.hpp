@@ -31,8 +31,8 @@ class reference_ledger final : public rref_protocol::ledger {
     if (!may_create(owner)) {
       throw rpc_error(errc::resource_exhausted,
                       std::to_string(rref_protocol::ledger_limits().creation_window) +
-                          " objects that worker " + std::to_string(owner) +
-                          " is to make wait behind one whose request is not sent yet");
+                          " make/remote requests to worker " + std::to_string(owner) +
+                          " wait behind an unsent one");
     }
     return ledger::create_remote(owner);
   }
@@ -114,8 +114,9 @@ class rref_core final : public reference_keeper {
       target.object = nullptr;
       target.failure =
           error(errc::invalid_argument,
-                "reference " + to_string(id) + " leads from one to the next more than " +
-                    std::to_string(rref_protocol::most_forwards) + " times; in a circle?",
+                "reference " + to_string(id) + " leads to another reference more than " +
+                    std::to_string(rref_protocol::most_forwards) +
+                    " times in a row; do they form a circle?",
                 call_progress::not_executed);
     }
     return end;
@@ -181,15 +182,14 @@ class rref_core final : public reference_keeper {
             d.incarnation = owner.incarnation.low;
           });
     case cause::creation_failed:
-      return as(errc::rref_lost, "the request that was to make it was never sent");
+      return as(errc::rref_lost, "the request to make its object was never sent");
     case cause::creator_died:
       return as(errc::rref_lost, "its creator died before the request arrived");
     case cause::too_many:
       return as(errc::resource_exhausted,
-                "its owner keeps no more references whose request has not arrived");
+                "its owner already keeps too many references whose requests have not arrived");
     case cause::too_many_imports:
-      return as(errc::resource_exhausted,
-                "this worker holds as many references as one peer may give it");
+      return as(errc::resource_exhausted, "this worker cannot hold more references from one peer");
     case cause::lost:
       break;
     }

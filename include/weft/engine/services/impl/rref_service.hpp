@@ -331,7 +331,7 @@ inline expected<void> rref_service::frame(weft::link& from, incoming_message& m)
     return true;
   });
   if (understood) return {};
-  return broken_protocol("a reference message that nobody sends");
+  return broken_protocol("an invalid reference message");
 }
 
 inline void rref_service::batch_ends() noexcept {

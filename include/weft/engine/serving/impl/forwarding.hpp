@@ -49,7 +49,7 @@ class forwarded_body final : public request_body {
     if (forwards == rref_protocol::most_forwards) {
       throw rpc_error(errc::invalid_argument,
                       "the reference leads on from worker to worker more than " +
-                          std::to_string(forwards) + " times; do some lead to one another?");
+                          std::to_string(forwards) + " times; do references form a circle?");
     }
     prepare_reference{call_.who.self(), to_, create_}(m);
     m.record().get<rref_handover>().forwards = static_cast<std::uint8_t>(forwards + 1);
@@ -70,7 +70,7 @@ class forwarded_body final : public request_body {
   const bool late = call.deadline && call.who.self().time().now() >= *call.deadline;
   // Whether its timer there or here rang first must not show.
   if (late && why == errc::cancelled) {
-    return {errc::timed_out, "the deadline passed while the call went on from here", ran,
+    return {errc::timed_out, "the deadline passed while the forwarded call was under way", ran,
             origin::remote_runtime};
   }
   // What was met here is this worker's, and not that of the one behind it.

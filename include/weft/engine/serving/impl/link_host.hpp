@@ -32,11 +32,11 @@ inline void link_host::post_failed(std::uint64_t function, std::string_view name
   or_die([&] {
     // What nobody knows has one name: peers choose the number.
     if (!failed_posts_.first(named.empty() ? 0 : function)) return;
-    say(name(), "a post of " +
-                    (named.empty() ? std::string("a function that is not here")
-                                   : "'" + std::string(named) + "'") +
-                    " by worker '" + members_.members[from].name + "' failed: " + why.message() +
-                    "; others of this function are only counted (posts_failed)");
+    say(name(),
+        "a post of " +
+            (named.empty() ? std::string("an unknown function") : "'" + std::string(named) + "'") +
+            " by worker '" + members_.members[from].name + "' failed: " + why.message() +
+            "; others of this function are only counted (posts_failed)");
   });
 }
 

@@ -210,7 +210,7 @@ inline void serving::describe_exception(served_request& call) {
     }
   } catch (const std::bad_alloc&) {
     failure =
-        error(errc::resource_exhausted, "no memory for what the function did (std::bad_alloc)",
+        error(errc::resource_exhausted, "the function could not allocate memory (std::bad_alloc)",
               call_progress::executed, origin::remote_user);
   } catch (const std::exception& e) {
     remote(type_name_of(e), call.who.self().in_words(e));

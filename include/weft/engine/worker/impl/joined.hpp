@@ -67,12 +67,12 @@ inline error joined::run() {
 inline bool joined::run_for(duration most) {
   if (loop_) {
     throw rpc_error(errc::invalid_argument,
-                    "this worker lives on an io_context of yours: run that");
+                    "this worker runs on an io_context of yours: run that io_context");
   }
   if (end_->there->is_set()) return true;
   if (life_->worker().on_thread()) {
     throw rpc_error(errc::invalid_argument, "the loop of worker '" + life_->worker().name() +
-                                                "' is run from within itself");
+                                                "' cannot be run from a handler on this loop");
   }
   struct counted {
     std::atomic<int>& n;
@@ -84,7 +84,7 @@ inline bool joined::run_for(duration most) {
   } else if (!life_->run_loop_for(most)) {
     return false;
   }
-  life_->end_threads("it is left behind with all that it can reach");
+  life_->end_threads("it is left behind, and nothing that it uses is freed");
   conclude();
   return true;
 }
@@ -109,7 +109,7 @@ inline asio::awaitable<error> joined::wait_for(std::shared_ptr<outcome> end,
   if (const auto own = of.lock(); own && own->life_->worker().on_thread()) {
     throw rpc_error(
         errc::invalid_argument,
-        "a worker's own loop ends with its run, so nothing there can wait for that end");
+        "do not wait for the end of the run on the worker's own loop: the loop ends with the run");
   }
   try {
     co_await event::wait(end->there);
@@ -163,7 +163,7 @@ inline void joined::on_loop(std::function<void(joined&)> what) {
 /// The run is over: its threads are waited for elsewhere, as the loop has other things to do.
 inline void joined::end_on_loop() noexcept {
   const auto work = [this]() noexcept {
-    life_->end_threads("it is left behind with all that it can reach");
+    life_->end_threads("it is left behind, and nothing that it uses is freed");
     const auto guard = waiter_registry::guard_context(loop_lives_);
     if (!guard) return;
     post_or_die(*loop_, [self = shared_from_this()] {

@@ -126,7 +126,7 @@ inline asio::awaitable<void> limited(clock& time, asio::io_context& io, duration
                             asio::bind_cancellation_slot(b->stop.slot(), asio::use_awaitable));
   } catch (const std::exception&) {
     if (!b->passed) throw;
-    throw rpc_error(errc::timed_out, "the handshake was not answered");
+    throw rpc_error(errc::timed_out, "the peer did not answer the handshake");
   }
 }
 
@@ -184,7 +184,7 @@ inline asio::awaitable<void> worker::meet(intrusive_ptr<link> to, asio::io_conte
   } else if (h.why() == errc::closed) {
     throw rpc_error(h.why());  // the other's connection stays, and is on its way
   } else if (env_.transports.was_wrong(to->rank())) {
-    throw rpc_error(errc::peer_died, "another one listens there: " + h.why().message(),
+    throw rpc_error(errc::peer_died, "another process listens there: " + h.why().message(),
                     call_progress::not_sent);
   } else {
     to->mark_down(h.why());

@@ -104,7 +104,7 @@ inline std::string worker::lost_posts(std::uint32_t from, std::uint32_t to,
   if (!way.sent) {
     return decided && !run_.gone(from)
                ? ""
-               : "; how many" + between + " did not run to their end is not known";
+               : "; it is not known how many" + between + " did not run to their end";
   }
   if (!way.ran && decided && !run_.gone(to)) return {};
   std::string out;
