@@ -8,7 +8,7 @@
 
 namespace bench {
 
-/// Where a user's project has the engine: in each file that includes run.hpp, or compiled elsewhere.
+/// What a user's project links: weft::header_only, or weft::weft, which is compiled elsewhere.
 enum class engine_is : bool { in_headers, compiled };
 /// What the compiler knows before it reads the file: nothing, or compile/precompiled.hpp, whose own
 /// time does not count.

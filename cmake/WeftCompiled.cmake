@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSL-1.0
-# weft::weft, also named weft::compiled: headers, libtorch, and the engine as a static library. The
-# engine is compiled in the build tree of the project that links it, with that project's flags, and
-# only if something links it. Every file of such a program knows so by WEFT_SEPARATE_COMPILATION, and
-# includes faces only. weft::header_only is the same without it: each file that includes <weft/run.hpp>
-# compiles the engine. Files of the two kinds do not link with each other.
+# weft::weft, also named weft::compiled: headers, libtorch, and a static library of what can be
+# compiled once. It is compiled in the build tree of the project that links it, with that project's
+# flags, and only if something links it. Every file of such a program knows so by
+# WEFT_SEPARATE_COMPILATION. A shared library that links it takes in what it needs, which is not the
+# engine. weft::header_only is the same without that library: each file compiles what it needs, and
+# each that includes <weft/run.hpp> the engine. Files of the two kinds do not link with each other.
 if(TARGET weft::weft OR NOT TARGET weft::torch)
   return()
 endif()
 add_library(weft_header_only INTERFACE)
 add_library(weft::header_only ALIAS weft_header_only)
 target_link_libraries(weft_header_only INTERFACE weft::headers weft::torch)
-add_library(weft_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/compiled.cpp")
+add_library(weft_compiled STATIC EXCLUDE_FROM_ALL
+  "${CMAKE_CURRENT_LIST_DIR}/compiled_base.cpp" "${CMAKE_CURRENT_LIST_DIR}/compiled_engine.cpp")
 add_library(weft::weft ALIAS weft_compiled)
 add_library(weft::compiled ALIAS weft_compiled)
 target_compile_definitions(weft_compiled PUBLIC WEFT_SEPARATE_COMPILATION)

@@ -1,39 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// The engine, for programs that define WEFT_SEPARATE_COMPILATION for every file. One file of the
-// program includes this header, and needs no other line. CMake's target weft::compiled contains
-// such a file.
+// What weft compiles once, for programs that define WEFT_SEPARATE_COMPILATION for every file. One
+// file of the program includes this header, and needs no other line; or two files include its two
+// parts. A shared library that the program loads includes src_base.hpp in one file. CMake's target
+// weft::weft contains such files.
 #pragma once
 
 #if !defined(WEFT_SEPARATE_COMPILATION)
 #error "weft: src.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
 #endif
 
-#include <weft/core/detail/macros_off.hpp>
-
-#include <weft/engine/impl/join.hpp>
-#include <weft/run.hpp>
-#include <weft/transport/inproc.hpp>
-#include <weft/transport/tcp.hpp>
-#include <weft/transport/unix_socket.hpp>
-
-#include <string>
-#include <vector>
-
-namespace weft {
-
-template <>
-transport_list make_transports_at<inproc>(const std::vector<std::string>& addresses) {
-  return detail::transports_at<inproc>(addresses);
-}
-template <>
-transport_list make_transports_at<tcp>(const std::vector<std::string>& addresses) {
-  return detail::transports_at<tcp>(addresses);
-}
-template <>
-transport_list make_transports_at<unix_socket>(const std::vector<std::string>& addresses) {
-  return detail::transports_at<unix_socket>(addresses);
-}
-
-}  // namespace weft
-
-#include <weft/core/detail/macros_on.hpp>
+#include <weft/src_base.hpp>
+#include <weft/src_engine.hpp>

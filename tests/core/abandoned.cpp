@@ -5,6 +5,7 @@
 #include <weft/core/future.hpp>
 #include <weft/core/task_group.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/post.hpp>

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/io_context.hpp>

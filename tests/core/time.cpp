@@ -2,6 +2,7 @@
 #include <weft/core/detail/pairing_heap.hpp>
 #include <weft/core/real_clock.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 
 #include <asio/post.hpp>
 #include <doctest/doctest.h>

@@ -26,7 +26,7 @@ my @floors = (qw(core wire memory transport rpc rref autograd), "optim engine", 
 my @rooms = ("launch shutdown helper", "rendezvous serving", "link", "worker", "services");
 my $most_in_a_room = 25;
 # Above all folders, these have the engine.
-my $with_engine = qr/^(run|src|sim)\.hpp$/;
+my $with_engine = qr/^(run|src\w*|sim)\.hpp$/;
 
 # Public headers that hide their interface still. Protocols of the engine, which no user opens, and
 # whose parts are all detail, but for the class that is named:
@@ -160,7 +160,7 @@ while ($file = <STDIN>) {
       below($i + 1, $room_height, $room, $inner);
     }
   }
-  forbid($code, qr{#\s*include\s*[<"]weft/(?:weft|run|src|sim)\.hpp}, "includes what stands above all folders");
+  forbid($code, qr{#\s*include\s*[<"]weft/(?:weft|run|src\w*|sim)\.hpp}, "includes what stands above all folders");
   forbid($code, qr{#\s*include\s*<torch/(?:torch|all|nn|optim|types)\.h>},
          "the whole front end of libtorch outside optim") if $folder ne "optim";
   if ($folder =~ /^(?:core|memory|transport)$/) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/core/detail/out_of_memory.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 
 #include <tl/expected.hpp>
@@ -99,7 +100,6 @@ class error {
   [[nodiscard]] error cause() const noexcept { return {detail().cause_code, detail().cause}; }
   /// A sentence with function, peer, cause and how far the call got.
   [[nodiscard]] std::string message() const;
-
   /// A copy whose detail is changed by `edit(error_detail&)`.
   template <class Edit>
   [[nodiscard]] error with(Edit&& edit) const;
@@ -113,12 +113,8 @@ class error {
 /// channel, `sleep_for` or `on_pool`, throw std::system_error operation_aborted instead.
 class rpc_error : public std::system_error {
  public:
-  explicit rpc_error(weft::error e)
-      : std::system_error(e.code()),
-        error_(std::move(e)),
-        text_(std::make_shared<const std::string>(error_.message())) {}
-  rpc_error(errc code, std::string_view text, call_progress ran = call_progress::not_sent)
-      : rpc_error(weft::error(code, text, ran)) {}
+  explicit rpc_error(weft::error e);
+  rpc_error(errc code, std::string_view text, call_progress ran = call_progress::not_sent);
   [[nodiscard]] const weft::error& error() const noexcept { return error_; }
   [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
 
@@ -126,6 +122,32 @@ class rpc_error : public std::system_error {
   weft::error error_;
   std::shared_ptr<const std::string> text_;
 };
+
+namespace detail {
+[[nodiscard]] const char* text_of(errc code) noexcept;
+[[nodiscard]] const char* text_of(call_progress ran) noexcept;
+}  // namespace detail
+
+template <class Edit>
+error error::with(Edit&& edit) const {
+  return detail::or_die([&] {
+    auto copy = make_intrusive<error_detail>();
+    const error_detail& d = detail();
+    copy->from = d.from;
+    copy->ran = d.ran;
+    copy->text = d.text;
+    copy->peer = d.peer;
+    copy->incarnation = d.incarnation;
+    copy->function = d.function;
+    copy->deadline = d.deadline;
+    copy->elapsed = d.elapsed;
+    copy->remote_type = d.remote_type;
+    copy->cause_code = d.cause_code;
+    copy->cause = d.cause;
+    std::forward<Edit>(edit)(*copy);
+    return error(code_, intrusive_ptr<const error_detail>(std::move(copy)));
+  });
+}
 
 template <class T>
 using expected = tl::expected<T, error>;
@@ -140,4 +162,6 @@ inline constexpr as_expected_t as_expected{};
 template <>
 struct std::is_error_code_enum<weft::errc> : std::true_type {};
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/core/impl/error.hpp>
+#endif

@@ -55,3 +55,6 @@ class event : public ref_counted {
 }  // namespace weft
 
 #include <weft/core/impl/event.hpp>
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/core/impl/event_once.hpp>
+#endif

@@ -2,13 +2,10 @@
 // The few sentences that weft prints by itself, such as why a run has failed.
 #pragma once
 
+#include <weft/config.hpp>
+
 #include <functional>
-#include <iostream>
-#include <memory>
-#include <mutex>
-#include <string>
 #include <string_view>
-#include <utility>
 
 namespace weft {
 
@@ -20,15 +17,7 @@ struct log_entry {
 
 namespace detail {
 
-using log_sink = std::function<void(const log_entry&)>;
-struct log_target {
-  std::mutex mutex;
-  std::shared_ptr<const log_sink> sink;  // null: standard error
-};
-inline log_target& the_log() {
-  static log_target& all = *new log_target;  // the last threads of a process may say something
-  return all;
-}
+/// Says it.
 void say(std::string_view who, std::string_view text);
 
 }  // namespace detail
@@ -39,30 +28,10 @@ void say(std::string_view who, std::string_view text);
 /// must not wait. Exceptions of `sink` are dropped.
 ///
 ///   weft::log_to([](const weft::log_entry& e) { my_logger.warn("{}: {}", e.who, e.text); });
-inline void log_to(std::function<void(const log_entry&)> sink) {
-  std::shared_ptr<const detail::log_sink> next;
-  if (sink) next = std::make_shared<const detail::log_sink>(std::move(sink));
-  const std::lock_guard lock(detail::the_log().mutex);
-  detail::the_log().sink.swap(next);
-}
-
-/// Says it.
-inline void detail::say(std::string_view who, std::string_view text) {
-  std::shared_ptr<const log_sink> sink;
-  {
-    const std::lock_guard lock(the_log().mutex);
-    sink = the_log().sink;
-  }
-  if (sink) {
-    try {
-      (*sink)({who, text});
-    } catch (...) {  // the sink's own matter
-    }
-    return;
-  }
-  std::string line = "weft: ";  // in one piece
-  if (!who.empty()) line.append(who).append(": ");
-  std::cerr << line.append(text).append("\n") << std::flush;
-}
+void log_to(std::function<void(const log_entry&)> sink);
 
 }  // namespace weft
+
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/core/impl/log.hpp>
+#endif

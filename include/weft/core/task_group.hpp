@@ -92,3 +92,6 @@ template <class Body>
 }  // namespace weft
 
 #include <weft/core/impl/task_group.hpp>
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/core/impl/task_group_once.hpp>
+#endif

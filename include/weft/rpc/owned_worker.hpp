@@ -77,4 +77,6 @@ class owned_worker {
 
 }  // namespace weft
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/rpc/impl/owned_worker.hpp>
+#endif

@@ -8,4 +8,7 @@
 #pragma once
 
 #include <weft/rpc/impl/retry.hpp>
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/rpc/impl/retry_once.hpp>
+#endif
 #include <weft/rpc/retry_options.hpp>

@@ -49,3 +49,6 @@ T wait(future<T> work, std::optional<within> limit = std::nullopt);
 }  // namespace weft
 
 #include <weft/rpc/impl/wait.hpp>
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/rpc/impl/wait_once.hpp>
+#endif

@@ -2,9 +2,8 @@
 // A worker: one process, or thread, of a run. Its one implementation is engine/worker/worker.hpp.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/say_failed.hpp>
-#include <weft/core/detail/what_of.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/random.hpp>
 #include <weft/core/time.hpp>
@@ -47,6 +46,8 @@ struct worker_stats {
 namespace detail {
 /// The io_context that the worker's thread runs. For calls and services; users have `get_executor`.
 [[nodiscard]] asio::io_context& context_of(const worker& me) noexcept;
+/// Prints why work that nobody awaits has failed (core/detail/say_failed.hpp).
+void say_failed(const std::string& who, const char* what, const std::exception_ptr& why) noexcept;
 }  // namespace detail
 
 /// The worker on which a remote function, or main, runs. Members may be called from any thread
@@ -161,13 +162,7 @@ class worker {
     }
   }
   /// The text of an exception of a user's function, for other workers.
-  [[nodiscard]] std::string in_words(const std::exception& e) const {
-    for (const auto& s : services_) {
-      if (!s) continue;
-      if (auto words = s->in_words(e)) return *std::move(words);
-    }
-    return detail::what_of(e);
-  }
+  [[nodiscard]] std::string in_words(const std::exception& e) const;
 
  protected:
   /// The coroutine may outlive the worker.
@@ -191,12 +186,7 @@ class worker {
         members_(std::move(all)),
         options_(std::move(settings)) {}
 
-  [[nodiscard]] error without_service(service_id which) const {
-    return {errc::invalid_argument,
-            "worker '" + members_.self().name + "' was made without the service of " +
-                (which == service_id::rref ? "references" : "autograd contexts") +
-                "; sim::services() gives a sim::world both services"};
-  }
+  [[nodiscard]] error without_service(service_id which) const;
 
   function_entry* const* const process_functions_ =
       &detail::first_function;  // of the worker's code
@@ -213,3 +203,7 @@ inline asio::io_context& detail::context_of(const worker& me) noexcept { return 
 inline const std::string& link::name() const noexcept { return me_.members().members[rank_].name; }
 
 }  // namespace weft
+
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/rpc/impl/worker.hpp>
+#endif

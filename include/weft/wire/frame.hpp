@@ -4,6 +4,7 @@
 //   head:  | header 64 | payload | table |        blobs: the tensor buffers, in table order
 #pragma once
 
+#include <weft/core/detail/little_endian.hpp>
 #include <weft/wire/blob.hpp>
 #include <weft/wire/bytes.hpp>
 #include <weft/wire/header.hpp>

@@ -243,4 +243,6 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 // deque 48 more. Each tensor descriptor costs 448. A vector of bool is words of 8 bytes. A deque,
 // also an empty one, costs 96 and the larger of 512 and its element's size.
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/wire/impl/header.hpp>
+#endif

@@ -115,4 +115,6 @@ class incoming_message {
 
 }  // namespace weft
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/wire/impl/message.hpp>
+#endif

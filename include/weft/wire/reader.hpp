@@ -91,7 +91,9 @@ class reader {
 
  private:
   const std::byte* take(std::size_t n);
-
+  [[noreturn]] void fail_short(std::size_t wanted) const;
+  [[noreturn]] void fail_count(std::size_t n) const;
+  [[noreturn]] void fail_budget() const;
   std::span<const std::byte> in_;
   message_extensions* record_;
   const limits* limits_;
@@ -104,6 +106,26 @@ class reader {
   std::size_t field_index_ = 0;
 };
 
+inline std::size_t reader::count(std::size_t min_element_bytes) {
+  const auto n = number<std::uint32_t>();
+  if (n > remaining() / (min_element_bytes > 1 ? min_element_bytes : 1)) fail_count(n);
+  return n;
+}
+
+inline void reader::charge(std::uint64_t n) {
+  if (n > budget_) fail_budget();
+  budget_ -= n;
+}
+
+inline const std::byte* reader::take(std::size_t n) {
+  if (n > in_.size() - at_) fail_short(n);
+  const std::byte* p = in_.data() + at_;
+  at_ += n;
+  return p;
+}
+
 }  // namespace weft
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/wire/impl/reader.hpp>
+#endif

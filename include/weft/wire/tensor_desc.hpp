@@ -93,6 +93,11 @@ struct tensor_section {
   std::uint32_t total = 0;
 };
 
+namespace detail {
+inline constexpr std::size_t desc_size = 24;  // without sizes and strides
+inline constexpr std::size_t tensor_section_head = 8;
+}  // namespace detail
+
 /// Appends one descriptor.
 void encode_desc(bytes& out, const tensor_desc& desc);
 
@@ -121,4 +126,6 @@ class tensor_desc_reader {
 
 }  // namespace weft
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/wire/impl/tensor_desc.hpp>
+#endif

@@ -13,12 +13,8 @@
 #include <weft/config.hpp>
 
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <new>
 #include <utility>
-
-#include <unistd.h>
 
 namespace weft::detail {
 
@@ -30,21 +26,7 @@ struct process_name {
 };
 
 /// Says so on standard error, and ends the process with status 1. Allocates nothing. Any thread.
-[[noreturn, gnu::cold]] inline void out_of_memory() noexcept {
-  while (process_name::ends.test_and_set()) ::pause();  // bounded: another thread ends the process
-  char line[512] = "weft: ";
-  const auto add = [&line](const char* text) {
-    std::strncat(line, text, sizeof line - std::strlen(line) - 1);
-  };
-  if (const char* const name = process_name::newest.load()) {
-    add(name);
-    add(process_name::workers.load() > 1 ? " (and the other workers of its process): " : ": ");
-  }
-  add("out of memory: weft cannot allocate one of its own small objects, so this process ends\n");
-  // Nothing can be done if that fails, too.
-  static_cast<void>(!::write(STDERR_FILENO, line, std::strlen(line)));
-  std::_Exit(EXIT_FAILURE);
-}
+[[noreturn, gnu::cold]] void out_of_memory() noexcept;
 
 /// Runs weft's own code, and returns what it does: std::bad_alloc out of it ends the process. What
 /// users' code throws in it must have been caught before.
@@ -64,3 +46,7 @@ template <class Handler>
 }
 
 }  // namespace weft::detail
+
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/core/impl/out_of_memory.hpp>
+#endif

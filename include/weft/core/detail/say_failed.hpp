@@ -2,6 +2,7 @@
 // What nobody waits for has failed.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/detail/as_error.hpp>
 #include <weft/core/log.hpp>
 
@@ -11,8 +12,8 @@
 namespace weft::detail {
 
 /// Says so, unless it was cancelled.
-inline void say_failed(const std::string& who, const char* what,
-                       const std::exception_ptr& why) noexcept {
+WEFT_DECL void say_failed(const std::string& who, const char* what,
+                          const std::exception_ptr& why) noexcept {
   or_die([&] {
     const error e = as_error(why);
     if (e == errc::cancelled) return;

@@ -4,6 +4,7 @@
 
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 
 #include <asio/as_tuple.hpp>
 #include <asio/awaitable.hpp>

@@ -8,7 +8,7 @@
 namespace weft {
 namespace detail {
 
-inline const char* text_of(errc code) noexcept {
+WEFT_DECL const char* text_of(errc code) noexcept {
   switch (code) {
   case errc::timed_out:
     return "timed out";
@@ -80,7 +80,7 @@ class error_category final : public std::error_category {
   }
 };
 
-inline const char* text_of(call_progress ran) noexcept {
+WEFT_DECL const char* text_of(call_progress ran) noexcept {
   switch (ran) {
   case call_progress::not_sent:
     return "not sent";
@@ -96,12 +96,12 @@ inline const char* text_of(call_progress ran) noexcept {
 
 }  // namespace detail
 
-inline const std::error_category& category() noexcept {
+WEFT_DECL const std::error_category& category() noexcept {
   static const detail::error_category instance;
   return instance;
 }
 
-inline error::error(errc code, std::string_view text, call_progress ran, origin from) noexcept
+WEFT_DECL error::error(errc code, std::string_view text, call_progress ran, origin from) noexcept
     : code_(make_error_code(code)) {
   detail::or_die([&] {
     auto detail = make_intrusive<error_detail>();
@@ -112,16 +112,23 @@ inline error::error(errc code, std::string_view text, call_progress ran, origin 
   });
 }
 
-inline const error_detail& error::detail() const noexcept {
+WEFT_DECL rpc_error::rpc_error(weft::error e)
+    : std::system_error(e.code()),
+      error_(std::move(e)),
+      text_(std::make_shared<const std::string>(error_.message())) {}
+WEFT_DECL rpc_error::rpc_error(errc code, std::string_view text, call_progress ran)
+    : rpc_error(weft::error(code, text, ran)) {}
+
+WEFT_DECL const error_detail& error::detail() const noexcept {
   static const error_detail none;
   return detail_ ? *detail_ : none;
 }
 
-inline bool error::safe_to_repeat() const noexcept {
+WEFT_DECL bool error::safe_to_repeat() const noexcept {
   return ran() == call_progress::not_sent || ran() == call_progress::not_executed;
 }
 
-inline std::string error::message() const {
+WEFT_DECL std::string error::message() const {
   if (!code_) return "success";
   const error_detail& d = detail();
   std::string text = d.text;
@@ -150,27 +157,6 @@ inline std::string error::message() const {
   if (!d.function.empty()) out += std::string(" [") + weft::detail::text_of(d.ran) + "]";
   if (why && out.find(because) == std::string::npos) out += "; caused by: " + because;
   return out;
-}
-
-template <class Edit>
-error error::with(Edit&& edit) const {
-  return detail::or_die([&] {
-    auto copy = make_intrusive<error_detail>();
-    const error_detail& d = detail();
-    copy->from = d.from;
-    copy->ran = d.ran;
-    copy->text = d.text;
-    copy->peer = d.peer;
-    copy->incarnation = d.incarnation;
-    copy->function = d.function;
-    copy->deadline = d.deadline;
-    copy->elapsed = d.elapsed;
-    copy->remote_type = d.remote_type;
-    copy->cause_code = d.cause_code;
-    copy->cause = d.cause;
-    std::forward<Edit>(edit)(*copy);
-    return error(code_, intrusive_ptr<const error_detail>(std::move(copy)));
-  });
 }
 
 }  // namespace weft

@@ -72,37 +72,11 @@ struct event::waiter final : detail::ready_line::item {
   detail::preallocated_post post_;
 };
 
-inline event::~event() {
-  while (first_) static_cast<void>(unlink(*first_));
-}
-
-inline void event::set() {
-  const intrusive_ptr<event> held(this);  // who sees that it is set may drop it
-  intrusive_ptr<waiter> woken;
-  {
-    const std::lock_guard lock(mutex_);
-    if (set_) return;
-    set_.store(true, std::memory_order_release);
-    woken = std::exchange(first_, nullptr);
-    last_ = nullptr;
-  }
-  // Nobody else follows their links now: a cancelled wait sees that the event is set.
-  while (woken) {
-    intrusive_ptr<waiter> next = std::move(woken->next);
-    woken->complete({});
-    woken = std::move(next);
-  }
-}
-
 template <class CompletionToken>
 auto event::async_wait(intrusive_ptr<event> self, CompletionToken&& token) {
   return asio::async_initiate<CompletionToken, void(asio::error_code)>(
       [](auto handler, const intrusive_ptr<event>& e) { e->add(std::move(handler)); }, token,
       std::move(self));
-}
-
-inline asio::awaitable<void> event::wait(intrusive_ptr<event> self) {
-  co_await async_wait(std::move(self), asio::deferred);
 }
 
 template <class Handler>
@@ -130,31 +104,6 @@ void event::add(Handler handler) {
       });
     }
   });
-}
-
-inline void event::drop(waiter& w, asio::error_code why) {
-  intrusive_ptr<waiter> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    if (set_ || !w.listed) return;
-    dropped = unlink(w);
-  }
-  dropped->complete(why);
-}
-
-inline void event::link(const intrusive_ptr<waiter>& w) noexcept {
-  w->listed = true;
-  w->previous = last_;
-  (last_ ? last_->next : first_) = w;
-  last_ = w.get();
-}
-
-inline intrusive_ptr<event::waiter> event::unlink(waiter& w) noexcept {
-  (w.next ? w.next->previous : last_) = w.previous;
-  intrusive_ptr<waiter>& place = w.previous ? w.previous->next : first_;
-  intrusive_ptr<waiter> out = std::exchange(place, std::move(w.next));
-  out->listed = false;
-  return out;
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/rpc/reply.hpp>
 

@@ -6,6 +6,7 @@
 #include <weft/core/detail/loop_thread.hpp>
 #include <weft/core/detail/once_each.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/helper/helper.hpp>
 #include <weft/engine/helper/write_batch.hpp>

@@ -12,6 +12,7 @@
 
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/serving/cancellable.hpp>
 #include <weft/engine/serving/served_request.hpp>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <weft/core/time.hpp>
+#include <weft/core/timer_list.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/serving/cancellable.hpp>
 #include <weft/engine/serving/request_source.hpp>

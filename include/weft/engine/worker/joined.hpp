@@ -17,7 +17,7 @@
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/rendezvous/rendezvous.hpp>
 #include <weft/engine/worker/runtime.hpp>
-#include <weft/rpc/owned_worker.hpp>
+#include <weft/rpc/detail/owned_life.hpp>
 
 #include <asio/awaitable.hpp>
 #include <asio/execution_context.hpp>

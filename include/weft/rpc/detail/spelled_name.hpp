@@ -3,7 +3,7 @@
 // weft/rpc/identity.hpp includes this.
 #pragma once
 
-#include <weft/rpc/detail/mangled_name.hpp>
+#include <weft/config.hpp>
 #include <weft/rpc/detail/printed_name.hpp>
 
 #include <string>
@@ -25,24 +25,17 @@ struct function_tag {};
 template <class T>
 struct class_tag {};
 
-/// The name that stands behind `opening` in `mangled`.
-inline std::string behind(std::string_view mangled, std::string_view opening, std::string_view tag,
-                          std::string (mangled_name::*read)()) {
-  if (!mangled.starts_with(opening)) return {};
-  mangled_name reader(mangled.substr(opening.size()),
-                      {"weft", "weft::detail", "weft::detail::" + std::string(tag)});
-  return (reader.*read)();
-}
+/// Reads names out of mangled ones (rpc/detail/mangled_name.hpp); empty: there is none.
+std::string function_in_tag(std::string_view mangled);
+std::string class_in_tag(std::string_view mangled);
 
 template <auto F>
 std::string spelled_function() {
-  return behind(typeid(function_tag<F>).name(), "N4weft6detail12function_tagIXadL_Z",
-                "function_tag", &mangled_name::function);
+  return function_in_tag(typeid(function_tag<F>).name());
 }
 template <class T>
 std::string spelled_class() {
-  return behind(typeid(class_tag<T>).name(), "N4weft6detail9class_tagI", "class_tag",
-                &mangled_name::type_name);
+  return class_in_tag(typeid(class_tag<T>).name());
 }
 
 template <auto F, class Type = std::remove_cv_t<decltype(F)>>
@@ -76,3 +69,7 @@ const spelling& spelling_of() {
 }
 
 }  // namespace weft::detail
+
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#include <weft/rpc/impl/spelled_name.hpp>
+#endif

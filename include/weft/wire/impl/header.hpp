@@ -15,7 +15,8 @@
 
 namespace weft {
 
-inline void encode_header(const frame_header& h, std::span<std::byte, header_size> out) noexcept {
+WEFT_DECL void encode_header(const frame_header& h,
+                             std::span<std::byte, header_size> out) noexcept {
   std::byte* p = out.data();
   detail::store(p + 0, frame_magic);
   detail::store(p + 4, wire_version);
@@ -33,8 +34,8 @@ inline void encode_header(const frame_header& h, std::span<std::byte, header_siz
   detail::store(p + 56, h.payload_bytes);
 }
 
-inline expected<frame_header> decode_header(std::span<const std::byte, header_size> in,
-                                            const limits& limit) {
+WEFT_DECL expected<frame_header> decode_header(std::span<const std::byte, header_size> in,
+                                               const limits& limit) {
   using detail::load;
   const std::byte* p = in.data();
   auto refuse = [](errc code, std::string text) {

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-inline void message::section(section_kind kind, std::span<const std::byte> content) {
+WEFT_DECL void message::section(section_kind kind, std::span<const std::byte> content) {
   if (content.size() > limits_->table) {
     throw rpc_error(errc::message_too_large, "a section of " + std::to_string(content.size()) +
                                                  " bytes; a table may hold " +
@@ -31,7 +31,7 @@ inline void message::section(section_kind kind, std::span<const std::byte> conte
   ++section_count_;
 }
 
-inline std::uint16_t message::add_blob(blob b) {
+WEFT_DECL std::uint16_t message::add_blob(blob b) {
   if (frame_.blobs.size() >= limits_->tensors) {
     throw rpc_error(errc::message_too_large,
                     "a message may hold " + std::to_string(limits_->tensors) + " tensor buffers");
@@ -40,13 +40,13 @@ inline std::uint16_t message::add_blob(blob b) {
   return static_cast<std::uint16_t>(frame_.blobs.size() - 1);
 }
 
-inline void message::same_payload(const incoming_message& as) {
+WEFT_DECL void message::same_payload(const incoming_message& as) {
   const std::span<const std::byte> values = as.whole().payload();
   writer_.raw(values.data(), values.size());
   padded_ = (as.header().flags & flag_padded) != 0;
 }
 
-inline void message::check_limits(std::uint64_t payload) const {
+WEFT_DECL void message::check_limits(std::uint64_t payload) const {
   if (payload > limits_->payload) {
     throw rpc_error(errc::message_too_large, "the values take " + std::to_string(payload) +
                                                  " bytes; a payload may hold " +
@@ -67,7 +67,7 @@ inline void message::check_limits(std::uint64_t payload) const {
   }
 }
 
-inline frame message::finish(frame_header header) && {
+WEFT_DECL frame message::finish(frame_header header) && {
   record_.finish(*this);
   bytes& head = frame_.head;
   header.flags &= static_cast<std::uint16_t>(~flag_padded);
@@ -92,7 +92,7 @@ inline frame message::finish(frame_header header) && {
   return std::move(frame_);
 }
 
-inline expected<void> incoming_message::check() {
+WEFT_DECL expected<void> incoming_message::check() {
   constexpr auto refuse = &detail::broken_protocol;
   const frame_header& h = frame_.header;
   const std::uint64_t head = header_size + h.payload_bytes + h.table_bytes;
@@ -135,7 +135,7 @@ inline expected<void> incoming_message::check() {
   return {};
 }
 
-inline std::optional<std::span<const std::byte>>
+WEFT_DECL std::optional<std::span<const std::byte>>
 incoming_message::section(section_kind kind) const noexcept {
   const auto index = static_cast<std::size_t>(kind);
   if (index >= sections_.size() || sections_[index].first == 0) return std::nullopt;

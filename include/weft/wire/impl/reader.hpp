@@ -17,8 +17,8 @@
 
 namespace weft {
 
-inline reader::reader(std::span<const std::byte> in, message_extensions& record,
-                      const limits& limit, tail end, incoming_message* source) noexcept
+WEFT_DECL reader::reader(std::span<const std::byte> in, message_extensions& record,
+                         const limits& limit, tail end, incoming_message* source) noexcept
     : in_(in),
       record_(&record),
       limits_(&limit),
@@ -26,30 +26,24 @@ inline reader::reader(std::span<const std::byte> in, message_extensions& record,
       budget_(detail::budget_of(in.size())),
       tail_(end) {}
 
-inline std::size_t reader::count(std::size_t min_element_bytes) {
-  const std::uint32_t n = number<std::uint32_t>();
-  if (n > remaining() / std::max<std::size_t>(min_element_bytes, 1)) {
-    fail("a count of " + std::to_string(n) + " with " + std::to_string(remaining()) +
-         " bytes left");
-  }
-  return n;
+WEFT_DECL void reader::fail_short(std::size_t wanted) const {
+  fail(std::to_string(wanted) + " bytes wanted, " + std::to_string(remaining()) + " left");
+}
+WEFT_DECL void reader::fail_count(std::size_t n) const {
+  fail("a count of " + std::to_string(n) + " with " + std::to_string(remaining()) + " bytes left");
+}
+WEFT_DECL void reader::fail_budget() const {
+  fail("the value would take more memory than a payload of this size may ask for");
 }
 
-inline void reader::charge(std::uint64_t n) {
-  if (n > budget_) {
-    fail("the value would take more memory than a payload of this size may ask for");
-  }
-  budget_ -= n;
-}
-
-inline reader::level::level(reader& r) : reader_(r) {
+WEFT_DECL reader::level::level(reader& r) : reader_(r) {
   if (r.depth_ >= r.limits_->depth) {
     r.fail("the value is nested more than " + std::to_string(r.limits_->depth) + " levels deep");
   }
   ++r.depth_;
 }
 
-inline void reader::fail(const std::string& why) const {
+WEFT_DECL void reader::fail(const std::string& why) const {
   std::string text = why;
   if (!field_type_.empty()) {
     text += ", while reading field " + std::to_string(field_index_) + " of '" +
@@ -59,7 +53,7 @@ inline void reader::fail(const std::string& why) const {
                         origin::remote_runtime));
 }
 
-inline void reader::finish() {
+WEFT_DECL void reader::finish() {
   field_type_ = {};
   const auto rest = in_.subspan(at_);
   if (tail_ == tail::exact && !rest.empty()) {
@@ -69,15 +63,6 @@ inline void reader::finish() {
     fail("the padding is not zero");
   }
   at_ = in_.size();
-}
-
-inline const std::byte* reader::take(std::size_t n) {
-  if (n > in_.size() - at_) {
-    fail(std::to_string(n) + " bytes wanted, " + std::to_string(in_.size() - at_) + " left");
-  }
-  const std::byte* p = in_.data() + at_;
-  at_ += n;
-  return p;
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 // Bodies of weft/wire/tensor_desc.hpp.
 #pragma once
 
+#include <weft/core/detail/little_endian.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/header.hpp>
 #include <weft/wire/tensor_desc.hpp>
@@ -11,12 +12,9 @@
 namespace weft {
 namespace detail {
 
-inline constexpr std::size_t desc_size = 24;
-inline constexpr std::size_t tensor_section_head = 8;
-
 // What may be wrong with one descriptor by itself, given the buffers; nullptr: nothing.
-[[nodiscard]] inline const char* judge(const tensor_desc& d,
-                                       std::span<const blob> buffers) noexcept {
+[[nodiscard]] WEFT_DECL const char* judge(const tensor_desc& d,
+                                          std::span<const blob> buffers) noexcept {
   if (d.layout == tensor_layout::undefined) {
     const bool plain =
         d.dtype == 0 && d.flags == 0 && d.ndim == 0 && d.buffer == no_buffer && d.offset == 0;
@@ -50,7 +48,7 @@ inline constexpr std::size_t tensor_section_head = 8;
 
 }  // namespace detail
 
-inline tensor_shape shape_of(const tensor_desc& d) noexcept {
+WEFT_DECL tensor_shape shape_of(const tensor_desc& d) noexcept {
   using detail::saturating_add;
   using detail::saturating_multiply;
   constexpr std::uint64_t most = std::uint64_t{1} << 62;
@@ -80,7 +78,7 @@ inline tensor_shape shape_of(const tensor_desc& d) noexcept {
   return result;
 }
 
-inline void encode_desc(bytes& out, const tensor_desc& d) {
+WEFT_DECL void encode_desc(bytes& out, const tensor_desc& d) {
   std::byte fixed[detail::desc_size] = {};
   detail::store(fixed + 0, d.dtype);
   detail::store(fixed + 1, d.layout);
@@ -93,7 +91,7 @@ inline void encode_desc(bytes& out, const tensor_desc& d) {
   out.append(d.strides().data(), d.strides().size_bytes());
 }
 
-inline tensor_desc_reader::tensor_desc_reader(std::span<const std::byte> section) noexcept
+WEFT_DECL tensor_desc_reader::tensor_desc_reader(std::span<const std::byte> section) noexcept
     : section_(section) {
   if (section_.size() < detail::tensor_section_head) {
     section_ = {};  // next() and at_end() find a section without descriptors
@@ -104,8 +102,8 @@ inline tensor_desc_reader::tensor_desc_reader(std::span<const std::byte> section
   at_ = detail::tensor_section_head;
 }
 
-inline const char* tensor_desc_reader::next(tensor_desc& d,
-                                            std::span<const blob> buffers) noexcept {
+WEFT_DECL const char* tensor_desc_reader::next(tensor_desc& d,
+                                               std::span<const blob> buffers) noexcept {
   using detail::load;
   constexpr const char* cut = "a descriptor that is cut off";
   if (section_.size() - at_ < detail::desc_size) return cut;
@@ -135,8 +133,8 @@ inline const char* tensor_desc_reader::next(tensor_desc& d,
   return detail::judge(d, buffers);
 }
 
-inline std::string check_tensors(std::span<const std::byte> section,
-                                 std::span<const blob> buffers) {
+WEFT_DECL std::string check_tensors(std::span<const std::byte> section,
+                                    std::span<const blob> buffers) {
   if (section.size() < detail::tensor_section_head) return "a tensors section without a head";
   tensor_desc_reader in(section);
   const tensor_section head = in.head();

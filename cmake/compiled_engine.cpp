@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: BSL-1.0
 // weft's engine, compiled once (WeftCompiled.cmake).
-#include <weft/src.hpp>
+#include <weft/src_engine.hpp>

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: BSL-1.0
+// What every program with weft needs, compiled once (WeftCompiled.cmake).
+#include <weft/src_base.hpp>
