@@ -17,7 +17,9 @@ namespace {
 /// What Google Benchmark shows as the time of a run.
 double seconds_of(const figures& of) {
   if (const auto p50 = of.find("p50"); p50 != of.end()) return p50->second * 1e-6;
-  if (const auto rate = of.find("rate"); rate != of.end()) return 1 / rate->second;
+  if (const auto rate = of.find("rate"); rate != of.end() && rate->second > 0) {
+    return 1 / rate->second;
+  }
   if (const auto seconds = of.find("seconds"); seconds != of.end()) return seconds->second;
   return 0;
 }

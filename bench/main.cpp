@@ -48,7 +48,8 @@ nlohmann::json read(const std::string& path) {
   if (!file) throw std::runtime_error("cannot read " + path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   // JSON has no such number, which a benchmark without a time or a variation gets.
-  return nlohmann::json::parse(std::regex_replace(text, std::regex(": -?(NaN|nan)"), ": null"));
+  return nlohmann::json::parse(
+      std::regex_replace(text, std::regex(": -?(NaN|nan|Infinity|inf)"), ": null"));
 }
 
 }  // namespace
@@ -75,9 +76,16 @@ int main(int argc, char** argv) {
       return 0;
     }
     std::filesystem::create_directories(std::filesystem::absolute(out).parent_path());
-    std::vector<std::string> words{argv[0], "--benchmark_enable_random_interleaving=true",
-                                   "--benchmark_out_format=json", "--benchmark_out=" + out};
-    for (const std::string& rest : app.remaining()) words.push_back(rest);
+    const std::string fresh = out + ".new";  // the last results stay until there are others
+    std::vector<std::string> words{argv[0], "--benchmark_enable_random_interleaving=true"};
+    for (const std::string& rest : app.remaining()) {
+      if (rest.starts_with("--benchmark_out")) {
+        throw std::runtime_error("--out says where the JSON is written");
+      }
+      words.push_back(rest);
+    }
+    words.insert(words.end(), {"--benchmark_out_format=json", "--benchmark_out=" + fresh,
+                               "--benchmark_report_aggregates_only=false"});
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     int count = static_cast<int>(arguments.size());
@@ -87,8 +95,11 @@ int main(int argc, char** argv) {
     silent quiet;
     const std::size_t ran = benchmark::RunSpecifiedBenchmarks(&quiet);
     benchmark::Shutdown();
-    if (ran == 0) return 1;                        // it has said why
-    if (std::filesystem::is_empty(out)) return 0;  // they were only listed
+    if (ran == 0 || std::filesystem::is_empty(fresh)) {  // it has said why, or only listed them
+      std::filesystem::remove(fresh);
+      return ran == 0 ? 1 : 0;
+    }
+    std::filesystem::rename(fresh, out);
     bench::print_table(rows, read(out), std::cout);
     std::cout << "Written: " << out << '\n';
     return 0;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -132,11 +134,12 @@ void print_table(const std::vector<row>& rows, const nlohmann::json& report, std
   for (const row& r : rows) {
     results.push_back({r.name, r.unit, {}});
     auto& cells = results.back().cells;
-    for (const subject& s : r.subjects) cells.push_back(summarise(s, report));
-    const auto left_out = [](const cell& c) { return c.error == not_run; };
-    if (std::all_of(cells.begin(), cells.end(), left_out)) results.pop_back();
+    for (const subject& s : r.subjects) {
+      if (cell c = summarise(s, report); c.error != not_run) cells.push_back(std::move(c));
+    }
+    if (cells.empty()) results.pop_back();
   }
-  if (results.empty()) return;
+  if (results.empty()) throw std::runtime_error("none of the rows was measured");
   const auto peers = peers_of(results);
   std::vector<std::vector<std::string>> lines;
   lines.push_back({"name", "unit", "weft"});
@@ -154,7 +157,7 @@ void print_table(const std::vector<row>& rows, const nlohmann::json& report, std
   if (const auto& load = context.at("load_avg"); !load.empty()) {
     out << " Load average at the start: " << number(load.front().get<double>()) << '.';
   }
-  out << ' ' << context.at("num_cpus").get<int>() << " cores.\n";
+  out << ' ' << cores().size() << " cores.\n";
   const cell* widest = nullptr;
   const result* of = nullptr;
   for (const auto& r : results) {

@@ -36,10 +36,8 @@ void add_compile_rows(std::vector<row>& rows) {
   add("compile.call", compile_run("call.cpp", compiled), lean_plain);
   add("compile.run", compile_run("run.cpp"), plain);
   add("compile.run.compiled", compile_run("run.cpp", compiled), plain);
-  add("compile.one_call.pch",
-      compile_run("one_call.cpp", compiled, knows::precompiled), plain);
-  add("compile.run.compiled.pch", compile_run("run.cpp", compiled, knows::precompiled),
-      plain);
+  add("compile.one_call.pch", compile_run("one_call.cpp", compiled, knows::precompiled), plain);
+  add("compile.run.compiled.pch", compile_run("run.cpp", compiled, knows::precompiled), plain);
 
   const auto first = make_run({.name = "compile README's first program",
                                .where = placement::two_cores,

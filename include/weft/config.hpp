@@ -20,7 +20,7 @@
 // includes <weft/src.hpp>, or in the CMake target weft::compiled. Without it, each file that
 // includes <weft/run.hpp> compiles the engine. WEFT_DECL stands before the engine's entries.
 #if defined(WEFT_SEPARATE_COMPILATION)
-#define WEFT_DECL
+#define WEFT_DECL  // a body behind it keeps no state: each shared library has its own
 #else
 #define WEFT_DECL inline
 #endif

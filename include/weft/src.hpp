@@ -5,9 +5,5 @@
 // weft::weft contains such files.
 #pragma once
 
-#if !defined(WEFT_SEPARATE_COMPILATION)
-#error "weft: src.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
-#endif
-
 #include <weft/src_base.hpp>
 #include <weft/src_engine.hpp>

@@ -2,6 +2,10 @@
 // A part of weft/src.hpp: what all programs and shared libraries with remote functions need.
 #pragma once
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#error "weft: src_base.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
+#endif
+
 #include <weft/core/detail/macros_off.hpp>
 
 #include <weft/core/impl/error.hpp>

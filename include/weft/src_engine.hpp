@@ -2,6 +2,11 @@
 // A part of weft/src.hpp: what the program that calls weft::run needs.
 #pragma once
 
+#if !defined(WEFT_SEPARATE_COMPILATION)
+#error                                                                                             \
+    "weft: src_engine.hpp is for programs with WEFT_SEPARATE_COMPILATION, defined for every file."
+#endif
+
 #include <weft/core/detail/macros_off.hpp>
 
 #include <weft/engine/impl/join.hpp>

@@ -47,6 +47,7 @@ asio::awaitable<void> main_(weft::worker& me, const char* file) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  weft::log_to([](const weft::log_entry& e) { say("heard: " + std::string(e.text)); });
   const char* const file = argc > 1 ? argv[1] : nullptr;
   if (file && argc == 2 && !::dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
     say(::dlerror());

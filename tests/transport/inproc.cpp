@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <weft/transport/any_transport.hpp>
 #include <weft/transport/inproc.hpp>
 
 #include <doctest/doctest.h>
@@ -6,6 +7,7 @@
 #include <conformance/rig.hpp>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 using weft::conformance::end;
 using weft::conformance::make_frame;
@@ -94,6 +96,26 @@ TEST_CASE("inproc: many frames wake a waiting reader once") {
   CHECK(other.progressed == 1);
   CHECK(handlers <= 2);
   CHECK(weft::conformance::get(reading).has_value());
+}
+
+/// A transport that cannot be moved, as a class with a mutex cannot.
+struct fixed : private weft::inproc {
+  fixed() = default;
+  fixed(const fixed&) = delete;
+  static constexpr std::string_view name = "fixed";
+  using inproc::accept;
+  using inproc::close;
+  using inproc::connect;
+  using inproc::connection_type;
+  using inproc::listen;
+  using inproc::reaches;
+};
+
+TEST_CASE("inproc: a transport of one's own need not be movable") {
+  static_assert(weft::assert_transport<fixed>());
+  const auto all = weft::detail::transports_at<fixed>({});
+  REQUIRE(all.size() == 1);
+  CHECK(all[0]->name() == "fixed");
 }
 
 }  // namespace

@@ -126,7 +126,21 @@ class rpc_error : public std::system_error {
 namespace detail {
 [[nodiscard]] const char* text_of(errc code) noexcept;
 [[nodiscard]] const char* text_of(call_progress ran) noexcept;
+
+class error_category final : public std::error_category {
+ public:
+  [[nodiscard]] const char* name() const noexcept override { return "weft"; }
+  [[nodiscard]] std::string message(int code) const override {
+    return text_of(static_cast<errc>(code));
+  }
+};
 }  // namespace detail
+
+/// One for all shared libraries of a process: inline, as a body that is compiled once is not.
+inline const std::error_category& category() noexcept {
+  static const detail::error_category instance;
+  return instance;
+}
 
 template <class Edit>
 error error::with(Edit&& edit) const {

@@ -5,6 +5,8 @@
 #include <weft/config.hpp>
 
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string_view>
 
 namespace weft {
@@ -17,6 +19,16 @@ struct log_entry {
 
 namespace detail {
 
+using log_sink = std::function<void(const log_entry&)>;
+struct log_target {
+  std::mutex mutex;
+  std::shared_ptr<const log_sink> sink;  // null: standard error
+};
+/// One for all shared libraries of a process.
+WEFT_PROCESS_WIDE inline log_target& the_log() {
+  static log_target& all = *new log_target;  // the last threads of a process may say something
+  return all;
+}
 /// Says it.
 void say(std::string_view who, std::string_view text);
 

@@ -46,7 +46,7 @@ struct worker_stats {
 namespace detail {
 /// The io_context that the worker's thread runs. For calls and services; users have `get_executor`.
 [[nodiscard]] asio::io_context& context_of(const worker& me) noexcept;
-/// Prints why work that nobody awaits has failed (core/detail/say_failed.hpp).
+/// Prints why work that nobody awaits has failed (core/impl/say_failed.hpp).
 void say_failed(const std::string& who, const char* what, const std::exception_ptr& why) noexcept;
 }  // namespace detail
 

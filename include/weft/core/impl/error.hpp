@@ -72,14 +72,6 @@ WEFT_DECL const char* text_of(errc code) noexcept {
   return "unknown error";
 }
 
-class error_category final : public std::error_category {
- public:
-  [[nodiscard]] const char* name() const noexcept override { return "weft"; }
-  [[nodiscard]] std::string message(int code) const override {
-    return text_of(static_cast<errc>(code));
-  }
-};
-
 WEFT_DECL const char* text_of(call_progress ran) noexcept {
   switch (ran) {
   case call_progress::not_sent:
@@ -95,11 +87,6 @@ WEFT_DECL const char* text_of(call_progress ran) noexcept {
 }
 
 }  // namespace detail
-
-WEFT_DECL const std::error_category& category() noexcept {
-  static const detail::error_category instance;
-  return instance;
-}
 
 WEFT_DECL error::error(errc code, std::string_view text, call_progress ran, origin from) noexcept
     : code_(make_error_code(code)) {

@@ -11,20 +11,6 @@
 #include <utility>
 
 namespace weft {
-namespace detail {
-
-using log_sink = std::function<void(const log_entry&)>;
-struct log_target {
-  std::mutex mutex;
-  std::shared_ptr<const log_sink> sink;  // null: standard error
-};
-inline log_target& the_log() {
-  static log_target& all = *new log_target;  // the last threads of a process may say something
-  return all;
-}
-
-}  // namespace detail
-
 WEFT_DECL void log_to(std::function<void(const log_entry&)> sink) {
   std::shared_ptr<const detail::log_sink> next;
   if (sink) next = std::make_shared<const detail::log_sink>(std::move(sink));

@@ -327,9 +327,10 @@ struct thread_runs {
     }
     threads[r].detach();
     const int status_of_stuck =
-        conclude(runs->names[r], error(errc::worker_failed,
-                                       "its thread does not return from the code that it runs; it "
-                                       "is left behind, and nothing that it uses is freed"));
+        conclude(runs->names[r],
+                 error(errc::worker_failed,
+                       "its thread does not return from the code that it runs; it "
+                       "is left behind, and weft frees nothing of its own that it can reach"));
     if (!runs->may_go[r]) worst = std::max(worst, status_of_stuck);
   }
   return worst;

@@ -56,7 +56,7 @@ class runtime {
   /// Ends whatever still runs, within the shutdown deadline; others see a lost worker. No thread is
   /// in `run` then; on a loop of the user's, that has been destroyed or has dropped its work.
   ~runtime() {
-    end_threads("it is left behind, and nothing that it uses is freed");
+    end_threads("it is left behind, and weft frees nothing of its own that it can reach");
     if (has_stuck_threads_) leak(std::move(parts_));
   }
 
@@ -150,7 +150,8 @@ class runtime {
   /// what waits without being an operation of the loop's, or was left by those threads, is
   /// destroyed there. On the loop, or once nobody runs it, before it destroys what it has.
   void let_go_of_loop() {
-    end_threads("it is left behind, and nothing that it uses is freed except its io_context");
+    end_threads("it is left behind, and weft frees nothing of its own that it can reach except its "
+                "io_context");
     parts_->me->detach();
     if (has_stuck_threads_) return;
     parts_->me->requests().keep_idle(0);
@@ -172,7 +173,8 @@ class runtime {
 
   /// All of it: runs `main_` and serves until the run ends, on this thread. Returns what ended it.
   error run(std::function<asio::awaitable<void>(weft::worker&)> main_,
-            const char* stuck = "it is left behind, and nothing that it uses is freed") {
+            const char* stuck =
+                "it is left behind, and weft frees nothing of its own that it can reach") {
     start(std::move(main_));
     run_loop();
     end_threads(stuck);

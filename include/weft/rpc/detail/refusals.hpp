@@ -224,8 +224,10 @@ consteval bool check_argument() {
 template <auto F, std::size_t Given, std::size_t Takes>
 consteval void check_count() {
   WEFT_REQUIRE((argument_count_fits<F, Given, Takes>),
-               "weft: this call gives another number of arguments than the function takes.",
-               "weft: ", name_of<F>::value(), " takes ", Takes, " arguments, ", Given, " given.");
+               "weft: this call gives another number of arguments than the function takes (default "
+               "arguments do not count).",
+               "weft: ", name_of<F>::value(), " takes ", Takes, " arguments, ", Given,
+               " given (default arguments do not count).");
 }
 
 template <auto F, class Arguments, bool... IsOption, class... Args>

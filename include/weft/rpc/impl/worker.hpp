@@ -2,8 +2,8 @@
 // Bodies of weft/rpc/worker.hpp.
 #pragma once
 
-#include <weft/core/detail/say_failed.hpp>
 #include <weft/core/detail/what_of.hpp>
+#include <weft/core/impl/say_failed.hpp>
 #include <weft/rpc/worker.hpp>
 
 #include <exception>

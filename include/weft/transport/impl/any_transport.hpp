@@ -21,7 +21,9 @@ namespace detail {
 template <transport T>
 class erased_transport final : public any_transport {
  public:
-  explicit erased_transport(T t) : t_(std::move(t)) {}
+  /// Constructs the transport of these arguments: it need not be movable.
+  template <class... From>
+  explicit erased_transport(std::in_place_t, From&&... from) : t_(std::forward<From>(from)...) {}
   [[nodiscard]] std::string_view name() const noexcept override { return T::name; }
   [[nodiscard]] std::string listen(asio::io_context& io) override { return t_.listen(io); }
   [[nodiscard]] bool reaches(std::string_view endpoint) const override {
@@ -48,12 +50,13 @@ class erased_transport final : public any_transport {
 
 template <transport T>
 any_transport_ptr make_any_transport(T t) {
-  return std::make_unique<detail::erased_transport<T>>(std::move(t));
+  return std::make_unique<detail::erased_transport<T>>(std::in_place, std::move(t));
 }
 
 namespace detail {
 template <transport T>
 [[nodiscard]] transport_list transports_at(const std::vector<std::string>& addresses) {
+  using erased = erased_transport<T>;
   transport_list all;
   if constexpr (requires(typename T::options o) {
                   o.address = std::string();
@@ -62,13 +65,15 @@ template <transport T>
     for (const std::string& address : addresses) {
       typename T::options o;
       o.address = address;
-      all.push_back(make_any_transport(T(o)));
+      all.push_back(std::make_unique<erased>(std::in_place, o));
     }
-    if (addresses.empty()) all.push_back(make_any_transport(T(typename T::options())));
+    if (addresses.empty()) {
+      all.push_back(std::make_unique<erased>(std::in_place, typename T::options()));
+    }
   } else if constexpr (requires { T::in_this_process(); }) {
     all.push_back(make_any_transport(T::in_this_process()));
   } else {
-    all.push_back(make_any_transport(T()));
+    all.push_back(std::make_unique<erased>(std::in_place));
   }
   return all;
 }

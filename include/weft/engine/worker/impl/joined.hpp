@@ -84,7 +84,7 @@ inline bool joined::run_for(duration most) {
   } else if (!life_->run_loop_for(most)) {
     return false;
   }
-  life_->end_threads("it is left behind, and nothing that it uses is freed");
+  life_->end_threads("it is left behind, and weft frees nothing of its own that it can reach");
   conclude();
   return true;
 }
@@ -163,7 +163,7 @@ inline void joined::on_loop(std::function<void(joined&)> what) {
 /// The run is over: its threads are waited for elsewhere, as the loop has other things to do.
 inline void joined::end_on_loop() noexcept {
   const auto work = [this]() noexcept {
-    life_->end_threads("it is left behind, and nothing that it uses is freed");
+    life_->end_threads("it is left behind, and weft frees nothing of its own that it can reach");
     const auto guard = waiter_registry::guard_context(loop_lives_);
     if (!guard) return;
     post_or_die(*loop_, [self = shared_from_this()] {
