@@ -117,7 +117,7 @@ endfunction()
 if(TARGET weft::torch)
   set(weft_own "")
   foreach(header IN LISTS weft_headers)
-    if(NOT header MATCHES "/(impl|detail|engine|sim)/|/src[a-z_]*\\.hpp$")
+    if(NOT header MATCHES "/(impl|detail|engine|sim|tensordict)/|/src[a-z_]*\\.hpp$")
       string(REGEX REPLACE "^include/(.*)" "<\\1>" header "${header}")
       list(APPEND weft_own "${header}")
     endif()
@@ -134,7 +134,8 @@ if(TARGET weft::torch)
     <torch/csrc/distributed/c10d/Store.hpp>)
   # The engine, for what declares it only.
   add_library(weft_engine OBJECT EXCLUDE_FROM_ALL
-    "${PROJECT_SOURCE_DIR}/cmake/compiled_base.cpp" "${PROJECT_SOURCE_DIR}/cmake/compiled_engine.cpp")
+    "${PROJECT_SOURCE_DIR}/cmake/compiled_base.cpp" "${PROJECT_SOURCE_DIR}/cmake/compiled_engine.cpp"
+    "${PROJECT_SOURCE_DIR}/cmake/compiled_tensordict.cpp")
   target_link_libraries(weft_engine PRIVATE weft::headers weft::torch weft_flags weft_unsanitized)
   target_compile_definitions(weft_engine PRIVATE WEFT_SEPARATE_COMPILATION)
   set_target_properties(weft_engine PROPERTIES CXX_EXTENSIONS OFF)

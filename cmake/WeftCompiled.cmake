@@ -12,7 +12,8 @@ add_library(weft_header_only INTERFACE)
 add_library(weft::header_only ALIAS weft_header_only)
 target_link_libraries(weft_header_only INTERFACE weft::headers weft::torch)
 add_library(weft_compiled STATIC EXCLUDE_FROM_ALL
-  "${CMAKE_CURRENT_LIST_DIR}/compiled_base.cpp" "${CMAKE_CURRENT_LIST_DIR}/compiled_engine.cpp")
+  "${CMAKE_CURRENT_LIST_DIR}/compiled_base.cpp" "${CMAKE_CURRENT_LIST_DIR}/compiled_engine.cpp"
+  "${CMAKE_CURRENT_LIST_DIR}/compiled_tensordict.cpp")
 add_library(weft::weft ALIAS weft_compiled)
 add_library(weft::compiled ALIAS weft_compiled)
 target_compile_definitions(weft_compiled PUBLIC WEFT_SEPARATE_COMPILATION)

@@ -21,7 +21,7 @@ use strict;
 use warnings;
 
 # Lowest first; those of one line stand beside one another.
-my @floors = (qw(core wire memory transport rpc rref autograd), "optim engine", "sim");
+my @floors = (qw(core wire memory transport rpc rref autograd), "optim engine tensordict", "sim");
 # Of engine/. Its own files, outside the rooms, have them all.
 my @rooms = ("launch shutdown helper", "rendezvous serving", "link", "worker", "services");
 my $most_in_a_room = 25;
@@ -33,7 +33,7 @@ my $with_engine = qr/^(run|src\w*|sim)\.hpp$/;
 my $all_detail = qr/^rref\/ledger_(entries|owner|sessions|user|wire)\.hpp$/;
 # The class is long: of those protocols, whose messages and steps are one list; of the engine\x27s
 # queue; and the worker and the simulated world, whose members for users come first.
-my $long_class = qr/^(rref\/ledger|autograd\/wave|transport\/outbox|rpc\/worker|sim\/world)\.hpp$/;
+my $long_class = qr/^(rref\/ledger|tensordict\/tensordict|autograd\/wave|transport\/outbox|rpc\/worker|sim\/world)\.hpp$/;
 
 sub heights {
   my %height;

@@ -184,6 +184,10 @@ concept transport =
 /// `static_assert(assert_transport<T>())` says in a sentence what is missing in `T`.
 template <class T>
 consteval bool assert_transport() {
+  static_assert(
+      requires { sizeof(T); },
+      "weft: this transport is only declared here: include its header, such as "
+      "<weft/transport/tcp.hpp>");
   static_assert(transport_has_name<T>,
                 "weft: a transport must provide `static constexpr std::string_view name`");
   static_assert(

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/tensordict/tensordict.hpp that are compiled once: indexing.
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/tensordict/detail/node.hpp>
+#include <weft/tensordict/detail/words.hpp>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace detail {
+
+// ── indexing ──
+
+struct batch_index {
+  std::vector<at::indexing::TensorIndex> index;  // of the batch size; no ellipsis
+  batch_sizes batch;                             // of what it selects
+  name_list names;
+};
+
+/// The names of the dimensions that an index gives. One that comes from one dimension has its name;
+/// so has one of the block that index tensors and masks give together, if only such of one
+/// dimension vary along it.
+class index_names {
+ public:
+  explicit index_names(const name_list& before) : before_(before) {}
+  [[nodiscard]] std::size_t next() const noexcept { return next_; }
+  void keep() { out_.push_back(name(next_++)); }
+  void drop() { ++next_; }
+  void add() { out_.emplace_back(); }
+  /// An index tensor of these sizes, or a mask; it takes so many dimensions.
+  void select(at::IntArrayRef sizes, std::int64_t takes) {
+    blocks_.push_back({{sizes.begin(), sizes.end()}, next_, static_cast<std::size_t>(takes)});
+    apart_ = apart_ || (blocks_.size() > 1 && position_ != out_.size());
+    position_ = blocks_.size() == 1 ? out_.size() : position_;
+    next_ += static_cast<std::size_t>(takes);
+  }
+  [[nodiscard]] name_list all(std::size_t dims) {
+    if (before_.empty()) return {};
+    while (next_ < dims) keep();
+    if (!blocks_.empty()) {
+      const name_list block = names_of_block();
+      out_.insert(out_.begin() + static_cast<std::ptrdiff_t>(apart_ ? 0 : position_), block.begin(),
+                  block.end());
+    }
+    const bool none =
+        std::all_of(out_.begin(), out_.end(), [](const auto& n) { return n.empty(); });
+    return none ? name_list() : out_;
+  }
+
+ private:
+  struct block {
+    batch_sizes sizes;
+    std::size_t first;
+    std::size_t takes;
+  };
+  [[nodiscard]] std::string name(std::size_t dim) const {
+    return before_.empty() ? std::string() : before_[dim];
+  }
+  [[nodiscard]] name_list names_of_block() const {
+    std::size_t dims = 0;
+    for (const block& b : blocks_) dims = std::max(dims, b.sizes.size());
+    name_list names(dims);
+    std::vector<bool> varies(dims, false);
+    for (std::size_t d = 1; d <= dims; ++d) {  // from the end
+      std::set<std::size_t> varying;
+      std::set<std::size_t> having;
+      for (const block& b : blocks_) {
+        if (b.takes == 0 || b.sizes.size() < d) continue;
+        for (std::size_t used = b.first; used < b.first + b.takes; ++used) {
+          having.insert(used);
+          if (b.sizes[b.sizes.size() - d] != 1) varying.insert(used);
+        }
+        varies[dims - d] = varies[dims - d] || b.sizes[b.sizes.size() - d] != 1;
+      }
+      const auto& from = varying.empty() ? having : varying;
+      if (from.size() == 1) names[dims - d] = name(*from.begin());
+    }
+    name_list out = names;
+    for (std::size_t i = 0; i < dims; ++i) {
+      if (names[i].empty() || std::count(names.begin(), names.end(), names[i]) == 1) continue;
+      std::size_t along = 0;
+      for (std::size_t k = 0; k < dims; ++k) along += names[k] == names[i] && varies[k] ? 1 : 0;
+      if (!varies[i] || along != 1) out[i].clear();
+    }
+    return out;
+  }
+
+  const name_list& before_;
+  name_list out_;
+  std::size_t next_ = 0;
+  std::vector<block> blocks_;
+  std::size_t position_ = 0;
+  bool apart_ = false;
+};
+
+WEFT_DECL batch_index understood(const tensordict& td,
+                                 at::ArrayRef<at::indexing::TensorIndex> index) {
+  const auto takes = [](const at::indexing::TensorIndex& i) -> std::int64_t {
+    if (i.is_none() || i.is_ellipsis() || i.is_boolean()) return 0;
+    if (!i.is_tensor()) return 1;
+    const bool mask =
+        i.tensor().scalar_type() == at::kBool || i.tensor().scalar_type() == at::kByte;
+    return mask ? i.tensor().dim() : 1;
+  };
+  std::int64_t taken = 0;
+  std::size_t ellipses = 0;
+  for (const auto& i : index) {
+    if (i.is_tensor() && !i.tensor().defined()) {
+      throw tensordict_error(tensordict_errc::index, "an index that is an undefined tensor");
+    }
+    taken += takes(i);
+    ellipses += i.is_ellipsis() ? 1 : 0;
+  }
+  if (taken > td.dim()) {
+    throw tensordict_error(tensordict_errc::index, "an index of " + std::to_string(taken) +
+                                                       " dimensions for a batch size of " +
+                                                       words(td.batch_size()));
+  }
+  if (ellipses > 1) throw tensordict_error(tensordict_errc::index, "an index with two ellipses");
+  batch_index out;
+  index_names named(tensordict_node::of(td).names);
+  for (const auto& i : index) {
+    if (i.is_ellipsis()) {
+      for (std::int64_t n = taken; n < td.dim(); ++n) {
+        out.index.emplace_back(at::indexing::Slice());
+        named.keep();
+      }
+      continue;
+    }
+    if (i.is_integer()) {
+      const std::int64_t size = td.batch_size()[named.next()];
+      const std::int64_t at = i.integer().guard_int(__FILE__, __LINE__);
+      if (at < -size || at >= size) {
+        throw tensordict_error(tensordict_errc::index,
+                               "index " + std::to_string(at) + " of dimension " +
+                                   std::to_string(named.next()) + " of the batch size " +
+                                   words(td.batch_size()));
+      }
+      named.drop();
+    } else if (i.is_slice()) {
+      named.keep();
+    } else if (i.is_none()) {
+      named.add();
+    } else if (i.is_boolean()) {
+      named.select({1}, 0);
+    } else if (takes(i) == 1 && i.tensor().scalar_type() != at::kBool &&
+               i.tensor().scalar_type() != at::kByte) {
+      named.select(i.tensor().sizes(), 1);
+    } else {
+      named.select({-1}, takes(i));  // as many as the mask has
+    }
+    out.index.push_back(i);
+  }
+  try {
+    const at::Tensor shape = at::zeros({}, at::kByte).expand(td.batch_size());
+    const at::Tensor selected = at::indexing::get_item(shape, out.index);
+    out.batch.assign(selected.sizes().begin(), selected.sizes().end());
+  } catch (const c10::Error& e) {
+    throw tensordict_error(tensordict_errc::index, std::string(e.what_without_backtrace()) +
+                                                       " (batch size " + words(td.batch_size()) +
+                                                       ")");
+  }
+  out.names = named.all(static_cast<std::size_t>(td.dim()));
+  return out;
+}
+
+/// Of an index into the first `dims` dimensions that selects the sizes `selected`.
+struct put_at {
+  const batch_index& where;
+  batch_sizes batch;  // that was indexed
+};
+
+/// Throws if `value` cannot be written; changes nothing.
+WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const put_at& at,
+                         key_path& path) {
+  const tensordict_node& to = tensordict_node::of(into);
+  for (const auto& e : tensordict_node::of(value).entries) {
+    path.push_back(e.key);
+    const std::size_t place = to.find(e.key);
+    if (place == tensordict_node::npos) {
+      require_unlocked(to, path);
+    } else if (e.value.is_tensor() != to.entries[place].value.is_tensor()) {
+      throw tensordict_error(tensordict_errc::kind,
+                             "entry " + words(path) + " is a tensor here and a tensordict there");
+    } else if (e.value.is_tensor()) {
+      const at::Tensor& t = to.entries[place].value.tensor();
+      require_broadcast(e.value.tensor().sizes(),
+                        with_rest(at.where.batch, t, static_cast<std::int64_t>(at.batch.size())),
+                        path);
+    } else {
+      check_put(to.entries[place].value.dict(), e.value.dict(), at, path);
+    }
+    path.pop_back();
+  }
+}
+
+/// `sizes` of a value, as those of what it is put into.
+WEFT_DECL batch_sizes put_sizes(at::IntArrayRef sizes, const put_at& at) {
+  batch_sizes out = at.batch;
+  const at::IntArrayRef rest = sizes.slice(at.where.batch.size());
+  out.append(rest.begin(), rest.end());
+  return out;
+}
+
+WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at& at) {
+  tensordict_node& to = tensordict_node::of(into);
+  for (const auto& e : tensordict_node::of(value).entries) {
+    std::size_t place = to.find(e.key);
+    if (place == tensordict_node::npos) {
+      if (e.value.is_tensor()) {
+        const at::Tensor& t = e.value.tensor();
+        to.put(e.key, at::zeros(put_sizes(t.sizes(), at), t.options().requires_grad(false)));
+      } else {
+        to.put(e.key, tensordict_node::make(put_sizes(e.value.dict().batch_size(), at)));
+      }
+      place = to.find(e.key);
+    }
+    if (e.value.is_tensor()) {
+      at::indexing::set_item(to.entries[place].value.tensor(), at.where.index, e.value.tensor());
+    } else {
+      put(to.entries[place].value.dict(), e.value.dict(), at);
+    }
+  }
+}
+
+}  // namespace detail
+
+WEFT_DECL tensordict tensordict::index(at::ArrayRef<at::indexing::TensorIndex> index) const {
+  const detail::batch_index at = detail::understood(*this, index);
+  return detail::reshaped(*this, at.batch, at.names,
+                          [&](const at::Tensor& t) { return at::indexing::get_item(t, at.index); });
+}
+WEFT_DECL tensordict
+tensordict::index(std::initializer_list<at::indexing::TensorIndex> index) const {
+  return this->index(at::ArrayRef<at::indexing::TensorIndex>(index));
+}
+WEFT_DECL tensordict& tensordict::index_put_(at::ArrayRef<at::indexing::TensorIndex> index,
+                                             const tensordict& value) {
+  const detail::batch_index where = detail::understood(*this, index);
+  if (value.batch_size() != at::IntArrayRef(where.batch)) {
+    throw tensordict_error(tensordict_errc::shape,
+                           "the index selects a batch size of " + detail::words(where.batch) +
+                               ", and the value has " + detail::words(value.batch_size()));
+  }
+  const detail::put_at at{where, node().batch};
+  key_path path;
+  detail::check_put(*this, value, at, path);
+  detail::put(*this, value, at);
+  return *this;
+}
+WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing::TensorIndex> index,
+                                             const tensordict& value) {
+  return index_put_(at::ArrayRef<at::indexing::TensorIndex>(index), value);
+}
+WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing::TensorIndex> index,
+                                             const at::Scalar& value) {
+  const detail::batch_index where =
+      detail::understood(*this, at::ArrayRef<at::indexing::TensorIndex>(index));
+  for (const auto& [path, t] : leaves()) {
+    const at::Tensor one = at::scalar_tensor(value, t.options().requires_grad(false));
+    at::indexing::set_item(t, where.index, one);
+  }
+  return *this;
+}
+WEFT_DECL tensordict& tensordict::set_at_(const nested_key& key, const at::Tensor& value,
+                                          at::ArrayRef<at::indexing::TensorIndex> index) {
+  const detail::batch_index where = detail::understood(*this, index);
+  const at::Tensor& into = tensor(key);
+  detail::require_broadcast(value.sizes(), detail::with_rest(where.batch, into, dim()), key);
+  at::indexing::set_item(into, where.index, value);
+  return *this;
+}
+
+}  // namespace weft

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSL-1.0
+// What replayed cases cannot say: which errors, locks, that handles share, that nothing is done by
+// halves.
+#include <weft/tensordict/ops.hpp>
+#include <weft/tensordict/tensordict.hpp>
+
+#include <doctest/doctest.h>
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tensordict_basics {
+
+using weft::tensordict;
+using weft::tensordict_errc;
+using weft::tensordict_error;
+
+tensordict small() {
+  return {{{"a", at::arange(12, at::kFloat).reshape({3, 4})}, {"b", {{"c", at::ones({3, 2})}}}},
+          {3}};
+}
+
+/// The code of the error that `f` throws, whose text has `words`.
+tensordict_errc refused(const std::function<void()>& f, std::string_view words) {
+  try {
+    f();
+  } catch (const tensordict_error& e) {
+    INFO(std::string(e.what()));
+    CHECK(std::string_view(e.what()).find(words) != std::string_view::npos);
+    return e.code();
+  }
+  FAIL("not refused");
+  return {};
+}
+
+TEST_CASE("tensordict: entries by a key, by keys, by a path that is known when it is compiled") {
+  tensordict td = small();
+  CHECK(td.tensor("a").sizes() == at::IntArrayRef({3, 4}));
+  CHECK(td.tensor({"b", "c"}).is_same(td["b"]["c"].tensor()));
+  CHECK(td.tensor(weft::path<"b", "c">).is_same(td["b"]["c"].tensor()));
+  CHECK(td.tensor(weft::key_path{"b", "c"}).is_same(td["b"]["c"].tensor()));
+  td["b"]["d"] = at::zeros({3});
+  CHECK(td.dict("b").size() == 2);
+  CHECK(td["a"]->sum().item<float>() == 66);
+  const at::Tensor taken = td["a"];
+  CHECK(taken.is_same(td.tensor("a")));
+  td["n"]["m"]["o"] = at::zeros({3, 1});
+  CHECK(td.contains({"n", "m", "o"}));
+  td["copy"] = td["a"];
+  CHECK(td.tensor("copy").is_same(taken));
+}
+
+TEST_CASE("tensordict: more entries than are searched one by one are found, in their order") {
+  tensordict td(at::IntArrayRef{2});
+  for (int i = 0; i < 100; ++i) td.set("k" + std::to_string(i), at::full({2}, i));
+  for (int i = 0; i < 100; i += 3) td.erase("k" + std::to_string(i));
+  std::vector<weft::key_path> keys;
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    CHECK(td.contains(key) == (i % 3 != 0));
+    if (i % 3 == 0) continue;
+    keys.push_back({key});
+    CHECK(td.tensor(key)[0].item<int>() == i);
+  }
+  CHECK(td.keys() == keys);
+}
+
+TEST_CASE("tensordict: errors have a code, the key and both shapes") {
+  tensordict td = small();
+  CHECK(refused([&] { static_cast<void>(td.tensor("x")); }, "'x'; there are: 'a', 'b'") ==
+        tensordict_errc::no_key);
+  CHECK(refused([&] { static_cast<void>(td.tensor({"b", "x"})); }, "('b', 'x')") ==
+        tensordict_errc::no_key);
+  CHECK(refused([&] { static_cast<void>(td.tensor({"a", "x"})); }, "is a tensor") ==
+        tensordict_errc::kind);
+  CHECK(refused([&] { static_cast<void>(td.tensor("b")); }, "is a tensordict") ==
+        tensordict_errc::kind);
+  CHECK(refused([&] { td.set("z", at::zeros({4})); }, "'z' has the sizes [4]") ==
+        tensordict_errc::shape);
+  CHECK(refused([&] { td.set("z", at::Tensor()); }, "'z' is undefined") == tensordict_errc::kind);
+  CHECK(refused([&] { td.set(weft::key_path(), at::zeros({3})); }, "no names") ==
+        tensordict_errc::no_key);
+  CHECK(refused([&] { static_cast<void>(td[3]); }, "index 3") == tensordict_errc::index);
+  CHECK(refused([&] { static_cast<void>(td.index({0, 0})); }, "2 dimensions") ==
+        tensordict_errc::index);
+  CHECK(refused([&] { static_cast<void>(td.unsqueeze(2)); }, "dimension 2") ==
+        tensordict_errc::dimension);
+  CHECK(refused([&] { static_cast<void>(tensordict(at::IntArrayRef{-1})); }, "[-1]") ==
+        tensordict_errc::shape);
+  CHECK(refused([&] { static_cast<void>(td.set("b.c", at::zeros({3})).flatten_keys()); },
+                "'b.c'") == tensordict_errc::key_exists);
+}
+
+TEST_CASE("tensordict: a handle shares, a clone does not, and nothing contains itself") {
+  tensordict td = small();
+  tensordict same = td;
+  same.set("d", at::zeros({3}));
+  CHECK(td.contains("d"));
+  tensordict other = td.clone(tensordict::recurse::no);
+  other["b"]["e"] = at::zeros({3});
+  CHECK_FALSE(td.contains({"b", "e"}));
+  CHECK(other.tensor("a").is_same(td.tensor("a")));
+  CHECK_FALSE(td.clone().tensor("a").is_same(td.tensor("a")));
+  CHECK(refused([&] { td.set({"b", "up"}, td); }, "contain itself") == tensordict_errc::kind);
+  CHECK(refused([&] { td.rename_key_("b", {"b", "x"}); }, "contain itself") ==
+        tensordict_errc::kind);
+}
+
+TEST_CASE("tensordict: a locked one and what it has take no entries, and take values") {
+  tensordict td = small();
+  tensordict nested = td.dict("b");
+  td.lock_();
+  CHECK(nested.is_locked());
+  CHECK(refused([&] { td.set("d", at::zeros({3})); }, "locked") == tensordict_errc::locked);
+  CHECK(refused([&] { nested.erase("c"); }, "locked") == tensordict_errc::locked);
+  CHECK(refused([&] { nested.unlock_(); }, "unlock that one") == tensordict_errc::locked);
+  CHECK(refused([&] { td.index_put_({0}, tensordict({{"new", at::zeros({4})}})); }, "locked") ==
+        tensordict_errc::locked);
+  td.set_("a", at::zeros({3, 4}));
+  CHECK(td["a"]->sum().item<float>() == 0);
+  {
+    tensordict second({{"n", nested}}, {3});
+    second.lock_();
+    td.unlock_();
+    CHECK(nested.is_locked());
+  }
+  nested.unlock_();  // nobody that is locked has it any more
+  CHECK_FALSE(nested.is_locked());
+}
+
+TEST_CASE("tensordict: what is refused changes nothing") {
+  tensordict td = small();
+  const std::string before = td.to_string();
+  const tensordict bad({{"a", at::zeros({3, 4})}, {"n", {{"c", at::zeros({3, 2})}}}}, {3});
+  tensordict worse = bad.clone();
+  worse.lock_();
+  td.dict("b").lock_();
+  CHECK(refused(
+            [&] {
+              td.update(tensordict({{"z", at::zeros({3})}, {"b", {{"c", at::zeros({3})}}}}, {3}));
+            },
+            "('b', 'c')") == tensordict_errc::locked);
+  CHECK(td.to_string() == before);
+  CHECK(refused(
+            [&] { td.update_(tensordict({{"a", at::zeros({3, 4})}, {"x", at::zeros({3})}}, {3})); },
+            "'x'") == tensordict_errc::no_key);
+  CHECK(td["a"]->sum().item<float>() == 66);
+  CHECK(refused(
+            [&] {
+              td.index_put_({0},
+                            tensordict({{"a", at::zeros({4})}, {"b", {{"c", at::zeros({5})}}}}));
+            },
+            "('b', 'c')") == tensordict_errc::shape);
+  CHECK(td["a"]->sum().item<float>() == 66);
+  CHECK(td.to_string() == before);
+}
+
+TEST_CASE("tensordict: views share memory, and an assignment by index writes into it") {
+  tensordict td = small();
+  tensordict first = td.index({at::indexing::Slice(0, 2)});
+  first.zero_();
+  CHECK(td["a"]->sum().item<float>() == 8 + 9 + 10 + 11);
+  td.view({3, 1}).tensor("a").fill_(1);
+  CHECK(td["a"]->sum().item<float>() == 12);
+  td.index_put_({at::indexing::Slice(1)}, 5);
+  CHECK(td["a"]->sum().item<float>() == 4 + 40);
+}
+
+TEST_CASE("tensordict: what is compared, reduced and masked fits, or is refused") {
+  const tensordict td = small();
+  CHECK(weft::all(td == td));
+  CHECK_FALSE(weft::any(td != td));
+  CHECK(weft::allclose(td + 1, td * 1 + 1));
+  CHECK_FALSE(weft::allclose(td, td + 1));
+  CHECK_FALSE(weft::allclose(td, td.exclude({"a"})));
+  CHECK(weft::sum(td).tensor("a").item<float>() == 66);
+  CHECK(refused([&] { static_cast<void>(td + td.exclude({{"b", "c"}})); }, "('b', 'c')") ==
+        tensordict_errc::no_key);
+  CHECK(refused([&] { static_cast<void>(td + td.unsqueeze(0)); }, "[3] and [1, 3]") ==
+        tensordict_errc::shape);
+  CHECK(refused([&] { static_cast<void>(td + at::ones({4})); }, "[4]") == tensordict_errc::shape);
+  CHECK(refused([&] { static_cast<void>(weft::masked_fill(td, at::ones({3}), 0)); }, "bool") ==
+        tensordict_errc::shape);
+}
+
+}  // namespace tensordict_basics
