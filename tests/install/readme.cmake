@@ -48,8 +48,8 @@ if(WAY STREQUAL "find_package")
   if(NOT commands MATCHES "cmake -S weft -B weft-build -DWEFT_TORCH=OFF && cmake --install weft-build")
     message(FATAL_ERROR "the README installs in another way:\n${commands}")
   endif()
-  step(log "${CMAKE_COMMAND}" -S "${WEFT_SOURCE_DIR}" -B "${BUILD}/weft-build" -DWEFT_TORCH=OFF
-    "-DAsio_INCLUDE_DIR=${ASIO}" "-DCMAKE_CXX_COMPILER=${COMPILER}")
+  step(log "${CMAKE_COMMAND}" -S "${WEFT_SOURCE_DIR}" -B "${BUILD}/weft-build" -G "${GENERATOR}"
+    -DWEFT_TORCH=OFF "-DAsio_INCLUDE_DIR=${ASIO}" "-DCMAKE_CXX_COMPILER=${COMPILER}")
   step(log "${CMAKE_COMMAND}" --install "${BUILD}/weft-build" --prefix "${BUILD}/prefix")
 else()
   file(CREATE_LINK "${WEFT_SOURCE_DIR}" "${BUILD}/app/weft" SYMBOLIC)

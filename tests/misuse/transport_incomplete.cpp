@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <weft/transport/concepts.hpp>
 
-namespace weft {
-class tcp;
-}
+class mine;
 
-static_assert(weft::assert_transport<weft::tcp>());
+static_assert(weft::assert_transport<mine>());
