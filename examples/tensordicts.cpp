@@ -15,7 +15,7 @@
 // [act]
 /// An actor at another worker: from observations to actions, and what they are worth.
 weft::tensordict act(weft::tensordict steps) {
-  const at::Tensor& obs = steps["obs"];
+  const at::Tensor obs = steps["obs"];
   return {{{"action", obs.argmax(-1).to(at::kFloat)}, {"value", obs.sum(-1) * 2}},
           steps.batch_size()};
 }

@@ -26,18 +26,20 @@ class nested_key {
   nested_key(std::string_view one) noexcept : one_(one), size_(1) {}
   nested_key(const std::string& one) noexcept : one_(one), size_(1) {}
   nested_key(std::initializer_list<std::string_view> names) noexcept
-      : views_(names.begin()), size_(names.size()) {}
+      : list_(names), size_(names.size()) {}
   nested_key(std::span<const std::string_view> names) noexcept
       : views_(names.data()), size_(names.size()) {}
   nested_key(const key_path& names) noexcept : strings_(names.data()), size_(names.size()) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::string_view operator[](std::size_t i) const noexcept {
+    if (list_.size() > 0) return list_.begin()[i];
     return views_ ? views_[i] : strings_ ? std::string_view(strings_[i]) : one_;
   }
 
  private:
   std::string_view one_;
+  std::initializer_list<std::string_view> list_;
   const std::string_view* views_ = nullptr;
   const std::string* strings_ = nullptr;
   std::size_t size_;

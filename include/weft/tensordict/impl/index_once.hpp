@@ -57,7 +57,7 @@ class index_names {
   }
 
  private:
-  struct block {
+  struct part {
     batch_sizes sizes;
     std::size_t first;
     std::size_t takes;
@@ -67,13 +67,13 @@ class index_names {
   }
   [[nodiscard]] name_list names_of_block() const {
     std::size_t dims = 0;
-    for (const block& b : blocks_) dims = std::max(dims, b.sizes.size());
+    for (const part& b : blocks_) dims = std::max(dims, b.sizes.size());
     name_list names(dims);
     std::vector<bool> varies(dims, false);
     for (std::size_t d = 1; d <= dims; ++d) {  // from the end
       std::set<std::size_t> varying;
       std::set<std::size_t> having;
-      for (const block& b : blocks_) {
+      for (const part& b : blocks_) {
         if (b.takes == 0 || b.sizes.size() < d) continue;
         for (std::size_t used = b.first; used < b.first + b.takes; ++used) {
           having.insert(used);
@@ -97,7 +97,7 @@ class index_names {
   const name_list& before_;
   name_list out_;
   std::size_t next_ = 0;
-  std::vector<block> blocks_;
+  std::vector<part> blocks_;
   std::size_t position_ = 0;
   bool apart_ = false;
 };

@@ -130,9 +130,9 @@ WEFT_DECL void tensordict::add(const tensordict_item& item) {
     set(item.key_, *item.value_);
     return;
   }
-  tensordict nested(batch_size());
-  for (const tensordict_item& i : item.nested_) nested.add(i);
-  set(item.key_, std::move(nested));
+  tensordict inner(batch_size());
+  for (const tensordict_item& i : item.nested_) inner.add(i);
+  set(item.key_, std::move(inner));
 }
 
 WEFT_DECL tensordict_item::tensordict_item(std::string key, at::Tensor value)
