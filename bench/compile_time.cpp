@@ -99,8 +99,7 @@ figures first_program() {
   fs::copy_file(bench / "compile/first_plain.cpp", app / "plain.cpp");
   std::ofstream(app / "CMakeLists.txt")
       << readme_cmake(root / "README.md") << "add_executable(plain EXCLUDE_FROM_ALL plain.cpp)\n"
-      << "target_link_libraries(plain PRIVATE weft::torch Asio::asio Threads::Threads)\n"
-      << "target_compile_features(plain PRIVATE cxx_std_20)\n";
+      << "target_link_libraries(plain PRIVATE weft::headers weft::torch)\n";
   const std::string build = quoted(folder.path() + "/build");
   const auto make = [&](const std::string& target) {
     return run_shell("cmake --build " + build + " --parallel 2 --target " + target + " >/dev/null");
