@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -155,8 +156,38 @@ TEST_CASE("tensordict: what is refused changes nothing") {
                             tensordict({{"a", at::zeros({4})}, {"b", {{"c", at::zeros({5})}}}}));
             },
             "('b', 'c')") == tensordict_errc::shape);
+  // Both are of the right number of elements, and the second has a dimension too many.
+  const tensordict longer({{"a", at::zeros({3, 4})}, {"b", {{"c", at::zeros({1, 3, 2})}}}});
+  CHECK(refused([&] { td.update_(longer); }, "[1, 3, 2]") == tensordict_errc::shape);
   CHECK(td["a"]->sum().item<float>() == 66);
   CHECK(td.to_string() == before);
+}
+
+TEST_CASE("tensordict: a batch size that cannot be is refused, and changes no nested one") {
+  tensordict td({{"x", {{"c", at::ones({3, 2})}}}, {"y", {{"c", at::ones({3, 2})}}}}, {3});
+  td.dict("y").lock_();
+  const std::string before = td.to_string();
+  CHECK(refused([&] { td.batch_size_({3, 2}); }, "locked") == tensordict_errc::locked);
+  CHECK(td.to_string() == before);
+  CHECK(refused([&] { tensordict().batch_size_({-3}); }, "[-3]") == tensordict_errc::shape);
+  const std::int64_t large = std::int64_t{1} << 40;
+  CHECK(refused([&] { tensordict().batch_size_({large, large}); }, "") == tensordict_errc::shape);
+}
+
+TEST_CASE("tensordict: what was changed in place behind its back is an error, not a wild read") {
+  tensordict td = small();
+  tensordict nested = td.dict("b");
+  nested.batch_size_({});
+  CHECK(refused([&] { static_cast<void>(td.unsqueeze(0)); }, "changed in place") ==
+        tensordict_errc::shape);
+  CHECK(refused([&] { static_cast<void>(td.to_string()); }, "changed in place") ==
+        tensordict_errc::shape);
+  tensordict other = small();
+  const at::Tensor a = other["a"];
+  a.resize_({0});
+  a.resize_(at::IntArrayRef());
+  CHECK(refused([&] { static_cast<void>(other.view({3, 1})); }, "changed in place") ==
+        tensordict_errc::shape);
 }
 
 TEST_CASE("tensordict: views share memory, and an assignment by index writes into it") {

@@ -16,6 +16,15 @@ namespace weft::detail {
 [[nodiscard]] std::string words(const nested_key& key);
 [[noreturn]] void refuse_key(const tensordict_node& in, const nested_key& key);
 void require_unlocked(const tensordict_node& node, const nested_key& key);
+/// A batch size: nothing is negative, and all products can be computed.
+void require_sizes(at::IntArrayRef batch);
+/// How far `key` leads in `root`: to the node that has, or would have, its name `depth`. Throws if
+/// one of the names before is a tensor's.
+struct reached {
+  tensordict_node* in;
+  std::size_t depth;
+};
+[[nodiscard]] reached reach(tensordict_node& root, const nested_key& key);
 [[nodiscard]] tensordict_node& parent_of(tensordict_node& root, const nested_key& key);
 [[nodiscard]] bool begins_with(at::IntArrayRef sizes, at::IntArrayRef batch) noexcept;
 /// That a tensor of these sizes can be written into one of those.
@@ -37,8 +46,11 @@ void take_over(const tensordict& from, tensordict& to, const nested_key& key);
 
 using name_list = std::vector<std::string>;
 
-/// `shape`, and what follows the first `batch` sizes of `t`.
-[[nodiscard]] batch_sizes with_rest(at::IntArrayRef shape, const at::Tensor& t, std::int64_t batch);
+/// What follows the first `n` sizes. Throws `shape` if there are fewer: a tensor, or a nested
+/// tensordict, may be changed in place through another handle.
+[[nodiscard]] at::IntArrayRef rest_of(at::IntArrayRef sizes, std::size_t n);
+/// `shape`, and what follows the first `n` of `sizes`.
+[[nodiscard]] batch_sizes with_rest(at::IntArrayRef shape, at::IntArrayRef sizes, std::size_t n);
 /// `batch` takes the place of the batch size of `td`, `names` that of its names; `f` makes the
 /// tensors. Nested tensordicts keep their further dimensions.
 [[nodiscard]] tensordict reshaped(const tensordict& td, at::IntArrayRef batch,

@@ -97,9 +97,9 @@ WEFT_DECL printed printed_of(const tensordict& td, std::string front) {
     if (e.value.is_tensor()) {
       const at::Tensor& t = e.value.tensor();
       out.entries.emplace_back(
-          e.key, printed{dtype_text(t.scalar_type()) + sizes_text(t.sizes().slice(dims))});
+          e.key, printed{dtype_text(t.scalar_type()) + sizes_text(rest_of(t.sizes(), dims))});
     } else {
-      const at::IntArrayRef further = e.value.dict().batch_size().slice(dims);
+      const at::IntArrayRef further = rest_of(e.value.dict().batch_size(), dims);
       out.entries.emplace_back(
           e.key, printed_of(e.value.dict(), further.empty() ? "" : sizes_text(further)));
     }

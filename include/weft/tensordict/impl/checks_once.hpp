@@ -49,22 +49,28 @@ WEFT_DECL void require_unlocked(const tensordict_node& node, const nested_key& k
                              " cannot be made, replaced or removed; set_ writes into it");
 }
 
-/// The node that has the last name of `key`.
-WEFT_DECL tensordict_node& parent_of(tensordict_node& root, const nested_key& key) {
+WEFT_DECL reached reach(tensordict_node& root, const nested_key& key) {
   if (key.size() == 0) throw tensordict_error(tensordict_errc::no_key, "the key has no names");
-  tensordict_node* at = &root;
-  for (std::size_t i = 0; i + 1 < key.size(); ++i) {
-    const std::size_t place = at->find(key[i]);
-    if (place == tensordict_node::npos) refuse_key(*at, key);
-    const tensordict_value& next = at->entries[place].value;
+  reached at{&root, 0};
+  for (; at.depth + 1 < key.size(); ++at.depth) {
+    const std::size_t place = at.in->find(key[at.depth]);
+    if (place == tensordict_node::npos) break;
+    const tensordict_value& next = at.in->entries[place].value;
     if (next.is_tensor()) {
-      throw tensordict_error(tensordict_errc::kind, "'" + std::string(key[i]) + "' of " +
+      throw tensordict_error(tensordict_errc::kind, "'" + std::string(key[at.depth]) + "' of " +
                                                         words(key) +
                                                         " is a tensor, and has no entries");
     }
-    at = &tensordict_node::of(next.dict());
+    at.in = &tensordict_node::of(next.dict());
   }
-  return *at;
+  return at;
+}
+
+/// The node that has the last name of `key`.
+WEFT_DECL tensordict_node& parent_of(tensordict_node& root, const nested_key& key) {
+  const reached at = reach(root, key);
+  if (at.depth + 1 < key.size()) refuse_key(*at.in, key);
+  return *at.in;
 }
 
 WEFT_DECL tensordict_node::entry& entry_at(tensordict_node& root, const nested_key& key) {
@@ -85,6 +91,28 @@ WEFT_DECL void require_batch(at::IntArrayRef sizes, at::IntArrayRef batch, const
                              ", which do not begin with the batch size " + words(batch));
 }
 
+WEFT_DECL void require_sizes(at::IntArrayRef batch) {
+  std::int64_t product = 1;  // without zeros
+  for (const std::int64_t size : batch) {
+    if (size < 0 || (size > 0 && __builtin_mul_overflow(product, size, &product))) {
+      throw tensordict_error(tensordict_errc::shape, "a batch size of " + words(batch));
+    }
+  }
+}
+
+WEFT_DECL at::IntArrayRef rest_of(at::IntArrayRef sizes, std::size_t n) {
+  if (n <= sizes.size()) return sizes.slice(n);
+  throw tensordict_error(tensordict_errc::shape, "an entry with the sizes " + words(sizes) +
+                                                     " in a batch size of " + std::to_string(n) +
+                                                     " dimensions: it was changed in place");
+}
+WEFT_DECL batch_sizes with_rest(at::IntArrayRef shape, at::IntArrayRef sizes, std::size_t n) {
+  batch_sizes out(shape.begin(), shape.end());
+  const at::IntArrayRef rest = rest_of(sizes, n);
+  out.append(rest.begin(), rest.end());
+  return out;
+}
+
 /// Whether `td` can have this batch size, deeply; throws.
 WEFT_DECL void require_batch_of_all(const tensordict& td, at::IntArrayRef batch, key_path& path) {
   for (const auto& e : tensordict_node::of(td).entries) {
@@ -92,6 +120,7 @@ WEFT_DECL void require_batch_of_all(const tensordict& td, at::IntArrayRef batch,
     if (e.value.is_tensor()) {
       require_batch(e.value.tensor().sizes(), batch, path);
     } else if (!begins_with(e.value.dict().batch_size(), batch)) {
+      require_unlocked(tensordict_node::of(e.value.dict()), path);
       require_batch_of_all(e.value.dict(), batch, path);
     }
     path.pop_back();
@@ -126,11 +155,7 @@ WEFT_DECL std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what)
                              " among " + std::to_string(of));
 }
 WEFT_DECL bool broadcasts(at::IntArrayRef from, at::IntArrayRef into) noexcept {
-  if (from.size() > into.size()) {  // copy_ takes leading ones
-    const std::size_t more = from.size() - into.size();
-    if (std::any_of(from.begin(), from.begin() + more, [](auto n) { return n != 1; })) return false;
-    from = from.slice(more);
-  }
+  if (from.size() > into.size()) return false;  // copy_ does not take leading ones, either
   const std::size_t more = into.size() - from.size();
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (from[i] != 1 && from[i] != into[more + i]) return false;

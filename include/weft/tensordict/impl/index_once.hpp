@@ -173,10 +173,10 @@ WEFT_DECL batch_index understood(const tensordict& td,
   return out;
 }
 
-/// Of an index into the first `dims` dimensions that selects the sizes `selected`.
+/// Where a value is put.
 struct put_at {
   const batch_index& where;
-  batch_sizes batch;  // that was indexed
+  const batch_sizes& batch;  // that is indexed
 };
 
 /// Throws if `value` cannot be written; changes nothing.
@@ -194,21 +194,12 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
     } else if (e.value.is_tensor()) {
       const at::Tensor& t = to.entries[place].value.tensor();
       require_broadcast(e.value.tensor().sizes(),
-                        with_rest(at.where.batch, t, static_cast<std::int64_t>(at.batch.size())),
-                        path);
+                        with_rest(at.where.batch, t.sizes(), at.batch.size()), path);
     } else {
       check_put(to.entries[place].value.dict(), e.value.dict(), at, path);
     }
     path.pop_back();
   }
-}
-
-/// `sizes` of a value, as those of what it is put into.
-WEFT_DECL batch_sizes put_sizes(at::IntArrayRef sizes, const put_at& at) {
-  batch_sizes out = at.batch;
-  const at::IntArrayRef rest = sizes.slice(at.where.batch.size());
-  out.append(rest.begin(), rest.end());
-  return out;
 }
 
 WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at& at) {
@@ -218,9 +209,11 @@ WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at
     if (place == tensordict_node::npos) {
       if (e.value.is_tensor()) {
         const at::Tensor& t = e.value.tensor();
-        to.put(e.key, at::zeros(put_sizes(t.sizes(), at), t.options().requires_grad(false)));
+        to.put(e.key, at::zeros(with_rest(at.batch, t.sizes(), at.where.batch.size()),
+                                t.options().requires_grad(false)));
       } else {
-        to.put(e.key, tensordict_node::make(put_sizes(e.value.dict().batch_size(), at)));
+        to.put(e.key, tensordict_node::make(
+                          with_rest(at.batch, e.value.dict().batch_size(), at.where.batch.size())));
       }
       place = to.find(e.key);
     }
@@ -275,7 +268,8 @@ WEFT_DECL tensordict& tensordict::set_at_(const nested_key& key, const at::Tenso
                                           at::ArrayRef<at::indexing::TensorIndex> index) {
   const detail::batch_index where = detail::understood(*this, index);
   const at::Tensor& into = tensor(key);
-  detail::require_broadcast(value.sizes(), detail::with_rest(where.batch, into, dim()), key);
+  detail::require_broadcast(value.sizes(),
+                            detail::with_rest(where.batch, into.sizes(), node().batch.size()), key);
   at::indexing::set_item(into, where.index, value);
   return *this;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Bodies of weft/tensordict/tensordict.hpp that are compiled once: indexing and shapes.
+// Bodies of weft/tensordict/tensordict.hpp that are compiled once: shapes.
 #pragma once
 
 #include <weft/config.hpp>
@@ -31,15 +31,13 @@ WEFT_DECL tensordict reshaped(const tensordict& td, at::IntArrayRef batch, const
       continue;
     }
     const tensordict& nested = e.value.dict();
-    batch_sizes sizes(batch.begin(), batch.end());
-    const at::IntArrayRef further = nested.batch_size().slice(before);
-    sizes.append(further.begin(), further.end());
+    const batch_sizes sizes = with_rest(batch, nested.batch_size(), before);
     name_list all;
     const name_list& own = tensordict_node::of(nested).names;
     if (!names.empty() || !own.empty()) {
       all = names.empty() ? name_list(batch.size()) : names;
-      for (std::size_t i = 0; i < further.size(); ++i) {
-        all.push_back(own.empty() ? std::string() : own[before + i]);
+      for (std::size_t i = before; i < nested.batch_size().size(); ++i) {
+        all.push_back(own.empty() ? std::string() : own[i]);
       }
     }
     to.put(e.key, reshaped(nested, sizes, all, f));
@@ -47,12 +45,6 @@ WEFT_DECL tensordict reshaped(const tensordict& td, at::IntArrayRef batch, const
   return out;
 }
 
-WEFT_DECL batch_sizes with_rest(at::IntArrayRef shape, const at::Tensor& t, std::int64_t batch) {
-  batch_sizes out(shape.begin(), shape.end());
-  const at::IntArrayRef rest = t.sizes().slice(static_cast<std::size_t>(batch));
-  out.append(rest.begin(), rest.end());
-  return out;
-}
 /// With its -1, if there is one, in numbers.
 WEFT_DECL batch_sizes inferred(at::IntArrayRef shape, std::int64_t numel, const char* what) {
   batch_sizes out(shape.begin(), shape.end());
@@ -62,10 +54,8 @@ WEFT_DECL batch_sizes inferred(at::IntArrayRef shape, std::int64_t numel, const 
   for (std::int64_t& size : out) {
     if (size == -1 && !open) {
       open = &size;
-    } else if (size < 0 || (known > 0 && size > INT64_MAX / std::max<std::int64_t>(known, 1))) {
-      bad = true;
     } else {
-      known *= size;
+      bad = bad || size < 0 || __builtin_mul_overflow(known, size, &known);
     }
   }
   if (open && !bad) {
@@ -88,6 +78,7 @@ using detail::tensordict_node;
 
 WEFT_DECL tensordict& tensordict::batch_size_(at::IntArrayRef batch_size) {
   detail::require_unlocked(node(), "batch_size");
+  detail::require_sizes(batch_size);
   key_path path;
   detail::require_batch_of_all(*this, batch_size, path);
   // Nested ones whose own batch size does not begin with it take it.
@@ -105,14 +96,14 @@ WEFT_DECL tensordict tensordict::view(at::IntArrayRef shape) const {
   const auto sizes = detail::inferred(shape, numel(), "view");
   if (sizes == node().batch) return *this;
   return detail::reshaped(*this, sizes, {}, [&](const at::Tensor& t) {
-    return t.view(detail::with_rest(sizes, t, dim()));
+    return t.view(detail::with_rest(sizes, t.sizes(), node().batch.size()));
   });
 }
 WEFT_DECL tensordict tensordict::reshape(at::IntArrayRef shape) const {
   const auto sizes = detail::inferred(shape, numel(), "reshape");
   if (sizes == node().batch) return *this;
   return detail::reshaped(*this, sizes, {}, [&](const at::Tensor& t) {
-    return t.reshape(detail::with_rest(sizes, t, dim()));
+    return t.reshape(detail::with_rest(sizes, t.sizes(), node().batch.size()));
   });
 }
 WEFT_DECL tensordict tensordict::expand(at::IntArrayRef shape) const {
@@ -136,7 +127,7 @@ WEFT_DECL tensordict tensordict::expand(at::IntArrayRef shape) const {
     names.insert(names.end(), node().names.begin(), node().names.end());
   }
   return detail::reshaped(*this, sizes, names, [&](const at::Tensor& t) {
-    return t.expand(detail::with_rest(sizes, t, dim()));
+    return t.expand(detail::with_rest(sizes, t.sizes(), node().batch.size()));
   });
 }
 WEFT_DECL tensordict tensordict::permute(at::IntArrayRef dims) const {
@@ -217,7 +208,7 @@ WEFT_DECL tensordict tensordict::flatten(std::int64_t first, std::int64_t last) 
     names = node().names;
   }
   return detail::reshaped(*this, sizes, names, [&](const at::Tensor& t) {
-    return t.reshape(detail::with_rest(sizes, t, dim()));
+    return t.reshape(detail::with_rest(sizes, t.sizes(), node().batch.size()));
   });
 }
 WEFT_DECL tensordict tensordict::unflatten(std::int64_t at, at::IntArrayRef into) const {
@@ -296,7 +287,8 @@ WEFT_DECL tensordict tensordict::gather(std::int64_t at, const at::Tensor& index
     return detail::reshaped(*this, index.sizes(), node().names, [&](const at::Tensor& t) {
       detail::batch_sizes ones(index.sizes().begin(), index.sizes().end());
       ones.resize(static_cast<std::size_t>(t.dim()), 1);
-      return t.gather(d, index.view(ones).expand(detail::with_rest(index.sizes(), t, dim())));
+      return t.gather(d, index.view(ones).expand(
+                             detail::with_rest(index.sizes(), t.sizes(), node().batch.size())));
     });
   } catch (const c10::Error& e) {
     throw tensordict_error(tensordict_errc::index, e.what_without_backtrace());
@@ -358,10 +350,8 @@ WEFT_DECL tensordict joined_of(std::span<const tensordict> all, at::IntArrayRef 
     if (e.value.is_tensor()) {
       tensordict_node::of(out).put(e.key, f(tensors));
     } else {
-      batch_sizes sizes(batch.begin(), batch.end());
-      const at::IntArrayRef further =
-          e.value.dict().batch_size().slice(tensordict_node::of(all.front()).batch.size());
-      sizes.append(further.begin(), further.end());
+      const batch_sizes sizes =
+          with_rest(batch, e.value.dict().batch_size(), all.front().batch_size().size());
       tensordict_node::of(out).put(e.key, joined_of(dicts, sizes, {}, what, but, f, path));
     }
     path.pop_back();

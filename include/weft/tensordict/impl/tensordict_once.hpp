@@ -17,12 +17,7 @@ namespace detail {
 // ── the node ──
 
 WEFT_DECL tensordict tensordict_node::make(at::IntArrayRef batch, std::vector<std::string> names) {
-  std::int64_t product = 1;  // without zeros, so that all products of sizes can be computed
-  for (const std::int64_t size : batch) {
-    if (size < 0 || (size > 0 && __builtin_mul_overflow(product, size, &product))) {
-      throw tensordict_error(tensordict_errc::shape, "a batch size of " + words(batch));
-    }
-  }
+  require_sizes(batch);
   if (!names.empty() && names.size() != batch.size()) {
     throw tensordict_error(tensordict_errc::dimension, std::to_string(names.size()) +
                                                            " names for a batch size of " +
@@ -272,21 +267,8 @@ WEFT_DECL std::vector<std::pair<key_path, at::Tensor>> tensordict::leaves() cons
 }
 
 WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value value) {
-  if (key.size() == 0) throw tensordict_error(tensordict_errc::no_key, "the key has no names");
-  // As far as the way is there; nothing is made before all is checked.
-  tensordict_node* at = &node();
-  std::size_t depth = 0;
-  for (; depth + 1 < key.size(); ++depth) {
-    const std::size_t place = at->find(key[depth]);
-    if (place == tensordict_node::npos) break;
-    const tensordict_value& next = at->entries[place].value;
-    if (next.is_tensor()) {
-      throw tensordict_error(tensordict_errc::kind, "'" + std::string(key[depth]) + "' of " +
-                                                        detail::words(key) +
-                                                        " is a tensor, and has no entries");
-    }
-    at = &tensordict_node::of(next.dict());
-  }
+  // Nothing is made before all is checked.
+  const auto [at, depth] = detail::reach(node(), key);
   detail::require_unlocked(*at, key);
   tensordict_value fits = detail::fit(std::move(value), at->batch, key);
   if (!fits.is_tensor() && detail::has(fits.dict(), *at)) {
