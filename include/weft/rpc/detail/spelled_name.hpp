@@ -3,7 +3,7 @@
 // weft/rpc/identity.hpp includes this.
 #pragma once
 
-#include <weft/config.hpp>
+#include <weft/linkage.hpp>
 #include <weft/rpc/detail/printed_name.hpp>
 
 #include <string>
