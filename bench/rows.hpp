@@ -15,6 +15,8 @@ void add_rref_rows(std::vector<row>& rows);      ///< rref.*: references
 void add_pipeline_rows(std::vector<row>& rows);  ///< pipeline.*: stages that pass references
 void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a model on two workers
 void add_sim_rows(std::vector<row>& rows);       ///< sim.*: schedules of a simulated world
-void add_compile_rows(std::vector<row>& rows);   ///< compile.*: seconds of the compiler
+void add_tensordict_rows(
+    std::vector<row>& rows);                    ///< tensordict.*: beside bare tensors, and Python
+void add_compile_rows(std::vector<row>& rows);  ///< compile.*: seconds of the compiler
 
 }  // namespace bench

@@ -39,6 +39,11 @@ void add_compile_rows(std::vector<row>& rows) {
   add("compile.one_call.pch", compile_run("one_call.cpp", compiled, knows::precompiled), plain);
   add("compile.run.compiled.pch", compile_run("run.cpp", compiled, knows::precompiled), plain);
 
+  rows.push_back({"compile.tensordict",
+                  "s",
+                  {{"weft", compile_run("tensordict_call.cpp", compiled), "seconds"},
+                   {"one_call", compile_run("one_call.cpp", compiled), "seconds"}}});
+
   const auto first = make_run({.name = "compile README's first program",
                                .where = placement::two_cores,
                                .measure = [] { return first_program(); },

@@ -71,8 +71,17 @@ inline std::optional<int> parse(int argc, const char* const* argv, settings& int
   app.add_option("--out", into.out,
                  "The folder for curves.png and train.json; it is created where it is missing.")
       ->type_name("DIR");
+  auto* checkpoint =
+      app.add_option("--checkpoint", into.checkpoint,
+                     "A file that is replaced after each epoch, by the state of the whole run. "
+                     "The trainers wait for one another then.")
+          ->type_name("FILE");
+  app.add_flag("--resume", into.resume,
+               "Go on from the file of --checkpoint, if it is there, else begin.")
+      ->needs(checkpoint);
   app.add_flag("--local", into.local,
-               "Train the same model in this one process, without weft, to compare: one trainer.");
+               "Train the same model in this one process, without weft, to compare: one trainer.")
+      ->excludes(checkpoint);
   app.add_option("--threads", into.threads,
                  "Threads that libtorch computes with in each process; 0 divides the cores between "
                  "the processes.")

@@ -69,6 +69,11 @@ std::optional<epoch_record> history::add(const epoch_part& part) {
   return records_.back();
 }
 
+void history::restore(std::vector<epoch_record> records) {
+  for (const epoch_record& r : records) closed_.insert(r.epoch - 1);
+  records_ = std::move(records);
+}
+
 nlohmann::json to_json(const history& run, const settings& how, double seconds) {
   auto epochs = nlohmann::json::array();
   for (const auto& record : run.records())

@@ -60,6 +60,9 @@ class history {
   // trainer does not exist or has spoken of this epoch before.
   std::optional<epoch_record> add(const epoch_part& part);
 
+  // Those of an earlier run; further ones follow.
+  void restore(std::vector<epoch_record> records);
+
   std::span<const epoch_record> records() const { return records_; }  // in order of completion
 
   // Of the last epoch; 0 where there is none.

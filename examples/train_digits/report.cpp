@@ -19,16 +19,28 @@ report::report(settings how, std::int64_t train_samples)
   progress_.total = train_samples * how_.epochs;
 }
 
+void report::resume(std::vector<epoch_record> before) {
+  const std::scoped_lock lock(mutex_);
+  const auto done = static_cast<std::int64_t>(before.size());
+  progress_.done = before_ = progress_.total / std::max(how_.epochs, 1) * done;
+  history_.restore(std::move(before));
+}
+std::vector<epoch_record> report::records() {
+  const std::scoped_lock lock(mutex_);
+  return {history_.records().begin(), history_.records().end()};
+}
+
 void report::log(std::string who, std::string text) { console_.log(who, text); }
 
 void report::step(int epoch, std::int64_t samples, double loss) {
   progress now;
   {
     const std::scoped_lock lock(mutex_);
-    progress_.loss = progress_.done == 0 ? loss : 0.95 * progress_.loss + 0.05 * loss;
+    progress_.loss = progress_.done == before_ ? loss : 0.95 * progress_.loss + 0.05 * loss;
     progress_.done += samples;
     progress_.epoch = std::max(progress_.epoch, epoch + 1);
-    progress_.samples_per_second = static_cast<double>(progress_.done) / std::max(seconds(), 1e-3);
+    progress_.samples_per_second =
+        static_cast<double>(progress_.done - before_) / std::max(seconds(), 1e-3);
     now = progress_;
   }
   console_.show(now);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace digits {
 
@@ -20,6 +21,10 @@ class report {
   // `train_samples` are in one epoch of all trainers. Throws output_error where the folder
   // `how.out` cannot be written to.
   report(settings how, std::int64_t train_samples);
+
+  // The run goes on behind these epochs.
+  void resume(std::vector<epoch_record> before);
+  std::vector<epoch_record> records();
 
   // A line of the log, from the worker of that name.
   void log(std::string who, std::string text);
@@ -43,6 +48,7 @@ class report {
   std::mutex mutex_;
   history history_;
   progress progress_;
+  std::int64_t before_ = 0;  // samples of earlier runs
   clock::time_point began_ = clock::now();
 };
 

@@ -24,6 +24,8 @@ struct settings {
   std::uint64_t seed = 1;
   std::string data = WEFT_EXAMPLES_DATA "/digits.csv";
   std::string out = WEFT_TRAIN_OUT;
+  std::string checkpoint;  // a file; empty: none is written
+  bool resume = false;
   bool local = false;
   int threads = 0;  // 0: weft's own choice, the cores divided by the processes
 

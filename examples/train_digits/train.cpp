@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // One server and N trainers learn to read digits. Rank 0 owns the encoder, the first half of the
 // model, and the report. Every trainer owns a head, and all of them change the one encoder.
+#include "checkpoint.hpp"
 #include "data.hpp"
 #include "model.hpp"
 #include "options.hpp"
@@ -23,15 +24,21 @@ parameter_list share_parameters(weft::worker& me, torch::nn::Module& of) {
 parameter_list encoder_parameters(weft::worker& me, Encoder& e) { return share_parameters(me, e); }
 
 asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
-                            weft::rref<Encoder> encoder, weft::rref<report> says) {
+                            weft::rref<Encoder> encoder, weft::rref<report> says,
+                            weft::rref<meeting> meet, weft::tensordict file) {
   const auto data = load(how.data, how.seed);
   Head head(hidden_size, static_cast<std::int64_t>(how.seed) + 1 + trainer);
   auto parameters = co_await encoder.call<&encoder_parameters>();
   for (auto& p : share_parameters(me, head)) parameters.push_back(p);
-  auto optimizer = co_await weft::optim::distributed<torch::optim::Adam>::create(
-      me, parameters, torch::optim::AdamOptions(how.learning_rate));
+  auto optimizer =
+      co_await adam::create(me, parameters, torch::optim::AdamOptions(how.learning_rate));
+  const auto number = std::to_string(trainer);
+  if (!file.is_empty()) {  // the run goes on
+    weft::load_into(head, file["heads"][number]);
+    co_await optimizer.load_state_dict(to_state(file["optimizers"][number]));
+  }
 
-  for (int epoch = 0; epoch < how.epochs; ++epoch) {
+  for (int epoch = epochs_done(file); epoch < how.epochs; ++epoch) {
     stopwatch watch(me);
     epoch_part part{.trainer = trainer, .epoch = epoch};
     for (auto& batch : data.batches(how.batch, epoch, trainer, how.trainers, how.seed)) {
@@ -52,6 +59,11 @@ asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
     part.tested = data.test.size();
     part.correct = correct(head.forward(hidden), data.test.labels);
     co_await says.call<&report::epoch>(part);
+    if (!how.checkpoint.empty()) {
+      co_await meet.call<&meeting::arrive>(trainer, epoch, weft::from_module(head),
+                                           to_tensordict(co_await optimizer.state_dict()),
+                                           weft::within(1h));
+    }
   }
 }
 
@@ -60,10 +72,16 @@ asio::awaitable<void> serve(weft::worker& me, settings how) {
   const auto data = load(how.data, how.seed);
   auto says = me.peer(0).make<report>(how, data.train.size());
   auto encoder = me.peer(0).make<Encoder>(hidden_size, static_cast<std::int64_t>(how.seed));
+  auto meet = me.peer(0).make<meeting>(how, encoder, says);
   co_await says.call<&report::log>(me.name(), describe(data, how.seed));
+  const weft::tensordict file = begun(how);
+  if (!file.is_empty()) {
+    weft::load_into(*encoder.local(), file["encoder"]);
+    co_await says.call<&report::resume>(read_records(file));
+  }
   co_await weft::with_task_group([&](weft::task_group& all) -> asio::awaitable<void> {
     for (int t = 0; t < how.trainers; ++t) {
-      all.spawn(me.peer(t + 1).call<&train>(how, t, encoder, says, weft::within(1h)));
+      all.spawn(me.peer(t + 1).call<&train>(how, t, encoder, says, meet, file, weft::within(1h)));
     }
     co_return;
   });

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // What is compiled once with the engine, and what a process has once.
-#pragma once
-
+//
 // With WEFT_SEPARATE_COMPILATION, the engine is compiled once: in the one file of the program that
 // includes <weft/src.hpp>, or in the CMake target weft::compiled. Without it, each file that
 // includes <weft/run.hpp> compiles the engine. WEFT_DECL stands before the engine's entries.
+#pragma once
+
 #if defined(WEFT_SEPARATE_COMPILATION)
 #define WEFT_DECL  // a body behind it keeps no state: each shared library has its own
 #else

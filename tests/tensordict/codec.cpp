@@ -29,6 +29,12 @@ tensordict sample() {
       {3}, {"time"});
   td.set("wide", tensordict({{"x", at::ones({3, 2, 2}, at::kComplexFloat)}}, {3, 2}));
   td.set("none", tensordict(at::IntArrayRef{3}));
+  td.set("task", weft::non_tensor("lift"));
+  td.set("lz", weft::lazy_stack({tensordict({{"x", at::rand({3, 2})}}, {3}),
+                                 tensordict({{"x", at::rand({3, 4})}}, {3})},
+                                1, "part"));
+  td.set("words",
+         weft::lazy_stack({weft::non_tensor(1), weft::non_tensor(), weft::non_tensor("b")}));
   return td;
 }
 
@@ -64,31 +70,109 @@ TEST_CASE("tensordict codec: a view of a larger one arrives as what is seen") {
   require_same(std::get<0>(weft_test::unpack<tensordict>(*std::move(copy))), part);
 }
 
+TEST_CASE("tensordict codec: a consolidated one is one buffer, and arrives as one") {
+  const tensordict td = sample();
+  const tensordict one = td.consolidate();
+  CHECK(one.is_consolidated());
+  for (const auto& [key, t] : one.leaves()) {
+    const auto at = static_cast<const char*>(t.const_data_ptr()) -
+                    static_cast<const char*>(one.buffer().const_data_ptr());
+    CHECK(at % 64 == 0);
+    CHECK(t.storage().is_alias_of(one.buffer().storage()));
+  }
+  const weft::frame sent = weft_test::pack(one);
+  CHECK(sent.blobs.size() == 1);
+  auto copy = weft_test::copy_of(sent);
+  REQUIRE(copy);
+  const auto [got] = weft_test::unpack<tensordict>(*std::move(copy));
+  require_same(got, td);
+  CHECK(got.is_consolidated());
+  CHECK(got.is_locked());
+  CHECK(got.data("task") == td.data("task"));
+  CHECK(got.stack("words")[2].data().as_string() == "b");
+
+  // No longer one: written as it is.
+  tensordict open = td.consolidate();
+  open.unlock_();
+  CHECK_FALSE(open.is_consolidated());
+  CHECK(weft_test::pack(open).blobs.size() > 1);
+  // A tensor that was given other memory is not in the buffer any more.
+  tensordict moved = td.consolidate();
+  at::Tensor(moved.tensor("obs")).set_data(at::ones({3, 4}));
+  auto second = weft_test::copy_of(weft_test::pack(moved));
+  REQUIRE(second);
+  CHECK(std::get<0>(weft_test::unpack<tensordict>(*std::move(second)))
+            .tensor("obs")
+            .equal(at::ones({3, 4})));
+}
+
+TEST_CASE(
+    "tensordict consolidate: into memory that is there, by several threads, without history") {
+  const tensordict large({{"a", at::rand({1 << 20})}, {"b", at::rand({1 << 19, 3}).t()}});
+  const at::Tensor into = at::empty({large.bytes() + 100}, at::kByte).fill_(255);
+  for (const unsigned threads : {1U, 2U, 7U}) {
+    const tensordict one = large.consolidate(threads, into);
+    CHECK(one.buffer().is_same(into));
+    CHECK(one.tensor("a").equal(large.tensor("a")));
+    CHECK(one.tensor("b").equal(large.tensor("b")));
+  }
+  const auto code = [](const auto& f) {
+    try {
+      static_cast<void>(f());
+    } catch (const weft::tensordict_error& e) {
+      return e.code();
+    }
+    return weft::tensordict_errc::locked;
+  };
+  CHECK(code([&] { return large.consolidate(1, at::empty({10}, at::kByte)); }) ==
+        weft::tensordict_errc::shape);
+  const tensordict trained({{"w", at::ones({2}).requires_grad_()}});
+  CHECK(code([&] { return trained.consolidate(); }) == weft::tensordict_errc::history);
+  const at::NoGradGuard none;
+  CHECK_FALSE(trained.consolidate().tensor("w").requires_grad());
+  CHECK(tensordict().consolidate().is_consolidated());
+}
+
+TEST_CASE("tensordict codec: as many tensors as there may be") {
+  tensordict td;
+  for (int i = 0; i < 12'000; ++i) td.set(std::to_string(i), at::full({4}, i));
+  for (const tensordict& sent : {td, td.consolidate()}) {
+    auto copy = weft_test::copy_of(weft_test::pack(sent));
+    REQUIRE(copy);
+    const auto [got] = weft_test::unpack<tensordict>(*std::move(copy));
+    CHECK(got.size() == 12'000);
+    CHECK(got.tensor("11999").equal(at::full({4}, 11'999)));
+  }
+}
+
 TEST_CASE("tensordict codec: bytes that were changed are refused, or another tensordict") {
   std::mt19937 random(7);
-  const weft::frame whole = weft_test::pack(sample());
-  const std::size_t payload = whole.header.payload_bytes;
-  std::size_t refused = 0;
-  constexpr int tries = 20'000;
-  for (int i = 0; i < tries; ++i) {
-    auto f = weft_test::copy_of(whole);
-    REQUIRE(f);
-    const std::size_t changes = 1 + random() % 3;
-    for (std::size_t n = 0; n < changes; ++n) {
-      const std::size_t at = weft::header_size + random() % payload;
-      f->head.data()[at] = random() % 2 == 0 ? std::byte(random() % 4) : std::byte(random());
+  for (const bool consolidated : {false, true}) {
+    const weft::frame whole = weft_test::pack(consolidated ? sample().consolidate() : sample());
+    const std::size_t payload = whole.header.payload_bytes;
+    std::size_t refused = 0;
+    constexpr int tries = 10'000;
+    for (int i = 0; i < tries; ++i) {
+      auto f = weft_test::copy_of(whole);
+      REQUIRE(f);
+      const std::size_t changes = 1 + random() % 3;
+      for (std::size_t n = 0; n < changes; ++n) {
+        const std::size_t at = weft::header_size + random() % payload;
+        f->head.data()[at] = random() % 2 == 0 ? std::byte(random() % 4) : std::byte(random());
+      }
+      try {
+        const auto [got] = weft_test::unpack<tensordict>(*std::move(f));
+        // Whole, whatever it is.
+        CHECK_NOTHROW(static_cast<void>(got.clone().to_string()));
+        for (const auto& [key, t] : got.leaves())
+          CHECK(t.sizes().size() >= got.batch_size().size());
+      } catch (const weft::rpc_error& e) {
+        ++refused;
+        CHECK(e.error() == weft::errc::bad_arguments);
+      }
     }
-    try {
-      const auto [got] = weft_test::unpack<tensordict>(*std::move(f));
-      // Whole, whatever it is.
-      CHECK_NOTHROW(static_cast<void>(got.clone().to_string()));
-      for (const auto& [key, t] : got.leaves()) CHECK(t.sizes().size() >= got.batch_size().size());
-    } catch (const weft::rpc_error& e) {
-      ++refused;
-      CHECK(e.error() == weft::errc::bad_arguments);
-    }
+    CHECK(refused > tries / 8);
   }
-  CHECK(refused > tries / 4);
 }
 
 }  // namespace tensordict_codec

@@ -5,7 +5,8 @@
 //   weft::tensordict actions = co_await p.call<&act>(observations);
 //
 // Its tensors travel as those of a call do: in buffers of their own, with their gradients in an
-// autograd context. What arrives is not locked.
+// autograd context. What arrives is not locked. A consolidated one is a single buffer, of values:
+// no tensor is copied or allocated by itself. It arrives consolidated, and locked.
 #pragma once
 
 #include <weft/tensordict/tensordict.hpp>
@@ -20,7 +21,7 @@ namespace weft {
 
 template <>
 struct codec<tensordict> {
-  static constexpr std::size_t min_size = 12;  // no dimensions, no names, no entries
+  static constexpr std::size_t min_size = 13;  // a kind; no dimensions, no names, no entries
   static void encode(writer& w, const tensordict& value);
   /// Refuses what no tensordict is: a key twice, sizes that do not fit, tensors that are undefined.
   static tensordict decode(reader& r);
@@ -28,7 +29,7 @@ struct codec<tensordict> {
 
 template <>
 struct structure<tensordict> {
-  static constexpr std::string_view tag = "weft::tensordict 1";
+  static constexpr std::string_view tag = "weft::tensordict 2";
 };
 
 }  // namespace weft

@@ -11,6 +11,8 @@
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/tensordict/error.hpp>
 #include <weft/tensordict/key.hpp>
+#include <weft/tensordict/lazy_stack.hpp>
+#include <weft/tensordict/non_tensor.hpp>
 
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
@@ -26,6 +28,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -62,7 +65,7 @@ class tensordict {
   [[nodiscard]] std::vector<std::string> names() const;
   /// Of entries, nested ones not counted.
   [[nodiscard]] std::size_t size() const noexcept;
-  /// No tensor, at any depth.
+  /// No tensor and no other data, at any depth.
   [[nodiscard]] bool is_empty() const noexcept;
   /// As Python prints it: TensorDict(batch_size=[32], fields={obs: f32[4], next: {reward: f32[]}}).
   [[nodiscard]] std::string to_string() const;
@@ -76,14 +79,17 @@ class tensordict {
   [[nodiscard]] const tensordict_value& get(const nested_key& key) const;
   [[nodiscard]] const at::Tensor& tensor(const nested_key& key) const;
   [[nodiscard]] tensordict dict(const nested_key& key) const;
+  [[nodiscard]] const non_tensor& data(const nested_key& key) const;
+  [[nodiscard]] const lazy_stack& stack(const nested_key& key) const;
   /// An entry to read, or to set by `=`: td["obs"] = t.
   [[nodiscard]] tensordict_entry operator[](std::string_view key) const;
   enum class nested : bool { no, yes };
   enum class leaves_only : bool { no, yes };
   /// In their order; with `nested`, entries of a tensordict come before itself, as in Python.
+  /// Leaves are tensors.
   [[nodiscard]] std::vector<key_path> keys(nested deep = nested::no,
                                            leaves_only which = leaves_only::no) const;
-  /// All tensors, at any depth, in the order of their keys.
+  /// All tensors, at any depth, in the order of their keys; in lazy stacks, by the part's number.
   [[nodiscard]] std::vector<std::pair<key_path, at::Tensor>> leaves() const;
   /// Makes or replaces an entry, and the tensordicts on the way to it.
   tensordict& set(const nested_key& key, tensordict_value value);
@@ -121,10 +127,21 @@ class tensordict {
   /// Without entries, or with the nested tensordicts and no tensors.
   [[nodiscard]] tensordict empty(recurse deep = recurse::no) const;
 
+  /// A copy whose tensors are views of one buffer, each at a multiple of 64 bytes. It is locked:
+  /// `unlock_` makes it a tensordict like others. As a value of calls it is one tensor. Throws
+  /// `history` if a tensor requires gradients (but under at::NoGradGuard), `kind` for what is not
+  /// dense on the CPU. At most so many of libtorch's threads copy. `into`: a contiguous uint8
+  /// tensor, which becomes the buffer if it is long enough.
+  [[nodiscard]] tensordict consolidate(unsigned threads = 1, const at::Tensor& into = {}) const;
+  [[nodiscard]] bool is_consolidated() const noexcept;
+  /// The buffer of a consolidated one; else undefined.
+  [[nodiscard]] const at::Tensor& buffer() const noexcept;
+
   // ── lock ──
   /// No entries are made, replaced or removed, here and in nested ones; tensors may be written.
   tensordict& lock_();
-  /// Throws `locked` if a tensordict that has this one is locked.
+  /// Throws `locked` if a tensordict that has this one is locked. It is not consolidated, nor
+  /// memory-mapped, any more.
   tensordict& unlock_();
   [[nodiscard]] bool is_locked() const noexcept;
 
@@ -185,21 +202,29 @@ class tensordict {
   intrusive_ptr<ref_counted> node_;  // a detail::tensordict_node
 };
 
-/// What an entry is: a tensor or a tensordict.
+/// What an entry is: a tensor, a tensordict, other data, or a lazy stack.
 class tensordict_value {
  public:
-  tensordict_value(at::Tensor tensor) noexcept : tensor_(std::move(tensor)) {}
-  tensordict_value(tensordict dict) noexcept : dict_(std::move(dict)) {}
-  [[nodiscard]] bool is_tensor() const noexcept { return !dict_; }
-  /// Throws tensordict_error `kind`, as `dict` does.
+  tensordict_value(at::Tensor tensor) noexcept : value_(std::move(tensor)) {}
+  tensordict_value(tensordict dict) noexcept : value_(std::move(dict)) {}
+  tensordict_value(non_tensor data) noexcept : value_(std::move(data)) {}
+  tensordict_value(lazy_stack stack) noexcept : value_(std::move(stack)) {}
+  [[nodiscard]] bool is_tensor() const noexcept { return value_.index() == 0; }
+  [[nodiscard]] bool is_dict() const noexcept { return value_.index() == 1; }
+  [[nodiscard]] bool is_data() const noexcept { return value_.index() == 2; }
+  [[nodiscard]] bool is_stack() const noexcept { return value_.index() == 3; }
+  // These throw tensordict_error `kind`.
   [[nodiscard]] const at::Tensor& tensor() const;
   [[nodiscard]] const tensordict& dict() const;
+  [[nodiscard]] const non_tensor& data() const;
+  [[nodiscard]] const lazy_stack& stack() const;
   operator const at::Tensor&() const { return tensor(); }
   operator const tensordict&() const { return dict(); }
+  /// "a tensor", "a tensordict", …
+  [[nodiscard]] const char* kind() const noexcept;
 
  private:
-  at::Tensor tensor_;
-  std::optional<tensordict> dict_;
+  std::variant<at::Tensor, tensordict, non_tensor, lazy_stack> value_;
 };
 
 /// A key and its value: what a tensordict is made of.
@@ -207,6 +232,8 @@ class tensordict_item {
  public:
   tensordict_item(std::string key, at::Tensor value);
   tensordict_item(std::string key, tensordict value);
+  tensordict_item(std::string key, non_tensor value);
+  tensordict_item(std::string key, lazy_stack value);
   tensordict_item(std::string key, std::initializer_list<tensordict_item> nested);
 
  private:
@@ -229,6 +256,8 @@ class tensordict_entry {
   tensordict_entry operator[](std::string_view key) const;
   const tensordict_entry& operator=(const at::Tensor& value) const;
   const tensordict_entry& operator=(const tensordict& value) const;
+  const tensordict_entry& operator=(const non_tensor& value) const;
+  const tensordict_entry& operator=(const lazy_stack& value) const;
   const tensordict_entry& operator=(const tensordict_entry& value) const;
 
  private:
@@ -249,7 +278,11 @@ std::ostream& operator<<(std::ostream& out, const tensordict& td);
 #if !defined(WEFT_SEPARATE_COMPILATION)
 #include <weft/tensordict/impl/apply_once.hpp>
 #include <weft/tensordict/impl/checks_once.hpp>
+#include <weft/tensordict/impl/consolidate_once.hpp>
 #include <weft/tensordict/impl/index_once.hpp>
+#include <weft/tensordict/impl/join_once.hpp>
+#include <weft/tensordict/impl/lazy_stack_once.hpp>
+#include <weft/tensordict/impl/select_once.hpp>
 #include <weft/tensordict/impl/shape_once.hpp>
 #include <weft/tensordict/impl/tensordict_once.hpp>
 #include <weft/tensordict/impl/update_once.hpp>

@@ -9,7 +9,9 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -46,6 +48,8 @@ struct tensordict_node final : ref_counted {
   std::vector<entry> entries;
   bool locked = false;
   std::size_t locked_by = 0;  // so many locked ones have this one
+  at::Tensor buffer;          // uint8, of a consolidated one: all its tensors are in it
+  std::unique_ptr<const std::filesystem::path> folder;  // of a memory-mapped one
 
  private:
   struct hash {
@@ -58,6 +62,26 @@ struct tensordict_node final : ref_counted {
   static constexpr std::size_t most_searched = 12;  // more entries have an index
   std::unordered_map<std::string, std::size_t, hash, std::equal_to<>> index_;
 };
+
+struct lazy_node final : ref_counted {
+  [[nodiscard]] static lazy_node& of(const lazy_stack& stack) noexcept {
+    return static_cast<lazy_node&>(*stack.node_);
+  }
+  std::vector<tensordict_value> parts;
+  std::size_t dim = 0;
+  std::string name;
+  batch_sizes batch;
+};
+
+/// f(tensordict), for each tensordict that `value` is, or that is a part of it.
+template <class F>
+void each_dict(const tensordict_value& value, const F& f) {
+  if (value.is_dict()) {
+    f(value.dict());
+  } else if (value.is_stack()) {
+    for (const tensordict_value& part : lazy_node::of(value.stack()).parts) each_dict(part, f);
+  }
+}
 
 }  // namespace weft::detail
 

@@ -6,8 +6,12 @@
 
 #include <c10/util/FunctionRef.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace weft::detail {
@@ -26,6 +30,11 @@ struct reached {
 };
 [[nodiscard]] reached reach(tensordict_node& root, const nested_key& key);
 [[nodiscard]] tensordict_node& parent_of(tensordict_node& root, const nested_key& key);
+[[nodiscard]] const tensordict_value& value_at(tensordict_node& root, const nested_key& key);
+/// The number that `name` is, if the stack has so many parts; else npos.
+[[nodiscard]] std::size_t part_number(const lazy_stack& stack, std::string_view name) noexcept;
+[[noreturn]] void refuse_kind(const tensordict_value& value, const char* wanted,
+                              const std::string& entry);
 [[nodiscard]] bool begins_with(at::IntArrayRef sizes, at::IntArrayRef batch) noexcept;
 /// That a tensor of these sizes can be written into one of those.
 [[nodiscard]] bool broadcasts(at::IntArrayRef from, at::IntArrayRef into) noexcept;
@@ -38,8 +47,11 @@ void require_batch_of_all(const tensordict& td, at::IntArrayRef batch, key_path&
                                    const nested_key& key);
 void take_over(const tensordict& from, tensordict& to, const nested_key& key);
 
-/// Whether `td` is that node, or has it, at any depth.
-[[nodiscard]] bool has(const tensordict& td, const tensordict_node& node) noexcept;
+/// Adds all tensors of `value`, in the order in which `mapped` makes them.
+void list_leaves(const tensordict_value& value, key_path& path,
+                 std::vector<std::pair<key_path, at::Tensor>>& out);
+/// Whether `value` is that node, or has it, at any depth.
+[[nodiscard]] bool has(const tensordict_value& value, const tensordict_node& node) noexcept;
 [[nodiscard]] bool same(const nested_key& a, const nested_key& b) noexcept;
 /// Whether `key` begins with `above`, and goes on.
 [[nodiscard]] bool below(const nested_key& key, const nested_key& above) noexcept;
@@ -52,10 +64,38 @@ using name_list = std::vector<std::string>;
 /// `shape`, and what follows the first `n` of `sizes`.
 [[nodiscard]] batch_sizes with_rest(at::IntArrayRef shape, at::IntArrayRef sizes, std::size_t n);
 /// `batch` takes the place of the batch size of `td`, `names` that of its names; `f` makes the
-/// tensors. Nested tensordicts keep their further dimensions.
+/// tensors. Nested tensordicts keep their further dimensions. A lazy stack along one of these stays
+/// one, and data keep their places; others go to `on_stack`, or are stacked.
+using stack_map = c10::function_ref<tensordict_value(const lazy_stack&)>;
 [[nodiscard]] tensordict reshaped(const tensordict& td, at::IntArrayRef batch,
                                   const name_list& names,
+                                  c10::function_ref<at::Tensor(const at::Tensor&)> f,
+                                  std::optional<stack_map> on_stack = std::nullopt);
+/// As `reshaped`, by an `f` that computes with values: lazy stacks of data stay as they are if the
+/// batch does, else are refused.
+[[nodiscard]] tensordict computed(const tensordict& td, at::IntArrayRef batch,
+                                  const name_list& names,
                                   c10::function_ref<at::Tensor(const at::Tensor&)> f);
+/// With the lazy stacks along its own dimensions stacked.
+[[nodiscard]] tensordict without_stacks(const tensordict& td);
+/// The same sizes and names; `f` makes each tensor. Lazy stacks stay lazy.
+[[nodiscard]] tensordict mapped(const tensordict& td,
+                                c10::function_ref<at::Tensor(const at::Tensor&)> f);
+[[nodiscard]] lazy_stack mapped(const lazy_stack& stack,
+                                c10::function_ref<at::Tensor(const at::Tensor&)> f);
+/// The batch size of a part of a lazy stack; data have `data_batch`.
+[[nodiscard]] at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef data_batch);
+/// `like`, of other parts.
+[[nodiscard]] lazy_stack same_stack(const lazy_stack& like, std::vector<tensordict_value> parts);
+
+/// Non-tensor data, one for each element of a batch: `items`, and an int64 tensor of the batch size
+/// that says which of them an element has.
+struct data_elements {
+  std::vector<non_tensor> items;
+  at::Tensor which;
+};
+[[nodiscard]] data_elements data_of(const tensordict_value& value, at::IntArrayRef batch);
+[[nodiscard]] tensordict_value stack_of(const data_elements& elements);
 
 /// `dim` of `of` dimensions, counted from the end if it is negative.
 [[nodiscard]] std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what);

@@ -6,12 +6,43 @@
 #include <weft/tensordict/detail/node.hpp>
 #include <weft/tensordict/detail/words.hpp>
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <ostream>
 
 namespace weft {
 namespace detail {
 
+WEFT_DECL std::optional<tensordict> applied(const tensordict& td,
+                                            const tensordict::named_function& f,
+                                            std::optional<at::IntArrayRef> batch, key_path& path);
+WEFT_DECL std::optional<tensordict_value> applied_value(const tensordict_value& value,
+                                                        const tensordict::named_function& f,
+                                                        std::optional<at::IntArrayRef> batch,
+                                                        key_path& path) {
+  if (value.is_dict()) return applied(value.dict(), f, batch, path);
+  if (value.is_data()) return value;
+  if (value.is_tensor()) {
+    at::Tensor t = f(path, value.tensor());
+    if (t.defined()) return t;
+    return std::nullopt;
+  }
+  if (batch) {
+    throw tensordict_error(tensordict_errc::kind,
+                           "entry " + words(path) +
+                               " is a lazy stack, which keeps its batch size: stack it before");
+  }
+  std::vector<tensordict_value> parts;
+  std::size_t number = 0;
+  for (const tensordict_value& part : value.stack().parts()) {
+    path.push_back(std::to_string(number++));
+    if (auto made = applied_value(part, f, batch, path)) parts.push_back(*std::move(made));
+    path.pop_back();
+  }
+  if (parts.empty() && value.stack().size() > 0) return std::nullopt;
+  return same_stack(value.stack(), std::move(parts));
+}
 WEFT_DECL std::optional<tensordict> applied(const tensordict& td,
                                             const tensordict::named_function& f,
                                             std::optional<at::IntArrayRef> batch, key_path& path) {
@@ -21,13 +52,11 @@ WEFT_DECL std::optional<tensordict> applied(const tensordict& td,
                        : tensordict_node::make(from.batch, from.names);
   for (const auto& e : from.entries) {
     path.push_back(e.key);
-    if (!e.value.is_tensor()) {
-      if (auto nested = applied(e.value.dict(), f, batch, path)) {
-        tensordict_node::of(out).put(e.key, *std::move(nested));
+    if (auto made = applied_value(e.value, f, batch, path)) {
+      if (made->is_tensor()) {
+        require_batch(made->tensor().sizes(), tensordict_node::of(out).batch, path);
       }
-    } else if (at::Tensor t = f(path, e.value.tensor()); t.defined()) {
-      require_batch(t.sizes(), tensordict_node::of(out).batch, path);
-      tensordict_node::of(out).put(e.key, std::move(t));
+      tensordict_node::of(out).put(e.key, *std::move(made));
     }
     path.pop_back();
   }
@@ -90,23 +119,75 @@ WEFT_DECL std::string flat(const printed& p) {
   }
   return out + "}";
 }
+WEFT_DECL void sort_entries(printed& out) {
+  std::stable_sort(out.entries.begin(), out.entries.end(), [](const auto& a, const auto& b) {
+    return a.first + ": " + flat(a.second) < b.first + ": " + flat(b.second);
+  });
+}
+WEFT_DECL const char* type_text(const non_tensor& data) {
+  const auto& value = data.json();
+  return value.is_null()             ? "NoneType"
+         : value.is_boolean()        ? "bool"
+         : value.is_number_integer() ? "int"
+         : value.is_number()         ? "float"
+         : value.is_string()         ? "str"
+         : value.is_array()          ? "list"
+                                     : "dict";
+}
+WEFT_DECL printed printed_value(const tensordict_value& value, std::size_t dims);
+/// What all parts have; a size that differs is -1.
+WEFT_DECL printed printed_stack(const lazy_stack& stack, std::size_t dims) {
+  if (stack.is_data()) return {"NonTensorStack"};
+  const at::IntArrayRef further = rest_of(stack.batch_size(), dims);
+  printed out{"LazyStackedTensorDict" + (further.empty() ? "" : sizes_text(further)), true};
+  for (const std::string& key : stack.keys()) {
+    std::vector<std::pair<const tensordict_value*, std::size_t>> all;
+    const auto collect = [&](const auto& self, const tensordict_value& part) -> void {
+      if (part.is_dict()) {
+        all.emplace_back(&part.dict().get(key), part.dict().batch_size().size());
+      } else if (part.is_stack()) {
+        for (const auto& inner : part.stack().parts()) self(self, inner);
+      }
+    };
+    collect(collect, stack);
+    const auto& [first, batch] = all.front();
+    if (!first->is_tensor()) {
+      out.entries.emplace_back(key, printed_value(*first, first->is_dict() ? batch : 0));
+      continue;
+    }
+    batch_sizes sizes(rest_of(first->tensor().sizes(), batch).vec());
+    for (const auto& [other, n] : all) {
+      if (!other->is_tensor()) continue;
+      const at::IntArrayRef own = rest_of(other->tensor().sizes(), n);
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        if (i >= own.size() || own[i] != sizes[i]) sizes[i] = -1;
+      }
+    }
+    out.entries.emplace_back(
+        key, printed{dtype_text(first->tensor().scalar_type()) + sizes_text(sizes)});
+  }
+  sort_entries(out);
+  return out;
+}
+WEFT_DECL printed printed_of(const tensordict& td, std::string front);
+WEFT_DECL printed printed_value(const tensordict_value& value, std::size_t dims) {
+  if (value.is_tensor()) {
+    const at::Tensor& t = value.tensor();
+    return {dtype_text(t.scalar_type()) + sizes_text(rest_of(t.sizes(), dims))};
+  }
+  if (value.is_dict()) {
+    const at::IntArrayRef further = rest_of(value.dict().batch_size(), dims);
+    return printed_of(value.dict(), further.empty() ? "" : sizes_text(further));
+  }
+  return value.is_data() ? printed{type_text(value.data())} : printed_stack(value.stack(), dims);
+}
 WEFT_DECL printed printed_of(const tensordict& td, std::string front) {
   printed out{std::move(front), true};
   const auto dims = static_cast<std::size_t>(td.dim());
   for (const auto& e : tensordict_node::of(td).entries) {
-    if (e.value.is_tensor()) {
-      const at::Tensor& t = e.value.tensor();
-      out.entries.emplace_back(
-          e.key, printed{dtype_text(t.scalar_type()) + sizes_text(rest_of(t.sizes(), dims))});
-    } else {
-      const at::IntArrayRef further = rest_of(e.value.dict().batch_size(), dims);
-      out.entries.emplace_back(
-          e.key, printed_of(e.value.dict(), further.empty() ? "" : sizes_text(further)));
-    }
+    out.entries.emplace_back(e.key, printed_value(e.value, dims));
   }
-  std::stable_sort(out.entries.begin(), out.entries.end(), [](const auto& a, const auto& b) {
-    return a.first + ": " + flat(a.second) < b.first + ": " + flat(b.second);
-  });
+  sort_entries(out);
   return out;
 }
 /// In one line if that has room behind `used` columns; else an entry in each.
@@ -138,20 +219,16 @@ WEFT_DECL tensordict tensordict::apply(const leaf_function& f,
   return named_apply([&f](const key_path&, const at::Tensor& t) { return f(t); }, batch_size);
 }
 WEFT_DECL tensordict tensordict::to(at::ScalarType dtype) const {
-  return detail::reshaped(*this, batch_size(), node().names,
-                          [&](const at::Tensor& t) { return t.to(dtype); });
+  return detail::mapped(*this, [&](const at::Tensor& t) { return t.to(dtype); });
 }
 WEFT_DECL tensordict tensordict::to(at::Device device) const {
-  return detail::reshaped(*this, batch_size(), node().names,
-                          [&](const at::Tensor& t) { return t.to(device); });
+  return detail::mapped(*this, [&](const at::Tensor& t) { return t.to(device); });
 }
 WEFT_DECL tensordict tensordict::contiguous() const {
-  return detail::reshaped(*this, batch_size(), node().names,
-                          [&](const at::Tensor& t) { return t.contiguous(); });
+  return detail::mapped(*this, [&](const at::Tensor& t) { return t.contiguous(); });
 }
 WEFT_DECL tensordict tensordict::detach() const {
-  return detail::reshaped(*this, batch_size(), node().names,
-                          [&](const at::Tensor& t) { return t.detach(); });
+  return detail::mapped(*this, [&](const at::Tensor& t) { return t.detach(); });
 }
 
 WEFT_DECL std::string tensordict::to_string() const {

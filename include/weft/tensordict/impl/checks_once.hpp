@@ -6,8 +6,10 @@
 #include <weft/tensordict/detail/words.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <string>
+#include <system_error>
 
 namespace weft::detail {
 
@@ -49,19 +51,37 @@ WEFT_DECL void require_unlocked(const tensordict_node& node, const nested_key& k
                              " cannot be made, replaced or removed; set_ writes into it");
 }
 
+WEFT_DECL std::size_t part_number(const lazy_stack& stack, std::string_view name) noexcept {
+  std::size_t number = 0;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data(), end, number);
+  return error == std::errc() && rest == end && number < stack.size() ? number
+                                                                      : tensordict_node::npos;
+}
+
 WEFT_DECL reached reach(tensordict_node& root, const nested_key& key) {
   if (key.size() == 0) throw tensordict_error(tensordict_errc::no_key, "the key has no names");
   reached at{&root, 0};
   for (; at.depth + 1 < key.size(); ++at.depth) {
     const std::size_t place = at.in->find(key[at.depth]);
     if (place == tensordict_node::npos) break;
-    const tensordict_value& next = at.in->entries[place].value;
-    if (next.is_tensor()) {
-      throw tensordict_error(tensordict_errc::kind, "'" + std::string(key[at.depth]) + "' of " +
-                                                        words(key) +
-                                                        " is a tensor, and has no entries");
+    const tensordict_value* next = &at.in->entries[place].value;
+    std::size_t parts = 0;
+    while (next->is_stack() && at.depth + parts + 2 < key.size()) {
+      const std::size_t part = part_number(next->stack(), key[at.depth + parts + 1]);
+      if (part == tensordict_node::npos) break;
+      next = &next->stack().parts()[part];
+      ++parts;
     }
-    at.in = &tensordict_node::of(next.dict());
+    if (!next->is_dict()) {
+      throw tensordict_error(
+          tensordict_errc::kind,
+          "'" + std::string(key[at.depth + parts]) + "' of " + words(key) + " is " + next->kind() +
+              (next->is_stack() ? ": the number of a part follows, then a key of that part"
+                                : ", and has no entries"));
+    }
+    at.depth += parts;
+    at.in = &tensordict_node::of(next->dict());
   }
   return at;
 }
@@ -73,11 +93,11 @@ WEFT_DECL tensordict_node& parent_of(tensordict_node& root, const nested_key& ke
   return *at.in;
 }
 
-WEFT_DECL tensordict_node::entry& entry_at(tensordict_node& root, const nested_key& key) {
+WEFT_DECL const tensordict_value& value_at(tensordict_node& root, const nested_key& key) {
   tensordict_node& in = parent_of(root, key);
   const std::size_t place = in.find(key[key.size() - 1]);
   if (place == tensordict_node::npos) refuse_key(in, key);
-  return in.entries[place];
+  return in.entries[place].value;
 }
 
 WEFT_DECL bool begins_with(at::IntArrayRef sizes, at::IntArrayRef batch) noexcept {
@@ -119,7 +139,9 @@ WEFT_DECL void require_batch_of_all(const tensordict& td, at::IntArrayRef batch,
     path.push_back(e.key);
     if (e.value.is_tensor()) {
       require_batch(e.value.tensor().sizes(), batch, path);
-    } else if (!begins_with(e.value.dict().batch_size(), batch)) {
+    } else if (e.value.is_stack()) {
+      require_batch(e.value.stack().batch_size(), batch, path);
+    } else if (e.value.is_dict() && !begins_with(e.value.dict().batch_size(), batch)) {
       require_unlocked(tensordict_node::of(e.value.dict()), path);
       require_batch_of_all(e.value.dict(), batch, path);
     }
@@ -142,11 +164,15 @@ WEFT_DECL bool below(const nested_key& key, const nested_key& above) noexcept {
   }
   return true;
 }
-WEFT_DECL bool has(const tensordict& td, const tensordict_node& node) noexcept {
-  const tensordict_node& top = tensordict_node::of(td);
-  return &top == &node || std::any_of(top.entries.begin(), top.entries.end(), [&](const auto& e) {
-    return !e.value.is_tensor() && has(e.value.dict(), node);
+WEFT_DECL bool has(const tensordict_value& value, const tensordict_node& node) noexcept {
+  bool found = false;
+  each_dict(value, [&](const tensordict& td) {
+    const tensordict_node& top = tensordict_node::of(td);
+    found = found || &top == &node ||
+            std::any_of(top.entries.begin(), top.entries.end(),
+                        [&](const auto& e) { return has(e.value, node); });
   });
+  return found;
 }
 WEFT_DECL std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what) {
   if (dim >= -of && dim < of) return dim < 0 ? dim + of : dim;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/tensordict/detail/batch_index.hpp>
 #include <weft/tensordict/detail/node.hpp>
 #include <weft/tensordict/detail/words.hpp>
 
@@ -19,12 +20,6 @@ namespace weft {
 namespace detail {
 
 // ── indexing ──
-
-struct batch_index {
-  std::vector<at::indexing::TensorIndex> index;  // of the batch size; no ellipsis
-  batch_sizes batch;                             // of what it selects
-  name_list names;
-};
 
 /// The names of the dimensions that an index gives. One that comes from one dimension has its name;
 /// so has one of the block that index tensors and masks give together, if only such of one
@@ -102,14 +97,18 @@ class index_names {
   bool apart_ = false;
 };
 
-WEFT_DECL batch_index understood(const tensordict& td,
+WEFT_DECL std::size_t dims_taken(const at::indexing::TensorIndex& i) noexcept {
+  if (i.is_none() || i.is_ellipsis() || i.is_boolean()) return 0;
+  if (!i.is_tensor()) return 1;
+  const bool mask = i.tensor().scalar_type() == at::kBool || i.tensor().scalar_type() == at::kByte;
+  return mask ? static_cast<std::size_t>(i.tensor().dim()) : 1;
+}
+
+WEFT_DECL batch_index understood(at::IntArrayRef batch, const name_list& before,
                                  at::ArrayRef<at::indexing::TensorIndex> index) {
-  const auto takes = [](const at::indexing::TensorIndex& i) -> std::int64_t {
-    if (i.is_none() || i.is_ellipsis() || i.is_boolean()) return 0;
-    if (!i.is_tensor()) return 1;
-    const bool mask =
-        i.tensor().scalar_type() == at::kBool || i.tensor().scalar_type() == at::kByte;
-    return mask ? i.tensor().dim() : 1;
+  const auto dims = static_cast<std::int64_t>(batch.size());
+  const auto takes = [](const at::indexing::TensorIndex& i) {
+    return static_cast<std::int64_t>(dims_taken(i));
   };
   std::int64_t taken = 0;
   std::size_t ellipses = 0;
@@ -120,30 +119,30 @@ WEFT_DECL batch_index understood(const tensordict& td,
     taken += takes(i);
     ellipses += i.is_ellipsis() ? 1 : 0;
   }
-  if (taken > td.dim()) {
+  if (taken > dims) {
     throw tensordict_error(tensordict_errc::index, "an index of " + std::to_string(taken) +
                                                        " dimensions for a batch size of " +
-                                                       words(td.batch_size()));
+                                                       words(batch));
   }
   if (ellipses > 1) throw tensordict_error(tensordict_errc::index, "an index with two ellipses");
   batch_index out;
-  index_names named(tensordict_node::of(td).names);
+  index_names named(before);
   for (const auto& i : index) {
     if (i.is_ellipsis()) {
-      for (std::int64_t n = taken; n < td.dim(); ++n) {
+      for (std::int64_t n = taken; n < dims; ++n) {
         out.index.emplace_back(at::indexing::Slice());
         named.keep();
       }
       continue;
     }
     if (i.is_integer()) {
-      const std::int64_t size = td.batch_size()[named.next()];
+      const std::int64_t size = batch[named.next()];
       const std::int64_t at = i.integer().guard_int(__FILE__, __LINE__);
       if (at < -size || at >= size) {
-        throw tensordict_error(tensordict_errc::index,
-                               "index " + std::to_string(at) + " of dimension " +
-                                   std::to_string(named.next()) + " of the batch size " +
-                                   words(td.batch_size()));
+        throw tensordict_error(tensordict_errc::index, "index " + std::to_string(at) +
+                                                           " of dimension " +
+                                                           std::to_string(named.next()) +
+                                                           " of the batch size " + words(batch));
       }
       named.drop();
     } else if (i.is_slice()) {
@@ -161,15 +160,14 @@ WEFT_DECL batch_index understood(const tensordict& td,
     out.index.push_back(i);
   }
   try {
-    const at::Tensor shape = at::zeros({}, at::kByte).expand(td.batch_size());
+    const at::Tensor shape = at::zeros({}, at::kByte).expand(batch);
     const at::Tensor selected = at::indexing::get_item(shape, out.index);
     out.batch.assign(selected.sizes().begin(), selected.sizes().end());
   } catch (const c10::Error& e) {
     throw tensordict_error(tensordict_errc::index, std::string(e.what_without_backtrace()) +
-                                                       " (batch size " + words(td.batch_size()) +
-                                                       ")");
+                                                       " (batch size " + words(batch) + ")");
   }
-  out.names = named.all(static_cast<std::size_t>(td.dim()));
+  out.names = named.all(batch.size());
   return out;
 }
 
@@ -188,15 +186,17 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
     const std::size_t place = to.find(e.key);
     if (place == tensordict_node::npos) {
       require_unlocked(to, path);
-    } else if (e.value.is_tensor() != to.entries[place].value.is_tensor()) {
-      throw tensordict_error(tensordict_errc::kind,
-                             "entry " + words(path) + " is a tensor here and a tensordict there");
-    } else if (e.value.is_tensor()) {
+    } else if (e.value.is_tensor() && to.entries[place].value.is_tensor()) {
       const at::Tensor& t = to.entries[place].value.tensor();
       require_broadcast(e.value.tensor().sizes(),
                         with_rest(at.where.batch, t.sizes(), at.batch.size()), path);
-    } else {
+    } else if (e.value.is_dict() && to.entries[place].value.is_dict()) {
       check_put(to.entries[place].value.dict(), e.value.dict(), at, path);
+    } else if (e.value.is_tensor() || e.value.is_dict()) {
+      refuse_kind(to.entries[place].value, e.value.kind(), "entry " + words(path));
+    }
+    if (!e.value.is_tensor() && !e.value.is_dict()) {
+      refuse_kind(e.value, "what can be put at an index", "entry " + words(path));
     }
     path.pop_back();
   }
@@ -228,9 +228,14 @@ WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at
 }  // namespace detail
 
 WEFT_DECL tensordict tensordict::index(at::ArrayRef<at::indexing::TensorIndex> index) const {
-  const detail::batch_index at = detail::understood(*this, index);
-  return detail::reshaped(*this, at.batch, at.names,
-                          [&](const at::Tensor& t) { return at::indexing::get_item(t, at.index); });
+  const detail::batch_index at = detail::understood(node().batch, node().names, index);
+  return detail::reshaped(
+      *this, at.batch, at.names,
+      [&](const at::Tensor& t) { return at::indexing::get_item(t, at.index); },
+      [&](const lazy_stack& stack) {
+        return detail::index_stack(
+            stack, detail::with_rest(at.batch, stack.batch_size(), node().batch.size()), at.index);
+      });
 }
 WEFT_DECL tensordict
 tensordict::index(std::initializer_list<at::indexing::TensorIndex> index) const {
@@ -238,7 +243,7 @@ tensordict::index(std::initializer_list<at::indexing::TensorIndex> index) const 
 }
 WEFT_DECL tensordict& tensordict::index_put_(at::ArrayRef<at::indexing::TensorIndex> index,
                                              const tensordict& value) {
-  const detail::batch_index where = detail::understood(*this, index);
+  const detail::batch_index where = detail::understood(node().batch, node().names, index);
   if (value.batch_size() != at::IntArrayRef(where.batch)) {
     throw tensordict_error(tensordict_errc::shape,
                            "the index selects a batch size of " + detail::words(where.batch) +
@@ -256,8 +261,8 @@ WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing:
 }
 WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing::TensorIndex> index,
                                              const at::Scalar& value) {
-  const detail::batch_index where =
-      detail::understood(*this, at::ArrayRef<at::indexing::TensorIndex>(index));
+  const detail::batch_index where = detail::understood(
+      node().batch, node().names, at::ArrayRef<at::indexing::TensorIndex>(index));
   for (const auto& [path, t] : leaves()) {
     const at::Tensor one = at::scalar_tensor(value, t.options().requires_grad(false));
     at::indexing::set_item(t, where.index, one);
@@ -266,7 +271,7 @@ WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing:
 }
 WEFT_DECL tensordict& tensordict::set_at_(const nested_key& key, const at::Tensor& value,
                                           at::ArrayRef<at::indexing::TensorIndex> index) {
-  const detail::batch_index where = detail::understood(*this, index);
+  const detail::batch_index where = detail::understood(node().batch, node().names, index);
   const at::Tensor& into = tensor(key);
   detail::require_broadcast(value.sizes(),
                             detail::with_rest(where.batch, into.sizes(), node().batch.size()), key);

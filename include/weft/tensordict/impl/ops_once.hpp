@@ -23,6 +23,36 @@ namespace detail {
 
 using pair_map = c10::function_ref<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
+WEFT_DECL tensordict pairwise(const tensordict& a, const tensordict& b, pair_map f, key_path& path);
+/// Data are those of `a`.
+WEFT_DECL tensordict_value paired(const tensordict_value& a, const tensordict_value& b,
+                                  at::IntArrayRef batch, pair_map f, key_path& path) {
+  if (a.kind() != b.kind()) {
+    throw tensordict_error(tensordict_errc::kind, "entry " + words(path) + " is " + a.kind() +
+                                                      " here and " + b.kind() + " there");
+  }
+  if (a.is_tensor()) {
+    at::Tensor t = f(a.tensor(), b.tensor());
+    require_batch(t.sizes(), batch, path);
+    return t;
+  }
+  if (a.is_dict()) return pairwise(a.dict(), b.dict(), f, path);
+  if (a.is_data()) return a;
+  if (a.stack().batch_size() != b.stack().batch_size() ||
+      a.stack().stack_dim() != b.stack().stack_dim()) {
+    throw tensordict_error(tensordict_errc::shape,
+                           "entry " + words(path) + " is a lazy stack of " +
+                               words(a.stack().batch_size()) + " here and of " +
+                               words(b.stack().batch_size()) + " there, or stacked elsewhere");
+  }
+  std::vector<tensordict_value> parts;
+  for (std::size_t i = 0; i < a.stack().size(); ++i) {
+    path.push_back(std::to_string(i));
+    parts.push_back(paired(a.stack()[i], b.stack()[i], {}, f, path));
+    path.pop_back();
+  }
+  return same_stack(a.stack(), std::move(parts));
+}
 WEFT_DECL tensordict pairwise(const tensordict& a, const tensordict& b, pair_map f,
                               key_path& path) {
   if (a.batch_size() != b.batch_size()) {
@@ -45,18 +75,7 @@ WEFT_DECL tensordict pairwise(const tensordict& a, const tensordict& b, pair_map
       throw tensordict_error(tensordict_errc::no_key,
                              "entry " + words(path) + " is in one tensordict only");
     }
-    const tensordict_value& other = b.get(e.key);
-    if (other.is_tensor() != e.value.is_tensor()) {
-      throw tensordict_error(tensordict_errc::kind,
-                             "entry " + words(path) + " is a tensor here and a tensordict there");
-    }
-    if (e.value.is_tensor()) {
-      at::Tensor t = f(e.value.tensor(), other.tensor());
-      require_batch(t.sizes(), left.batch, path);
-      tensordict_node::of(out).put(e.key, std::move(t));
-    } else {
-      tensordict_node::of(out).put(e.key, pairwise(e.value.dict(), other.dict(), f, path));
-    }
+    tensordict_node::of(out).put(e.key, paired(e.value, b.get(e.key), left.batch, f, path));
     path.pop_back();
   }
   return out;
@@ -80,12 +99,12 @@ WEFT_DECL tensordict with_tensor(const tensordict& td, const at::Tensor& t, pair
                                                        " do not broadcast to the batch size " +
                                                        words(td.batch_size()));
   }
-  return reshaped(td, td.batch_size(), tensordict_node::of(td).names,
+  return computed(td, td.batch_size(), tensordict_node::of(td).names,
                   [&](const at::Tensor& leaf) { return f(leaf, along(td, t, leaf)); });
 }
 WEFT_DECL tensordict each(const tensordict& td,
                           c10::function_ref<at::Tensor(const at::Tensor&)> f) {
-  return reshaped(td, td.batch_size(), tensordict_node::of(td).names, f);
+  return mapped(td, f);
 }
 WEFT_DECL void require_mask(const tensordict& td, const at::Tensor& mask) {
   if (mask.defined() && mask.scalar_type() == at::kBool && mask.sizes() == td.batch_size()) return;
@@ -100,7 +119,7 @@ WEFT_DECL tensordict reduced(const tensordict& td, std::int64_t dim, const char*
   sizes.erase(sizes.begin() + d);
   name_list names = tensordict_node::of(td).names;
   if (!names.empty()) names.erase(names.begin() + d);
-  return reshaped(td, sizes, names, [&](const at::Tensor& t) { return f(t, d); });
+  return computed(td, sizes, names, [&](const at::Tensor& t) { return f(t, d); });
 }
 WEFT_DECL tensordict reduced_whole(const tensordict& td,
                                    c10::function_ref<at::Tensor(const at::Tensor&)> f) {
@@ -231,15 +250,17 @@ WEFT_DECL bool allclose(const tensordict& a, const tensordict& b, double relativ
 
 WEFT_DECL tensordict where(const at::Tensor& mask, const tensordict& a, const tensordict& b) {
   detail::require_mask(a, mask);
-  return detail::pairwise(a, b, [&](const at::Tensor& x, const at::Tensor& y) {
-    return at::where(detail::along(a, mask, x), x, y);
-  });
+  return detail::pairwise(detail::without_stacks(a), detail::without_stacks(b),
+                          [&](const at::Tensor& x, const at::Tensor& y) {
+                            return at::where(detail::along(a, mask, x), x, y);
+                          });
 }
 WEFT_DECL tensordict masked_fill(const tensordict& td, const at::Tensor& mask,
                                  const at::Scalar& value) {
   detail::require_mask(td, mask);
-  return detail::each(
-      td, [&](const at::Tensor& t) { return t.masked_fill(detail::along(td, mask, t), value); });
+  return detail::computed(
+      td, td.batch_size(), detail::tensordict_node::of(td).names,
+      [&](const at::Tensor& t) { return t.masked_fill(detail::along(td, mask, t), value); });
 }
 WEFT_DECL tensordict masked_select(const tensordict& td, const at::Tensor& mask) {
   detail::require_mask(td, mask);

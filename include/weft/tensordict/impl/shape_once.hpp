@@ -6,8 +6,6 @@
 #include <weft/tensordict/detail/node.hpp>
 #include <weft/tensordict/detail/words.hpp>
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/stack.h>
 #include <c10/util/FunctionRef.h>
 
 #include <algorithm>
@@ -20,29 +18,80 @@ using leaf_map = c10::function_ref<at::Tensor(const at::Tensor&)>;
 
 // ── every tensor anew ──
 
-WEFT_DECL tensordict reshaped(const tensordict& td, at::IntArrayRef batch, const name_list& names,
-                              leaf_map f) {
+struct reshaping;
+WEFT_DECL tensordict reshaped(const tensordict& td, const reshaping& how, at::IntArrayRef batch,
+                              const name_list& names);
+
+/// Further dimensions of an entry, after the first `before`, keep their names.
+WEFT_DECL name_list with_names(const name_list& names, std::size_t dims, const name_list& own,
+                               std::size_t own_dims, std::size_t before) {
+  if (names.empty() && own.empty()) return {};
+  name_list all = names.empty() ? name_list(dims) : names;
+  for (std::size_t i = before; i < own_dims; ++i) {
+    all.push_back(own.empty() ? std::string() : own[i]);
+  }
+  return all;
+}
+
+/// How the first `before` dimensions change.
+struct reshaping {
+  std::size_t before;
+  at::IntArrayRef batch;
+  const name_list& names;
+  leaf_map f;
+  std::optional<stack_map> on_stack;
+  bool computes = false;
+};
+WEFT_DECL tensordict_value reshaped_value(const tensordict_value& value, const reshaping& how) {
+  if (value.is_tensor()) return how.f(value.tensor());
+  if (value.is_dict()) {
+    const tensordict_node& nested = tensordict_node::of(value.dict());
+    return reshaped(
+        value.dict(), how, with_rest(how.batch, nested.batch, how.before),
+        with_names(how.names, how.batch.size(), nested.names, nested.batch.size(), how.before));
+  }
+  if (value.is_data()) return value;
+  const lazy_stack& stack = value.stack();
+  if (stack.is_data() && how.computes) {
+    if (how.batch.size() == how.before && begins_with(stack.batch_size(), how.batch)) return value;
+    refuse_kind(value, "what can be reduced", "an entry, of non-tensor data,");
+  }
+  if (stack.is_data()) {
+    data_elements elements = data_of(stack, stack.batch_size());
+    elements.which = how.f(elements.which);
+    return stack_of(elements);
+  }
+  const auto dim = static_cast<std::size_t>(stack.stack_dim());
+  if (dim >= how.before) {
+    std::vector<tensordict_value> parts;
+    for (const tensordict_value& part : stack.parts()) parts.push_back(reshaped_value(part, how));
+    return lazy_stack(std::move(parts),
+                      static_cast<std::int64_t>(dim - how.before + how.batch.size()),
+                      stack.stack_dim_name());
+  }
+  return how.on_stack ? (*how.on_stack)(stack) : reshaped_value(stack.dense(), how);
+}
+WEFT_DECL tensordict reshaped(const tensordict& td, const reshaping& how, at::IntArrayRef batch,
+                              const name_list& names) {
   tensordict out = tensordict_node::make(batch, names);
-  tensordict_node& to = tensordict_node::of(out);
-  const auto before = static_cast<std::size_t>(td.dim());
   for (const auto& e : tensordict_node::of(td).entries) {
-    if (e.value.is_tensor()) {
-      to.put(e.key, f(e.value.tensor()));
-      continue;
-    }
-    const tensordict& nested = e.value.dict();
-    const batch_sizes sizes = with_rest(batch, nested.batch_size(), before);
-    name_list all;
-    const name_list& own = tensordict_node::of(nested).names;
-    if (!names.empty() || !own.empty()) {
-      all = names.empty() ? name_list(batch.size()) : names;
-      for (std::size_t i = before; i < nested.batch_size().size(); ++i) {
-        all.push_back(own.empty() ? std::string() : own[i]);
-      }
-    }
-    to.put(e.key, reshaped(nested, sizes, all, f));
+    tensordict_node::of(out).put(e.key, reshaped_value(e.value, how));
   }
   return out;
+}
+WEFT_DECL tensordict reshaped(const tensordict& td, at::IntArrayRef batch, const name_list& names,
+                              leaf_map f, std::optional<stack_map> on_stack) {
+  return reshaped(td, {static_cast<std::size_t>(td.dim()), batch, names, f, on_stack}, batch,
+                  names);
+}
+WEFT_DECL tensordict computed(const tensordict& td, at::IntArrayRef batch, const name_list& names,
+                              leaf_map f) {
+  return reshaped(td, {static_cast<std::size_t>(td.dim()), batch, names, f, std::nullopt, true},
+                  batch, names);
+}
+WEFT_DECL tensordict without_stacks(const tensordict& td) {
+  const tensordict_node& from = tensordict_node::of(td);
+  return computed(td, from.batch, from.names, [](const at::Tensor& t) { return t; });
 }
 
 /// With its -1, if there is one, in numbers.
@@ -83,7 +132,7 @@ WEFT_DECL tensordict& tensordict::batch_size_(at::IntArrayRef batch_size) {
   detail::require_batch_of_all(*this, batch_size, path);
   // Nested ones whose own batch size does not begin with it take it.
   for (auto& e : node().entries) {
-    if (!e.value.is_tensor() && !detail::begins_with(e.value.dict().batch_size(), batch_size)) {
+    if (e.value.is_dict() && !detail::begins_with(e.value.dict().batch_size(), batch_size)) {
       tensordict(e.value.dict()).batch_size_(batch_size);
     }
   }
@@ -228,8 +277,14 @@ WEFT_DECL std::vector<tensordict> tensordict::unbind(std::int64_t at) const {
   detail::name_list names = node().names;
   if (!names.empty()) names.erase(names.begin() + d);
   for (std::int64_t i = 0; i < node().batch[static_cast<std::size_t>(d)]; ++i) {
-    out.push_back(
-        detail::reshaped(*this, sizes, names, [&](const at::Tensor& t) { return t.select(d, i); }));
+    out.push_back(detail::reshaped(
+        *this, sizes, names, [&](const at::Tensor& t) { return t.select(d, i); },
+        [&](const lazy_stack& stack) {
+          std::vector<at::indexing::TensorIndex> at(static_cast<std::size_t>(d),
+                                                    at::indexing::Slice());
+          at.emplace_back(i);
+          return stack.index(at);
+        }));
   }
   return out;
 }
@@ -249,8 +304,14 @@ WEFT_DECL std::vector<tensordict> tensordict::split(at::IntArrayRef sizes, std::
   for (const std::int64_t size : sizes) {
     detail::batch_sizes part = node().batch;
     part[static_cast<std::size_t>(d)] = size;
-    out.push_back(detail::reshaped(*this, part, node().names,
-                                   [&](const at::Tensor& t) { return t.narrow(d, begin, size); }));
+    out.push_back(detail::reshaped(
+        *this, part, node().names, [&](const at::Tensor& t) { return t.narrow(d, begin, size); },
+        [&](const lazy_stack& stack) {
+          std::vector<at::indexing::TensorIndex> at(static_cast<std::size_t>(d),
+                                                    at::indexing::Slice());
+          at.emplace_back(at::indexing::Slice(begin, begin + size));
+          return stack.index(at);
+        }));
     begin += size;
   }
   return out;
@@ -293,117 +354,6 @@ WEFT_DECL tensordict tensordict::gather(std::int64_t at, const at::Tensor& index
   } catch (const c10::Error& e) {
     throw tensordict_error(tensordict_errc::index, e.what_without_backtrace());
   }
-}
-
-// ── several ──
-
-namespace detail {
-using many_map = c10::function_ref<at::Tensor(const std::vector<at::Tensor>&)>;
-
-/// Of equal keys; the tensors have equal sizes, but for dimension `but` (-1: none).
-WEFT_DECL tensordict joined_of(std::span<const tensordict> all, at::IntArrayRef batch,
-                               const name_list& names, const char* what, std::int64_t but,
-                               many_map f, key_path& path) {
-  tensordict out = tensordict_node::make(batch, names);
-  const tensordict_node& first = tensordict_node::of(all.front());
-  for (const tensordict& one : all) {
-    for (const auto& e : tensordict_node::of(one).entries) {
-      path.push_back(e.key);
-      for (const tensordict& other : all) {
-        if (other.contains(e.key)) continue;
-        throw tensordict_error(tensordict_errc::no_key, std::string(what) + ": entry " +
-                                                            words(path) +
-                                                            " is not in all tensordicts");
-      }
-      path.pop_back();
-    }
-  }
-  for (const auto& e : first.entries) {
-    path.push_back(e.key);
-    std::vector<at::Tensor> tensors;
-    std::vector<tensordict> dicts;
-    for (const tensordict& one : all) {
-      const tensordict_value& v = one.get(e.key);
-      if (v.is_tensor() != e.value.is_tensor()) {
-        throw tensordict_error(tensordict_errc::kind,
-                               std::string(what) + ": entry " + words(path) +
-                                   " is a tensor here and a tensordict there");
-      }
-      const at::IntArrayRef own = v.is_tensor() ? v.tensor().sizes() : v.dict().batch_size();
-      const at::IntArrayRef theirs =
-          v.is_tensor() ? e.value.tensor().sizes() : e.value.dict().batch_size();
-      bool fits = own.size() == theirs.size();
-      for (std::size_t i = 0; fits && i < own.size(); ++i) {
-        fits = own[i] == theirs[i] || static_cast<std::int64_t>(i) == but;
-      }
-      if (!fits) {
-        throw tensordict_error(tensordict_errc::shape, std::string(what) + ": entry " +
-                                                           words(path) + " has sizes " +
-                                                           words(theirs) + " and " + words(own));
-      }
-      if (v.is_tensor()) {
-        tensors.push_back(v.tensor());
-      } else {
-        dicts.push_back(v.dict());
-      }
-    }
-    if (e.value.is_tensor()) {
-      tensordict_node::of(out).put(e.key, f(tensors));
-    } else {
-      const batch_sizes sizes =
-          with_rest(batch, e.value.dict().batch_size(), all.front().batch_size().size());
-      tensordict_node::of(out).put(e.key, joined_of(dicts, sizes, {}, what, but, f, path));
-    }
-    path.pop_back();
-  }
-  return out;
-}
-WEFT_DECL void require_some(std::span<const tensordict> all, const char* what) {
-  if (all.empty()) {
-    throw tensordict_error(tensordict_errc::shape, std::string(what) + ": of no tensordicts");
-  }
-}
-}  // namespace detail
-
-WEFT_DECL tensordict stack(std::span<const tensordict> all, std::int64_t dim) {
-  detail::require_some(all, "stack");
-  const at::IntArrayRef batch = all.front().batch_size();
-  const std::int64_t d = detail::wrap(dim, all.front().dim() + 1, "stack");
-  for (const tensordict& one : all) {
-    if (one.batch_size() == batch) continue;
-    throw tensordict_error(tensordict_errc::shape,
-                           "stack: the batch sizes differ: " + detail::words(batch) + " and " +
-                               detail::words(one.batch_size()));
-  }
-  detail::batch_sizes sizes(batch.begin(), batch.end());
-  sizes.insert(sizes.begin() + d, static_cast<std::int64_t>(all.size()));
-  detail::name_list names = tensordict_node::of(all.front()).names;
-  if (!names.empty()) names.insert(names.begin() + d, std::string());
-  key_path path;
-  return detail::joined_of(
-      all, sizes, names, "stack", -1,
-      [&](const std::vector<at::Tensor>& tensors) { return at::stack(tensors, d); }, path);
-}
-WEFT_DECL tensordict cat(std::span<const tensordict> all, std::int64_t dim) {
-  detail::require_some(all, "cat");
-  const std::int64_t d = detail::wrap(dim, all.front().dim(), "cat");
-  detail::batch_sizes sizes(all.front().batch_size().begin(), all.front().batch_size().end());
-  std::int64_t sum = 0;
-  for (const tensordict& one : all) {
-    detail::batch_sizes own(one.batch_size().begin(), one.batch_size().end());
-    if (own.size() == sizes.size()) {
-      sum += std::exchange(own[static_cast<std::size_t>(d)], sizes[static_cast<std::size_t>(d)]);
-    }
-    if (own == sizes) continue;
-    throw tensordict_error(tensordict_errc::shape, "cat: the batch sizes differ: " +
-                                                       detail::words(all.front().batch_size()) +
-                                                       " and " + detail::words(one.batch_size()));
-  }
-  sizes[static_cast<std::size_t>(d)] = sum;
-  key_path path;
-  return detail::joined_of(
-      all, sizes, tensordict_node::of(all.front()).names, "cat", d,
-      [&](const std::vector<at::Tensor>& tensors) { return at::cat(tensors, d); }, path);
 }
 
 }  // namespace weft

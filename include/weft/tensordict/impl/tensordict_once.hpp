@@ -71,16 +71,17 @@ WEFT_DECL void tensordict_node::index_all() {
 
 WEFT_DECL void tensordict_node::lock_children() {
   for (entry& e : entries) {
-    if (e.value.is_tensor()) continue;
-    tensordict_node& child = of(e.value.dict());
-    ++child.locked_by;
-    if (!std::exchange(child.locked, true)) child.lock_children();
+    each_dict(e.value, [](const tensordict& td) {
+      tensordict_node& child = of(td);
+      ++child.locked_by;
+      if (!std::exchange(child.locked, true)) child.lock_children();
+    });
   }
 }
 /// They stay locked if they are locked by others, or were.
 WEFT_DECL void tensordict_node::free_children() noexcept {
   for (entry& e : entries) {
-    if (!e.value.is_tensor()) --of(e.value.dict()).locked_by;
+    each_dict(e.value, [](const tensordict& td) { --of(td).locked_by; });
   }
 }
 
@@ -93,6 +94,11 @@ WEFT_DECL tensordict_value fit(tensordict_value value, at::IntArrayRef batch,
       throw tensordict_error(tensordict_errc::kind, "entry " + words(key) + " is undefined");
     }
     require_batch(value.tensor().sizes(), batch, key);
+    return value;
+  }
+  if (value.is_data()) return value;
+  if (value.is_stack()) {
+    require_batch(value.stack().batch_size(), batch, key);
     return value;
   }
   if (begins_with(value.dict().batch_size(), batch)) return value;
@@ -134,6 +140,10 @@ WEFT_DECL tensordict_item::tensordict_item(std::string key, at::Tensor value)
     : key_(std::move(key)), value_(std::move(value)) {}
 WEFT_DECL tensordict_item::tensordict_item(std::string key, tensordict value)
     : key_(std::move(key)), value_(std::move(value)) {}
+WEFT_DECL tensordict_item::tensordict_item(std::string key, non_tensor value)
+    : key_(std::move(key)), value_(std::move(value)) {}
+WEFT_DECL tensordict_item::tensordict_item(std::string key, lazy_stack value)
+    : key_(std::move(key)), value_(std::move(value)) {}
 WEFT_DECL tensordict_item::tensordict_item(std::string key,
                                            std::initializer_list<tensordict_item> nested)
     : key_(std::move(key)), nested_(nested) {}
@@ -149,10 +159,7 @@ WEFT_DECL std::int64_t tensordict::numel() const noexcept {
 }
 WEFT_DECL std::int64_t tensordict::bytes() const {
   std::int64_t n = 0;
-  for (const auto& e : node().entries) {
-    n += e.value.is_tensor() ? static_cast<std::int64_t>(e.value.tensor().nbytes())
-                             : e.value.dict().bytes();
-  }
+  for (const auto& [key, t] : leaves()) n += static_cast<std::int64_t>(t.nbytes());
   return n;
 }
 WEFT_DECL std::vector<std::string> tensordict::names() const {
@@ -160,18 +167,40 @@ WEFT_DECL std::vector<std::string> tensordict::names() const {
 }
 WEFT_DECL std::size_t tensordict::size() const noexcept { return node().entries.size(); }
 WEFT_DECL bool tensordict::is_empty() const noexcept {
-  return std::all_of(node().entries.begin(), node().entries.end(), [](const auto& e) {
-    return !e.value.is_tensor() && e.value.dict().is_empty();
-  });
+  bool empty = true;
+  for (const auto& e : node().entries) {
+    empty = empty && !e.value.is_tensor() && !e.value.is_data() &&
+            !(e.value.is_stack() && e.value.stack().is_data());
+    detail::each_dict(e.value, [&](const tensordict& td) { empty = empty && td.is_empty(); });
+  }
+  return empty;
 }
 
+WEFT_DECL const char* tensordict_value::kind() const noexcept {
+  constexpr const char* kinds[] = {"a tensor", "a tensordict", "non-tensor data", "a lazy stack"};
+  return kinds[value_.index()];
+}
+namespace detail {
+[[noreturn]] WEFT_DECL void refuse_kind(const tensordict_value& value, const char* wanted,
+                                        const std::string& entry) {
+  throw tensordict_error(tensordict_errc::kind, entry + " is " + value.kind() + ", not " + wanted);
+}
+}  // namespace detail
 WEFT_DECL const at::Tensor& tensordict_value::tensor() const {
-  if (!dict_) return tensor_;
-  throw tensordict_error(tensordict_errc::kind, "the entry is a tensordict, not a tensor");
+  if (const auto* t = std::get_if<at::Tensor>(&value_)) return *t;
+  detail::refuse_kind(*this, "a tensor", "the entry");
 }
 WEFT_DECL const tensordict& tensordict_value::dict() const {
-  if (dict_) return *dict_;
-  throw tensordict_error(tensordict_errc::kind, "the entry is a tensor, not a tensordict");
+  if (const auto* td = std::get_if<tensordict>(&value_)) return *td;
+  detail::refuse_kind(*this, "a tensordict", "the entry");
+}
+WEFT_DECL const non_tensor& tensordict_value::data() const {
+  if (const auto* data = std::get_if<non_tensor>(&value_)) return *data;
+  detail::refuse_kind(*this, "non-tensor data", "the entry");
+}
+WEFT_DECL const lazy_stack& tensordict_value::stack() const {
+  if (const auto* stack = std::get_if<lazy_stack>(&value_)) return *stack;
+  detail::refuse_kind(*this, "a lazy stack", "the entry");
 }
 
 // ── entries ──
@@ -181,27 +210,41 @@ WEFT_DECL bool tensordict::contains(const nested_key& key) const noexcept {
   for (std::size_t i = 0; i < key.size(); ++i) {
     const std::size_t place = at->find(key[i]);
     if (place == tensordict_node::npos) return false;
+    const tensordict_value* next = &at->entries[place].value;
+    while (next->is_stack() && i + 1 < key.size()) {
+      const std::size_t part = detail::part_number(next->stack(), key[i + 1]);
+      if (part == tensordict_node::npos) return false;
+      next = &next->stack().parts()[part];
+      ++i;
+    }
     if (i + 1 == key.size()) return true;
-    const tensordict_value& next = at->entries[place].value;
-    if (next.is_tensor()) return false;
-    at = &tensordict_node::of(next.dict());
+    if (!next->is_dict()) return false;
+    at = &tensordict_node::of(next->dict());
   }
   return false;
 }
 WEFT_DECL const tensordict_value& tensordict::get(const nested_key& key) const {
-  return detail::entry_at(node(), key).value;
+  return detail::value_at(node(), key);
 }
 WEFT_DECL const at::Tensor& tensordict::tensor(const nested_key& key) const {
   const tensordict_value& v = get(key);
   if (v.is_tensor()) return v.tensor();
-  throw tensordict_error(tensordict_errc::kind,
-                         "entry " + detail::words(key) + " is a tensordict, not a tensor");
+  detail::refuse_kind(v, "a tensor", "entry " + detail::words(key));
 }
 WEFT_DECL tensordict tensordict::dict(const nested_key& key) const {
   const tensordict_value& v = get(key);
-  if (!v.is_tensor()) return v.dict();
-  throw tensordict_error(tensordict_errc::kind,
-                         "entry " + detail::words(key) + " is a tensor, not a tensordict");
+  if (v.is_dict()) return v.dict();
+  detail::refuse_kind(v, "a tensordict", "entry " + detail::words(key));
+}
+WEFT_DECL const non_tensor& tensordict::data(const nested_key& key) const {
+  const tensordict_value& v = get(key);
+  if (v.is_data()) return v.data();
+  detail::refuse_kind(v, "non-tensor data", "entry " + detail::words(key));
+}
+WEFT_DECL const lazy_stack& tensordict::stack(const nested_key& key) const {
+  const tensordict_value& v = get(key);
+  if (v.is_stack()) return v.stack();
+  detail::refuse_kind(v, "a lazy stack", "entry " + detail::words(key));
 }
 WEFT_DECL tensordict_entry tensordict::operator[](std::string_view key) const {
   return {*this, std::string(key)};
@@ -222,33 +265,59 @@ WEFT_DECL const tensordict_entry& tensordict_entry::operator=(const tensordict& 
   tensordict(in_).set(key_, value);
   return *this;
 }
+WEFT_DECL const tensordict_entry& tensordict_entry::operator=(const non_tensor& value) const {
+  tensordict(in_).set(key_, value);
+  return *this;
+}
+WEFT_DECL const tensordict_entry& tensordict_entry::operator=(const lazy_stack& value) const {
+  tensordict(in_).set(key_, value);
+  return *this;
+}
 WEFT_DECL const tensordict_entry& tensordict_entry::operator=(const tensordict_entry& value) const {
   tensordict(in_).set(key_, value.in_.get(value.key_));
   return *this;
 }
 
 namespace detail {
-WEFT_DECL void list_keys(const tensordict& td, tensordict::nested deep,
-                         tensordict::leaves_only which, key_path& path,
-                         std::vector<key_path>& out) {
-  for (const auto& e : tensordict_node::of(td).entries) {
-    path.push_back(e.key);
-    const bool leaf = e.value.is_tensor();
-    if (!leaf && deep == tensordict::nested::yes) list_keys(e.value.dict(), deep, which, path, out);
-    if (leaf || which == tensordict::leaves_only::no) out.push_back(path);
+WEFT_DECL void list_keys(const tensordict& td, tensordict::leaves_only which, key_path& path,
+                         std::vector<key_path>& out);
+WEFT_DECL void list_keys_in(const tensordict_value& value, tensordict::leaves_only which,
+                            key_path& path, std::vector<key_path>& out) {
+  if (value.is_dict()) list_keys(value.dict(), which, path, out);
+  if (!value.is_stack()) return;
+  std::size_t number = 0;
+  for (const tensordict_value& part : value.stack().parts()) {
+    path.push_back(std::to_string(number++));
+    list_keys_in(part, which, path, out);
     path.pop_back();
   }
 }
-WEFT_DECL void list_leaves(const tensordict& td, key_path& path,
-                           std::vector<std::pair<key_path, at::Tensor>>& out) {
+WEFT_DECL void list_keys(const tensordict& td, tensordict::leaves_only which, key_path& path,
+                         std::vector<key_path>& out) {
   for (const auto& e : tensordict_node::of(td).entries) {
     path.push_back(e.key);
-    if (e.value.is_tensor()) {
-      out.emplace_back(path, e.value.tensor());
-    } else {
-      list_leaves(e.value.dict(), path, out);
-    }
+    list_keys_in(e.value, which, path, out);
+    if (e.value.is_tensor() || which == tensordict::leaves_only::no) out.push_back(path);
     path.pop_back();
+  }
+}
+WEFT_DECL void list_leaves(const tensordict_value& value, key_path& path,
+                           std::vector<std::pair<key_path, at::Tensor>>& out) {
+  if (value.is_tensor()) {
+    out.emplace_back(path, value.tensor());
+  } else if (value.is_dict()) {
+    for (const auto& e : tensordict_node::of(value.dict()).entries) {
+      path.push_back(e.key);
+      list_leaves(e.value, path, out);
+      path.pop_back();
+    }
+  } else if (value.is_stack()) {
+    std::size_t number = 0;
+    for (const tensordict_value& part : value.stack().parts()) {
+      path.push_back(std::to_string(number++));
+      list_leaves(part, path, out);
+      path.pop_back();
+    }
   }
 }
 }  // namespace detail
@@ -256,7 +325,13 @@ WEFT_DECL void list_leaves(const tensordict& td, key_path& path,
 WEFT_DECL std::vector<key_path> tensordict::keys(nested deep, leaves_only which) const {
   std::vector<key_path> out;
   key_path path;
-  detail::list_keys(*this, deep, which, path, out);
+  if (deep == nested::yes) {
+    detail::list_keys(*this, which, path, out);
+    return out;
+  }
+  for (const auto& e : node().entries) {
+    if (e.value.is_tensor() || which == leaves_only::no) out.push_back({e.key});
+  }
   return out;
 }
 WEFT_DECL std::vector<std::pair<key_path, at::Tensor>> tensordict::leaves() const {
@@ -271,7 +346,7 @@ WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value va
   const auto [at, depth] = detail::reach(node(), key);
   detail::require_unlocked(*at, key);
   tensordict_value fits = detail::fit(std::move(value), at->batch, key);
-  if (!fits.is_tensor() && detail::has(fits.dict(), *at)) {
+  if (detail::has(fits, *at)) {
     throw tensordict_error(tensordict_errc::kind,
                            "entry " + detail::words(key) + " would contain itself");
   }
@@ -310,7 +385,7 @@ WEFT_DECL tensordict& tensordict::rename_key_(const nested_key& from, const nest
   const tensordict_node& in = detail::parent_of(node(), from);
   detail::require_unlocked(in, from);
   if (detail::same(from, to)) return *this;
-  if (!moved.is_tensor() && detail::below(to, from)) {
+  if (moved.is_dict() && detail::below(to, from)) {
     throw tensordict_error(tensordict_errc::kind,
                            "entry " + detail::words(from) + " would contain itself");
   }
@@ -318,99 +393,6 @@ WEFT_DECL tensordict& tensordict::rename_key_(const nested_key& from, const nest
   // If `to` lies above `from`, that one is gone already.
   if (!detail::below(from, to)) erase(from);
   return *this;
-}
-
-// ── others of the same entries ──
-
-WEFT_DECL tensordict tensordict::select(std::span<const nested_key> keys) const {
-  tensordict out = tensordict_node::make(batch_size(), node().names);
-  for (const nested_key& key : keys) detail::take_over(*this, out, key);
-  return out;
-}
-WEFT_DECL tensordict tensordict::select(std::initializer_list<nested_key> keys) const {
-  return select(std::span(keys.begin(), keys.size()));
-}
-WEFT_DECL tensordict tensordict::exclude(std::span<const nested_key> keys) const {
-  tensordict out = clone(recurse::no);
-  for (const nested_key& key : keys) {
-    if (out.contains(key)) out.erase(key);
-  }
-  return out;
-}
-WEFT_DECL tensordict tensordict::exclude(std::initializer_list<nested_key> keys) const {
-  return exclude(std::span(keys.begin(), keys.size()));
-}
-WEFT_DECL std::pair<tensordict, tensordict>
-tensordict::split_keys(std::initializer_list<nested_key> keys) const {
-  return {select(keys), exclude(keys)};
-}
-
-namespace detail {
-/// Copies the entry `key` of `from` into `to`, with the tensordicts on the way.
-WEFT_DECL void take_over(const tensordict& from, tensordict& to, const nested_key& key) {
-  const tensordict_value& value = from.get(key);
-  tensordict_node* source = &tensordict_node::of(from);
-  tensordict_node* at = &tensordict_node::of(to);
-  for (std::size_t i = 0; i + 1 < key.size(); ++i) {
-    source = &tensordict_node::of(source->entries[source->find(key[i])].value.dict());
-    std::size_t place = at->find(key[i]);
-    if (place == tensordict_node::npos) {
-      at->put(key[i], tensordict_node::make(source->batch, source->names));
-      place = at->find(key[i]);
-    }
-    at = &tensordict_node::of(at->entries[place].value.dict());
-  }
-  // What is filled further stays apart from the source.
-  at->put(key[key.size() - 1], value.is_tensor()
-                                   ? value
-                                   : tensordict_value(value.dict().clone(tensordict::recurse::no)));
-}
-}  // namespace detail
-
-WEFT_DECL tensordict tensordict::flatten_keys(std::string_view separator) const {
-  tensordict out = tensordict_node::make(batch_size(), node().names);
-  for (const auto& [path, tensor] : leaves()) {
-    std::string key = path.front();
-    for (std::size_t i = 1; i < path.size(); ++i) key.append(separator).append(path[i]);
-    if (out.contains(key)) {
-      throw tensordict_error(tensordict_errc::key_exists,
-                             "two entries would have the key '" + key + "'");
-    }
-    tensordict_node::of(out).put(key, tensor);
-  }
-  return out;
-}
-WEFT_DECL tensordict tensordict::unflatten_keys(std::string_view separator) const {
-  if (separator.empty()) {
-    throw tensordict_error(tensordict_errc::no_key, "an empty separator of keys");
-  }
-  tensordict out = tensordict_node::make(batch_size(), node().names);
-  for (const auto& e : node().entries) {  // these keep their places
-    if (e.key.find(separator) == std::string::npos) tensordict_node::of(out).put(e.key, e.value);
-  }
-  for (const auto& e : node().entries) {
-    if (e.key.find(separator) == std::string::npos) continue;
-    key_path path;
-    for (std::size_t begin = 0;;) {
-      const std::size_t end = e.key.find(separator, begin);
-      path.push_back(e.key.substr(begin, end - begin));
-      if (end == std::string::npos) break;
-      begin = end + separator.size();
-    }
-    tensordict_value value = e.value;
-    bool taken = out.contains(path);
-    for (std::size_t n = 1; n < path.size() && !taken; ++n) {
-      const std::span<const std::string> part(path.data(), n);
-      const key_path before(part.begin(), part.end());
-      taken = out.contains(before) && out.get(before).is_tensor();
-    }
-    if (taken) {
-      throw tensordict_error(tensordict_errc::key_exists,
-                             "two entries would have the key " + detail::words(path));
-    }
-    out.set(path, std::move(value));
-  }
-  return out;
 }
 
 // ── lock ──
@@ -426,11 +408,13 @@ WEFT_DECL tensordict& tensordict::unlock_() {
                            "the tensordict is an entry of a locked one: unlock that one");
   }
   node().locked = false;
+  node().buffer.reset();
+  node().folder.reset();
   node().free_children();
   for (auto& e : node().entries) {
-    if (!e.value.is_tensor() && tensordict_node::of(e.value.dict()).locked_by == 0) {
-      tensordict(e.value.dict()).unlock_();
-    }
+    detail::each_dict(e.value, [](const tensordict& td) {
+      if (tensordict_node::of(td).locked_by == 0) tensordict(td).unlock_();
+    });
   }
   return *this;
 }

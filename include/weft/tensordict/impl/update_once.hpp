@@ -15,20 +15,14 @@ using detail::tensordict_node;
 // ── copies ──
 
 WEFT_DECL tensordict tensordict::clone(recurse deep) const {
-  tensordict out = tensordict_node::make(batch_size(), node().names);
-  for (const auto& e : node().entries) {
-    tensordict_node::of(out).put(e.key,
-                                 !e.value.is_tensor() ? tensordict_value(e.value.dict().clone(deep))
-                                 : deep == recurse::yes ? tensordict_value(e.value.tensor().clone())
-                                                        : e.value);
-  }
-  return out;
+  return detail::mapped(
+      *this, [deep](const at::Tensor& t) { return deep == recurse::yes ? t.clone() : t; });
 }
 WEFT_DECL tensordict tensordict::empty(recurse deep) const {
   tensordict out = tensordict_node::make(batch_size(), node().names);
   if (deep == recurse::no) return out;
   for (const auto& e : node().entries) {
-    if (!e.value.is_tensor()) tensordict_node::of(out).put(e.key, e.value.dict().empty(deep));
+    if (e.value.is_dict()) tensordict_node::of(out).put(e.key, e.value.dict().empty(deep));
   }
   return out;
 }
@@ -40,14 +34,14 @@ WEFT_DECL void check_update(const tensordict& into, const tensordict& from, key_
   for (const auto& e : tensordict_node::of(from).entries) {
     path.push_back(e.key);
     const std::size_t place = to.find(e.key);
-    const bool both = place != tensordict_node::npos && !e.value.is_tensor() &&
-                      !to.entries[place].value.is_tensor();
+    const bool both =
+        place != tensordict_node::npos && e.value.is_dict() && to.entries[place].value.is_dict();
     if (both) {
       check_update(to.entries[place].value.dict(), e.value.dict(), path);
     } else {
       require_unlocked(to, path);
       static_cast<void>(fit(e.value, to.batch, path));
-      if (!e.value.is_tensor() && has(e.value.dict(), to)) {
+      if (has(e.value, to)) {
         throw tensordict_error(tensordict_errc::kind,
                                "entry " + words(path) + " would contain itself");
       }
@@ -61,8 +55,7 @@ WEFT_DECL void merge(tensordict into, const tensordict& from) {
   if (&to == &source) return;
   for (const auto& e : source.entries) {
     const std::size_t place = to.find(e.key);
-    if (place != tensordict_node::npos && !e.value.is_tensor() &&
-        !to.entries[place].value.is_tensor()) {
+    if (place != tensordict_node::npos && e.value.is_dict() && to.entries[place].value.is_dict()) {
       merge(to.entries[place].value.dict(), e.value.dict());
     } else {
       to.put(e.key, fit(e.value, to.batch, e.key));

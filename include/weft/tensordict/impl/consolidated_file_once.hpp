@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/tensordict/files.hpp that are compiled once: one file.
+//
+//   the buffer | JSON, UTF-8 | int64: bytes of the JSON
+//   a level: {cls, non_tensors: {key: [value, batch_size, device]},
+//             leaves: {key: [dtype, sizes, begin, end, padding]},
+//             cls_metadata: {device, names, batch_size, is_locked}, and each child}
+//   a lazy stack: cls_metadata: {stack_dim, stack_dim_name, is_locked}, children "0", "1", …
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/core/detail/little_endian.hpp>
+#include <weft/tensordict/detail/buffer_plan.hpp>
+#include <weft/tensordict/detail/file.hpp>
+#include <weft/tensordict/detail/json.hpp>
+#include <weft/tensordict/files.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace weft {
+namespace detail {
+
+// ── writing ──
+
+class consolidated_schema {
+ public:
+  using json = nlohmann::ordered_json;
+  explicit consolidated_schema(const buffer_plan& plan) : plan_(plan) {}
+
+  [[nodiscard]] json of(const tensordict& td) {
+    const tensordict_node& node = tensordict_node::of(td);
+    json data = json::object();
+    json leaves = json::object();
+    json children = json::object();
+    for (const auto& e : node.entries) {
+      if (e.value.is_tensor()) {
+        add_member(leaves, e.key, leaf());
+      } else if (e.value.is_data()) {
+        add_member(data, e.key, datum(e.value.data(), node.batch));
+      } else {
+        for (const char* reserved : {"cls", "non_tensors", "leaves", "cls_metadata", "size"}) {
+          if (e.key == reserved) refuse_name(e.key);
+        }
+        add_member(children, e.key, e.value.is_dict() ? of(e.value.dict()) : of(e.value.stack()));
+      }
+    }
+    json about = {{"device", nullptr},
+                  {"names", names_for(node)},
+                  {"batch_size", std::vector<std::int64_t>(node.batch.begin(), node.batch.end())},
+                  {"is_locked", false}};
+    return level("TensorDict", std::move(data), std::move(leaves), std::move(about),
+                 std::move(children));
+  }
+  [[nodiscard]] json of(const lazy_stack& stack) {
+    json data = json::object();
+    json children = json::object();
+    const lazy_node& node = lazy_node::of(stack);
+    batch_sizes inner = node.batch;
+    inner.erase(inner.begin() + node.dim);
+    std::size_t number = 0;
+    for (const tensordict_value& part : node.parts) {
+      const std::string key = std::to_string(number++);
+      if (part.is_data()) {
+        add_member(data, key, datum(part.data(), inner));
+      } else {
+        add_member(children, key, part.is_dict() ? of(part.dict()) : of(part.stack()));
+      }
+    }
+    json about = {{"stack_dim", node.dim},
+                  {"stack_dim_name", node.name.empty() ? json() : json(node.name)},
+                  {"is_locked", false}};
+    return level(stack.is_data() ? "NonTensorStack" : "LazyStackedTensorDict", std::move(data),
+                 json::object(), std::move(about), std::move(children));
+  }
+
+ private:
+  [[noreturn]] static void refuse_name(const std::string& key) {
+    throw tensordict_error(tensordict_errc::key_exists,
+                           "a nested tensordict with the key '" + key +
+                               "' has no place in this format, which uses that name itself");
+  }
+  static json datum(const non_tensor& data, const batch_sizes& batch) {
+    return json::array(
+        {data.json(), std::vector<std::int64_t>(batch.begin(), batch.end()), nullptr});
+  }
+  json leaf() {
+    const plain_leaf& l = plan_.leaves[next_++];
+    return json::array({torch_name(l.tensor.scalar_type()), l.tensor.sizes().vec(), l.begin, l.end,
+                        l.end - l.begin - static_cast<std::int64_t>(l.tensor.nbytes())});
+  }
+  static json level(const char* type, json data, json leaves, json about, json children) {
+    json out = json::object();
+    add_member(out, "cls", type);
+    add_member(out, "non_tensors", std::move(data));
+    add_member(out, "leaves", std::move(leaves));
+    add_member(out, "cls_metadata", std::move(about));
+    for (auto& [key, child] : children.get_ref<json::object_t&>()) {
+      add_member(out, key, std::move(child));
+    }
+    return out;
+  }
+
+  const buffer_plan& plan_;
+  std::size_t next_ = 0;
+};
+
+WEFT_DECL void write_consolidated(const tensordict_value& value,
+                                  const std::filesystem::path& file) {
+  const buffer_plan plan = plan_buffer(value, leaf_alignment);
+  consolidated_schema schema(plan);
+  const std::string text =
+      write_json(value.is_dict() ? schema.of(value.dict()) : schema.of(value.stack()));
+  replacement out(at_path(file));
+  constexpr char zeros[leaf_alignment] = {};
+  for (const plain_leaf& l : plan.leaves) {
+    out.write(l.tensor.const_data_ptr(), l.tensor.nbytes());
+    out.write(zeros, static_cast<std::size_t>(l.end - l.begin) - l.tensor.nbytes());
+  }
+  out.write(text.data(), text.size());
+  std::byte size[sizeof(std::int64_t)];
+  store(size, static_cast<std::int64_t>(text.size()));
+  out.write(size, sizeof size);
+  out.commit(replacement::durable::yes);
+}
+
+// ── reading ──
+
+class consolidated_reader {
+ public:
+  using json = nlohmann::ordered_json;
+  explicit consolidated_reader(at::Tensor buffer) : buffer_(std::move(buffer)) {}
+
+  /// `batch`: of data that are the root.
+  [[nodiscard]] tensordict_value value_of(const json& level, int depth) {
+    require_level(depth);
+    const json& type = member(level, "cls");
+    if (!type.is_string()) throw tensordict_error(tensordict_errc::format, "a class without name");
+    const auto& name = type.get_ref<const std::string&>();
+    if (name == "LazyStackedTensorDict" || name == "NonTensorStack") return stack_of(level, depth);
+    const json& about = member(level, "cls_metadata");
+    tensordict out =
+        tensordict_node::make(sizes_in(member(about, "batch_size")),
+                              about.contains("names") ? names_in(about["names"]) : name_list());
+    for (const auto& [key, data] : member(level, "non_tensors").items()) {
+      set(out, key, datum(data).first);
+    }
+    for (const auto& [key, leaf] : member(level, "leaves").items())
+      set(out, key, tensor_of(key, leaf));
+    for (const auto& [key, child] : level.items()) {
+      if (is_child(key, child)) set(out, key, value_of(child, depth + 1));
+    }
+    return out;
+  }
+
+ private:
+  static bool is_child(const std::string& key, const json& child) {
+    return child.is_object() && key != "non_tensors" && key != "leaves" && key != "cls_metadata";
+  }
+  static void set(tensordict& out, const std::string& key, tensordict_value value) {
+    if (out.contains(key)) {
+      throw tensordict_error(tensordict_errc::format, "the key '" + key + "' twice");
+    }
+    if (value.is_dict()) require_batch(value.dict().batch_size(), out.batch_size(), key);
+    out.set(key, std::move(value));
+  }
+  static std::pair<non_tensor, std::vector<std::int64_t>> datum(const json& data) {
+    if (data.is_array() && data.size() >= 2) return {non_tensor(data[0]), sizes_in(data[1])};
+    throw tensordict_error(tensordict_errc::format, "non-tensor data without their batch size");
+  }
+
+  [[nodiscard]] tensordict_value stack_of(const json& level, int depth) {
+    const json& about = member(level, "cls_metadata");
+    const json& dim = member(about, "stack_dim");
+    const json name = about.contains("stack_dim_name") ? about["stack_dim_name"] : json();
+    if (!dim.is_number_integer() || !(name.is_null() || name.is_string())) {
+      throw tensordict_error(tensordict_errc::format, "a lazy stack without stack_dim");
+    }
+    std::vector<tensordict_value> parts;
+    std::vector<std::int64_t> batch;
+    const auto take = [&](const std::string& key, tensordict_value part) {
+      if (key != std::to_string(parts.size())) {
+        throw tensordict_error(tensordict_errc::format, "parts of a lazy stack out of order");
+      }
+      parts.push_back(std::move(part));
+    };
+    for (const auto& [key, data] : member(level, "non_tensors").items()) {
+      auto [value, own] = datum(data);
+      if (!parts.empty() && own != batch) {
+        throw tensordict_error(tensordict_errc::format, "non-tensor data of different batch sizes");
+      }
+      batch = std::move(own);
+      take(key, std::move(value));
+    }
+    for (const auto& [key, child] : level.items()) {
+      if (is_child(key, child)) take(key, value_of(child, depth + 1));
+    }
+    return lazy_stack(std::move(parts), dim.get<std::int64_t>(),
+                      name.is_null() ? std::string() : name.get<std::string>(), batch);
+  }
+
+  [[nodiscard]] at::Tensor tensor_of(const std::string& key, const json& leaf) {
+    const auto refuse = [&](const std::string& why) {
+      throw tensordict_error(tensordict_errc::format, "entry '" + key + "': " + why);
+    };
+    if (!leaf.is_array() || leaf.size() < 5 || !leaf[0].is_string() ||
+        !leaf[2].is_number_integer() || !leaf[3].is_number_integer()) {
+      refuse("no dtype, sizes, begin, end and padding");
+    }
+    if (key.starts_with("<NJT")) refuse("a jagged nested tensor, which C++ does not have");
+    const auto type = from_torch_name(leaf[0].get_ref<const std::string&>());
+    if (!type) refuse("a dtype that is not known: " + leaf[0].get<std::string>());
+    const auto sizes = sizes_in(leaf[1]);
+    const auto bytes = bytes_of(sizes, *type);
+    const auto begin = leaf[2].get<std::int64_t>();
+    const auto end = leaf[3].get<std::int64_t>();
+    if (!bytes || begin < 0 || end < begin || end > buffer_.numel() || *bytes > end - begin) {
+      refuse("sizes " + words(sizes) + ", which are not in the bytes " + std::to_string(begin) +
+             " to " + std::to_string(end) + " of a buffer of " + std::to_string(buffer_.numel()));
+    }
+    if (begin % static_cast<std::int64_t>(c10::elementSize(*type)) == 0) {
+      return view_of(buffer_, begin, *type, sizes);
+    }
+    at::Tensor copy = at::empty(sizes, *type);  // Python aligns to 8 bytes alone
+    std::memcpy(copy.mutable_data_ptr(), static_cast<const char*>(buffer_.const_data_ptr()) + begin,
+                static_cast<std::size_t>(*bytes));
+    alone_ = true;
+    return copy;
+  }
+
+  at::Tensor buffer_;
+
+ public:
+  bool alone_ = false;  // a tensor is not in the buffer
+};
+
+WEFT_DECL tensordict_value read_consolidated(const std::filesystem::path& path) {
+  const place at = at_path(path);
+  const descriptor file = open_to_read(at);
+  const std::uint64_t size = size_of(file, path);
+  try {
+    constexpr std::uint64_t tail = sizeof(std::int64_t);
+    std::byte end[tail];
+    if (size < tail) refuse_format(path, "it is too short for a consolidated tensordict");
+    read_at(file, end, tail, size - tail, path);
+    const auto length = load<std::int64_t>(end);
+    if (length < 2 || static_cast<std::uint64_t>(length) > size - tail) {
+      refuse_format(path, "it is no consolidated tensordict: its last eight bytes are no length");
+    }
+    const std::uint64_t before = size - tail - static_cast<std::uint64_t>(length);
+    std::string text(static_cast<std::size_t>(length), '\0');
+    read_at(file, text.data(), text.size(), before, path);
+    const nlohmann::ordered_json schema = read_json(text);
+    at::Tensor buffer = at::empty({static_cast<std::int64_t>(before)}, at::kByte);
+    read_at(file, buffer.mutable_data_ptr(), before, 0, path);
+    consolidated_reader reader(buffer);
+    tensordict_value out = reader.value_of(schema, 0);
+    if (out.is_dict() && !reader.alone_) {
+      tensordict root = out.dict();
+      root.lock_();
+      tensordict_node::of(root).buffer = std::move(buffer);
+    }
+    return out;
+  } catch (const tensordict_error& e) {
+    if (e.code() == tensordict_errc::file ||
+        std::string_view(e.what()).starts_with(path.string())) {
+      throw;
+    }
+    refuse_format(path, e.what());
+  }
+}
+
+}  // namespace detail
+
+WEFT_DECL void to_consolidated(const tensordict& td, const std::filesystem::path& file) {
+  detail::write_consolidated(td, file);
+}
+WEFT_DECL void to_consolidated(const lazy_stack& stack, const std::filesystem::path& file) {
+  detail::write_consolidated(stack, file);
+}
+
+}  // namespace weft

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/tensordict/detail/file.hpp that are compiled once.
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/tensordict/detail/file.hpp>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace weft::detail {
+
+[[noreturn]] WEFT_DECL void refuse_file(const std::filesystem::path& path, const char* what,
+                                        int error) {
+  throw tensordict_error(tensordict_errc::file, std::string("cannot ") + what + " " +
+                                                    path.string() + ": " +
+                                                    std::system_category().message(error));
+}
+[[noreturn]] WEFT_DECL void refuse_format(const std::filesystem::path& path,
+                                          const std::string& why) {
+  throw tensordict_error(tensordict_errc::format, path.string() + ": " + why);
+}
+
+WEFT_DECL place at_path(const std::filesystem::path& path) {
+  return {AT_FDCWD, path.string(), path};
+}
+
+WEFT_DECL descriptor open_to_read(const place& at) {
+  // O_NONBLOCK: a named pipe must not stop the thread.
+  const int follow = at.folder == AT_FDCWD ? 0 : O_NOFOLLOW;
+  descriptor file(::openat(at.folder, at.name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | follow));
+  if (!file) refuse_file(at.shown, errno == ELOOP ? "follow the symbolic link" : "open", errno);
+  return file;
+}
+
+WEFT_DECL std::uint64_t size_of(const descriptor& file, const std::filesystem::path& shown) {
+  struct stat is{};
+  if (::fstat(file.get(), &is) != 0) refuse_file(shown, "look at", errno);
+  if (!S_ISREG(is.st_mode)) refuse_format(shown, "it is no plain file");
+  return static_cast<std::uint64_t>(is.st_size);
+}
+
+WEFT_DECL void read_at(const descriptor& file, void* into, std::size_t size, std::uint64_t offset,
+                       const std::filesystem::path& shown) {
+  auto* at = static_cast<char*>(into);
+  while (size > 0) {
+    const ssize_t n = ::pread(file.get(), at, size, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse_file(shown, "read", errno);
+    if (n == 0) refuse_format(shown, "it became shorter while it was read");
+    at += n;
+    size -= static_cast<std::size_t>(n);
+    offset += static_cast<std::uint64_t>(n);
+  }
+}
+
+WEFT_DECL std::string read_text(const place& at, std::uint64_t most) {
+  const descriptor file = open_to_read(at);
+  const std::uint64_t size = size_of(file, at.shown);
+  if (size > most) refuse_format(at.shown, "it is too long: " + std::to_string(size) + " bytes");
+  std::string text(size, '\0');
+  read_at(file, text.data(), text.size(), 0, at.shown);
+  return text;
+}
+
+WEFT_DECL std::string temporary_name(const std::string& name) {
+  static std::atomic<unsigned> number{0};
+  const std::size_t slash = name.rfind('/');
+  const std::size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  // Not of the name itself, which may be as long as the system allows.
+  return name.substr(0, begin) + ".weft-" + std::to_string(::getpid()) + "-" +
+         std::to_string(number.fetch_add(1)) + ".tmp";
+}
+
+WEFT_DECL replacement::replacement(place at)
+    : at_(std::move(at)), temporary_(temporary_name(at_.name)) {
+#if defined(O_TMPFILE)
+  // Without a name until it is whole: nothing is left if the process is killed.
+  const std::filesystem::path in = std::filesystem::path(at_.name).parent_path();
+  file_ = descriptor(
+      ::openat(at_.folder, in.empty() ? "." : in.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
+  nameless_ = static_cast<bool>(file_);
+  if (nameless_) return;
+#endif
+  constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  file_ = descriptor(::openat(at_.folder, temporary_.c_str(), flags, 0666));
+  if (!file_ && errno == EEXIST) {  // of a process with our number, which was killed
+    ::unlinkat(at_.folder, temporary_.c_str(), 0);
+    file_ = descriptor(::openat(at_.folder, temporary_.c_str(), flags, 0666));
+  }
+  if (!file_) refuse_file(at_.shown, "write", errno);
+}
+WEFT_DECL replacement::~replacement() {
+  if (file_ && !nameless_ && !done_) ::unlinkat(at_.folder, temporary_.c_str(), 0);
+}
+WEFT_DECL void replacement::write(const void* data, std::size_t size) {
+  const auto* at = static_cast<const char*>(data);
+  constexpr std::size_t most = std::size_t{1} << 30;
+  while (size > 0) {
+    const ssize_t n = ::write(file_.get(), at, std::min(size, most));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse_file(at_.shown, "write", errno);
+    at += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+WEFT_DECL void replacement::resize(std::uint64_t size) {
+  if (size == 0) return;
+  // Without room on the disk, writing into the mapping would end the process.
+  int error = ::posix_fallocate(file_.get(), 0, static_cast<off_t>(size));
+  if (error == EOPNOTSUPP || error == EINVAL) {
+    error = ::ftruncate(file_.get(), static_cast<off_t>(size)) == 0 ? 0 : errno;
+  }
+  if (error != 0) refuse_file(at_.shown, "get room for", error);
+}
+WEFT_DECL void replacement::commit(durable flush) {
+  if (flush == durable::yes && ::fsync(file_.get()) != 0) refuse_file(at_.shown, "flush", errno);
+  if (nameless_) {
+    const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
+    const auto link = [&] {
+      return ::linkat(AT_FDCWD, self.c_str(), at_.folder, temporary_.c_str(), AT_SYMLINK_FOLLOW);
+    };
+    if (link() != 0 &&
+        (errno != EEXIST || ::unlinkat(at_.folder, temporary_.c_str(), 0) != 0 || link() != 0)) {
+      refuse_file(at_.shown, "name", errno);
+    }
+    nameless_ = false;
+  }
+  if (::renameat(at_.folder, temporary_.c_str(), at_.folder, at_.name.c_str()) != 0) {
+    refuse_file(at_.shown, "replace", errno);
+  }
+  done_ = true;
+  if (flush == durable::no) return;
+  const std::filesystem::path in = at_.shown.parent_path();
+  const descriptor folder(
+      ::open(in.empty() ? "." : in.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || ::fsync(folder.get()) != 0) refuse_file(in, "flush", errno);
+}
+WEFT_DECL void replace_text(const place& at, const std::string& text) {
+  replacement out(at);
+  out.write(text.data(), text.size());
+  out.commit(replacement::durable::no);
+}
+
+WEFT_DECL at::Tensor map_file(const descriptor& file, std::uint64_t size, bool shared,
+                              const std::filesystem::path& shown) {
+  if (size == 0) return at::empty({0}, at::kByte);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, shared ? MAP_SHARED : MAP_PRIVATE,
+                        file.get(), 0);
+  if (memory == MAP_FAILED) refuse_file(shown, "map", errno);
+  try {
+    return at::from_blob(
+        memory, {static_cast<std::int64_t>(size)}, [size](void* p) { ::munmap(p, size); },
+        at::kByte);
+  } catch (...) {
+    ::munmap(memory, size);
+    throw;
+  }
+}
+
+WEFT_DECL descriptor open_folder(const place& at, bool make) {
+  const int follow = at.folder == AT_FDCWD ? 0 : O_NOFOLLOW;
+  if (make && ::mkdirat(at.folder, at.name.c_str(), 0777) != 0 && errno != EEXIST) {
+    refuse_file(at.shown, "make the folder", errno);
+  }
+  descriptor folder(
+      ::openat(at.folder, at.name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | follow));
+  if (!folder) refuse_file(at.shown, "open the folder", errno);
+  return folder;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/tensordict/non_tensor.hpp and detail/json.hpp that are compiled once.
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/tensordict/detail/json.hpp>
+#include <weft/tensordict/non_tensor.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace detail {
+
+// JSON has no NaN and no infinities. They travel through the parser as strings that begin with a
+// text which is nowhere else in the document.
+struct json_word {
+  std::string_view word;
+  double value;
+};
+inline constexpr json_word json_words[] = {
+    {"-Infinity", -std::numeric_limits<double>::infinity()},
+    {"Infinity", std::numeric_limits<double>::infinity()},
+    {"NaN", std::numeric_limits<double>::quiet_NaN()},
+};
+
+WEFT_DECL std::string json_mark(std::string_view text) {
+  std::string mark = "weft:number:";
+  while (text.find(mark) != std::string_view::npos) mark.insert(0, 1, '_');
+  return mark;
+}
+
+/// `text` with those words as strings.
+WEFT_DECL std::string without_words(std::string_view text, std::string_view mark) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      out += c;
+      if (c == '\\' && i + 1 < text.size()) out += text[++i];
+      in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"';
+    const json_word* found = nullptr;
+    for (const json_word& w : json_words) {
+      if (!found && text.substr(i, w.word.size()) == w.word) found = &w;
+    }
+    if (!found) {
+      out += c;
+      continue;
+    }
+    out.append("\"").append(mark).append(found->word).append("\"");
+    i += found->word.size() - 1;
+  }
+  return out;
+}
+
+/// Puts numbers for marked strings, or the other way round.
+WEFT_DECL void change_words(nlohmann::ordered_json& value, const std::string& mark, bool reading) {
+  if (value.is_structured()) {
+    for (auto& inner : value) change_words(inner, mark, reading);
+  } else if (reading && value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    if (!text.starts_with(mark)) return;
+    for (const json_word& w : json_words) {
+      if (text.compare(mark.size(), std::string::npos, w.word) != 0) continue;
+      value = w.value;
+      return;
+    }
+  } else if (!reading && value.is_number_float()) {
+    const double d = value.get<double>();
+    if (std::isfinite(d)) return;
+    value = mark + (std::isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
+  }
+}
+WEFT_DECL bool has_words(const nlohmann::ordered_json& value) {
+  if (value.is_structured()) {
+    for (const auto& inner : value) {
+      if (has_words(inner)) return true;
+    }
+    return false;
+  }
+  return value.is_number_float() && !std::isfinite(value.get<double>());
+}
+
+/// Makes the value that a document is. nlohmann's own reader looks through all members of an object
+/// for each new one: a hostile file could keep it busy for hours.
+class json_reader {
+ public:
+  using json = nlohmann::ordered_json;
+  bool null() { return add(json()); }
+  bool boolean(bool value) { return add(json(value)); }
+  bool number_integer(json::number_integer_t value) { return add(json(value)); }
+  bool number_unsigned(json::number_unsigned_t value) { return add(json(value)); }
+  bool number_float(json::number_float_t value, const std::string&) { return add(json(value)); }
+  bool string(std::string& value) { return add(json(std::move(value))); }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(json::object()); }
+  bool start_array(std::size_t) { return open(json::array()); }
+  bool key(std::string& name) {
+    key_ = std::move(name);
+    if (!names_of_open_.back().insert(key_).second) {
+      throw tensordict_error(tensordict_errc::format,
+                             "JSON with the key \"" + key_ + "\" twice in one object");
+    }
+    return true;
+  }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) {
+    throw tensordict_error(tensordict_errc::format, std::string("no JSON: ") + e.what());
+  }
+  [[nodiscard]] json take() { return std::move(root_); }
+
+ private:
+  json& put(json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    json& in = *open_.back();
+    if (in.is_array()) {
+      in.get_ref<json::array_t&>().push_back(std::move(value));
+      return in.back();
+    }
+    add_member(in, key_, std::move(value));
+    return in.get_ref<json::object_t&>().back().second;
+  }
+  bool add(json value) {
+    put(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    constexpr std::size_t deepest = 200;
+    if (open_.size() == deepest) {
+      throw tensordict_error(tensordict_errc::format,
+                             "JSON with more than 200 lists and objects within one another");
+    }
+    open_.push_back(&put(std::move(value)));
+    names_of_open_.emplace_back();
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    names_of_open_.pop_back();
+    return true;
+  }
+  json root_;
+  std::vector<json*> open_;  // none of them moves while one within it is open
+  std::vector<std::unordered_set<std::string>> names_of_open_;
+  std::string key_;
+};
+
+WEFT_DECL void add_member(nlohmann::ordered_json& object, const std::string& key,
+                          nlohmann::ordered_json value) {
+  object.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(key, std::move(value));
+}
+
+WEFT_DECL nlohmann::ordered_json read_json(std::string_view text) {
+  const std::string mark = json_mark(text);
+  const std::string plain = without_words(text, mark);
+  json_reader reader;
+  nlohmann::ordered_json::sax_parse(plain, &reader);
+  nlohmann::ordered_json value = reader.take();
+  if (plain.size() != text.size()) change_words(value, mark, true);
+  return value;
+}
+
+WEFT_DECL std::string write_json(const nlohmann::ordered_json& value) {
+  try {
+    if (!has_words(value)) return value.dump();
+    const std::string mark = json_mark(value.dump());
+    nlohmann::ordered_json marked = value;
+    change_words(marked, mark, false);
+    std::string text = marked.dump();
+    for (const json_word& w : json_words) {
+      const std::string quoted = "\"" + mark + std::string(w.word) + "\"";
+      for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos;) {
+        text.replace(at, quoted.size(), w.word);
+      }
+    }
+    return text;
+  } catch (const nlohmann::json::exception& e) {
+    throw tensordict_error(tensordict_errc::format, std::string("not to be JSON: ") + e.what());
+  }
+}
+
+}  // namespace detail
+
+WEFT_DECL non_tensor::non_tensor() : non_tensor(nlohmann::ordered_json()) {}
+WEFT_DECL non_tensor::non_tensor(const nlohmann::ordered_json& value)
+    : value_(std::make_shared<const nlohmann::ordered_json>(value)) {}
+WEFT_DECL non_tensor::non_tensor(const char* text) : non_tensor(std::string_view(text)) {}
+WEFT_DECL non_tensor::non_tensor(std::string_view text)
+    : non_tensor(nlohmann::ordered_json(std::string(text))) {}
+WEFT_DECL non_tensor non_tensor::from_bool(bool value) {
+  return non_tensor(nlohmann::ordered_json(value));
+}
+WEFT_DECL non_tensor non_tensor::from_int(std::int64_t value) {
+  return non_tensor(nlohmann::ordered_json(value));
+}
+WEFT_DECL non_tensor non_tensor::from_double(double value) {
+  return non_tensor(nlohmann::ordered_json(value));
+}
+WEFT_DECL non_tensor non_tensor::parse(std::string_view text) {
+  return non_tensor(detail::read_json(text));
+}
+WEFT_DECL std::string non_tensor::to_string() const { return detail::write_json(*value_); }
+WEFT_DECL bool non_tensor::equals(const non_tensor& other) const {
+  return value_ == other.value_ || *value_ == *other.value_;
+}
+
+namespace detail {
+[[noreturn]] WEFT_DECL void refuse_data(const nlohmann::ordered_json& value, const char* wanted) {
+  throw tensordict_error(tensordict_errc::kind, std::string("the value is a JSON ") +
+                                                    value.type_name() + ", not " + wanted);
+}
+}  // namespace detail
+
+WEFT_DECL bool non_tensor::as_bool() const {
+  if (!value_->is_boolean()) detail::refuse_data(*value_, "a bool");
+  return value_->get<bool>();
+}
+WEFT_DECL std::int64_t non_tensor::as_int() const {
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!value_->is_number_integer() ||
+      (value_->is_number_unsigned() && value_->get<std::uint64_t>() > most)) {
+    detail::refuse_data(*value_, "an int64");
+  }
+  return value_->get<std::int64_t>();
+}
+WEFT_DECL double non_tensor::as_double() const {
+  if (!value_->is_number()) detail::refuse_data(*value_, "a number");
+  return value_->get<double>();
+}
+WEFT_DECL const std::string& non_tensor::as_string() const {
+  if (!value_->is_string()) detail::refuse_data(*value_, "a string");
+  return value_->get_ref<const std::string&>();
+}
+
+}  // namespace weft

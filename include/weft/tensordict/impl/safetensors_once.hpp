@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/tensordict/files.hpp that are compiled once: safetensors.
+//
+//   u64: bytes of the JSON | JSON: {name: {dtype, shape, data_offsets: [begin, end]},
+//   "__metadata__": {"tensordict": JSON as a string}} | the tensors, without gaps
+//   that JSON: {version: 1, root: level}; a level: {batch_size, names, stack_dim of a lazy stack,
+//   keys: {key: {tensor: name} or {non_tensor: value} or {td: level}}}
+#pragma once
+
+#include <weft/config.hpp>
+#include <weft/core/detail/little_endian.hpp>
+#include <weft/tensordict/detail/buffer_plan.hpp>
+#include <weft/tensordict/detail/file.hpp>
+#include <weft/tensordict/detail/json.hpp>
+#include <weft/tensordict/files.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace weft {
+namespace detail {
+
+class safetensors_schema {
+ public:
+  using json = nlohmann::ordered_json;
+  std::map<std::string, at::Tensor, std::less<>> tensors;
+
+  [[nodiscard]] json of(const tensordict& td, const std::string& before) {
+    const tensordict_node& node = tensordict_node::of(td);
+    json keys = json::object();
+    for (const auto& e : node.entries) {
+      const std::string name = before + e.key;
+      if (e.value.is_tensor()) {
+        add(name, e.value.tensor());
+        add_member(keys, e.key, {{"tensor", name}});
+      } else if (e.value.is_data()) {
+        add_member(keys, e.key, {{"non_tensor", e.value.data().json()}});
+      } else if (e.value.is_dict()) {
+        add_member(keys, e.key, {{"td", of(e.value.dict(), name + ".")}});
+      } else {
+        const lazy_stack& stack = e.value.stack();
+        if (stack.is_data()) {
+          throw tensordict_error(tensordict_errc::kind,
+                                 "entry '" + name +
+                                     "' is a lazy stack of data, and safetensors "
+                                     "has single values alone");
+        }
+        json level = of(stack.dense(), name + ".");
+        level["stack_dim"] = stack.stack_dim();
+        add_member(keys, e.key, {{"td", std::move(level)}});
+      }
+    }
+    return {{"batch_size", std::vector<std::int64_t>(node.batch.begin(), node.batch.end())},
+            {"names", node.names.empty() ? json() : names_for(node)},
+            {"keys", std::move(keys)}};
+  }
+
+ private:
+  void add(const std::string& name, const at::Tensor& t) {
+    require_plain(t, name);
+    if (safetensors_name(t.scalar_type()).empty()) {
+      throw tensordict_error(tensordict_errc::kind, "entry '" + name + "': safetensors has no " +
+                                                        std::string(torch_name(t.scalar_type())));
+    }
+    if (!tensors.emplace(name, t.detach().contiguous().resolve_conj().resolve_neg()).second ||
+        name == "__metadata__") {
+      throw tensordict_error(tensordict_errc::key_exists, "two entries would have the name '" +
+                                                              name + "', or the format uses it");
+    }
+  }
+};
+
+struct safetensors_file {
+  std::map<std::string, at::Tensor, std::less<>> tensors;
+  std::vector<std::string> order;  // their names, as in the file
+  std::optional<nlohmann::ordered_json> about;
+};
+WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
+  const descriptor file = open_to_read(at_path(path));
+  const std::uint64_t size = size_of(file, path);
+  constexpr std::uint64_t head = sizeof(std::uint64_t);
+  constexpr std::uint64_t most = 100'000'000;  // of the JSON, as the format says
+  std::byte begin[head];
+  if (size < head) refuse_format(path, "it is too short for safetensors");
+  read_at(file, begin, head, 0, path);
+  const auto length = load<std::uint64_t>(begin);
+  if (length > size - head || length > most) {
+    refuse_format(path, "it is no safetensors file: its first eight bytes are no length");
+  }
+  std::string text(length, '\0');
+  read_at(file, text.data(), length, head, path);
+  const nlohmann::ordered_json header = read_json(text);
+  if (!header.is_object()) refuse_format(path, "its header is no object");
+  const auto data = static_cast<std::int64_t>(size - head - length);
+  at::Tensor buffer = at::empty({data}, at::kByte);
+  read_at(file, buffer.mutable_data_ptr(), static_cast<std::size_t>(data), head + length, path);
+  safetensors_file out;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const auto& [name, about] : header.items()) {
+    if (name == "__metadata__") {
+      const auto own = about.find("tensordict");
+      if (!about.is_object() || own == about.end()) continue;
+      if (!own->is_string()) refuse_format(path, "metadata that are no text");
+      out.about = read_json(own->get_ref<const std::string&>());
+      continue;
+    }
+    const nlohmann::ordered_json& dtype = member(about, "dtype");
+    const auto type = dtype.is_string() ? from_safetensors_name(dtype.get_ref<const std::string&>())
+                                        : std::nullopt;
+    const auto sizes = sizes_in(member(about, "shape"));
+    const auto where = sizes_in(member(about, "data_offsets"));
+    const auto bytes = type ? bytes_of(sizes, *type) : std::nullopt;
+    if (!bytes || where.size() != 2 || where[1] < where[0] || where[1] > data ||
+        where[1] - where[0] != *bytes) {
+      refuse_format(path, "tensor '" + name + "' has the dtype " + write_json(dtype) + ", sizes " +
+                              words(sizes) + " and offsets " + words(where) +
+                              ", which do not fit one another, or " + std::to_string(data) +
+                              " bytes of data");
+    }
+    ranges.emplace_back(where[0], where[1]);
+    at::Tensor tensor;
+    if (where[0] % static_cast<std::int64_t>(c10::elementSize(*type)) == 0) {
+      tensor = view_of(buffer, where[0], *type, sizes);
+    } else {
+      tensor = at::empty(sizes, *type);
+      std::memcpy(tensor.mutable_data_ptr(),
+                  static_cast<const char*>(buffer.const_data_ptr()) + where[0],
+                  static_cast<std::size_t>(*bytes));
+    }
+    out.order.push_back(name);
+    out.tensors.emplace(name, std::move(tensor));
+  }
+  std::sort(ranges.begin(), ranges.end());
+  std::int64_t at = 0;
+  for (const auto& [from, to] : ranges) {
+    if (from != at) refuse_format(path, "its tensors overlap, or have gaps between them");
+    at = to;
+  }
+  if (at != data) refuse_format(path, "it has data behind its tensors");
+  return out;
+}
+
+WEFT_DECL tensordict_value level_of(const nlohmann::ordered_json& level, safetensors_file& file,
+                                    int depth) {
+  require_level(depth);
+  const auto names = level.find("names");
+  tensordict out = tensordict_node::make(sizes_in(member(level, "batch_size")),
+                                         names == level.end() ? name_list() : names_in(*names));
+  for (const auto& [key, entry] : member(level, "keys").items()) {
+    if (const auto name = entry.find("tensor"); entry.is_object() && name != entry.end()) {
+      const auto found = name->is_string() ? file.tensors.find(name->get_ref<const std::string&>())
+                                           : file.tensors.end();
+      if (found == file.tensors.end()) {
+        throw tensordict_error(tensordict_errc::format,
+                               "entry '" + key + "' is a tensor that is not there, or twice");
+      }
+      out.set(key, std::move(found->second));
+      file.tensors.erase(found);
+    } else if (const auto data = entry.find("non_tensor");
+               entry.is_object() && data != entry.end()) {
+      out.set(key, non_tensor(*data));
+    } else {
+      tensordict_value child = level_of(member(entry, "td"), file, depth + 1);
+      if (child.is_dict()) require_batch(child.dict().batch_size(), out.batch_size(), key);
+      out.set(key, std::move(child));
+    }
+  }
+  const auto dim = level.find("stack_dim");
+  if (dim == level.end() || dim->is_null()) return out;
+  if (!dim->is_number_integer()) {
+    throw tensordict_error(tensordict_errc::format, "a stack_dim that is no number");
+  }
+  const auto d = dim->get<std::int64_t>();
+  const std::vector<tensordict> parts = out.unbind(d);
+  const auto own = out.names();
+  return lazy_stack({parts.begin(), parts.end()}, d,
+                    own[static_cast<std::size_t>(wrap(d, out.dim(), "stack_dim"))]);
+}
+
+WEFT_DECL tensordict_value read_safetensors(const std::filesystem::path& path) {
+  try {
+    safetensors_file file = open_safetensors(path);
+    if (!file.about) {
+      tensordict flat;
+      for (const std::string& name : file.order) flat.set(name, file.tensors.find(name)->second);
+      return flat.unflatten_keys(".");
+    }
+    if (const auto& version = member(*file.about, "version"); version != 1) {
+      refuse_format(path, "its tensordict has the version " + write_json(version) + ", not 1");
+    }
+    tensordict_value out = level_of(member(*file.about, "root"), file, 0);
+    if (!file.tensors.empty()) {
+      refuse_format(path, "its tensordict does not have the tensor '" +
+                              file.tensors.begin()->first + "'");
+    }
+    return out;
+  } catch (const tensordict_error& e) {
+    const bool told = std::string_view(e.what()).starts_with(path.string());
+    if (told || e.code() == tensordict_errc::file) throw;
+    refuse_format(path, e.what());
+  }
+}
+
+}  // namespace detail
+
+WEFT_DECL void to_safetensors(const tensordict& td, const std::filesystem::path& path) {
+  using namespace detail;
+  safetensors_schema schema;
+  nlohmann::ordered_json about = {{"version", 1}, {"root", schema.of(td, "")}};
+  // The widest first, so that all are aligned without gaps.
+  std::vector<std::pair<std::string, at::Tensor>> tensors(schema.tensors.begin(),
+                                                          schema.tensors.end());
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return a.second.element_size() > b.second.element_size();
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  add_member(header, "__metadata__", {{"tensordict", write_json(about)}});
+  std::int64_t at = 0;
+  for (const auto& [name, t] : tensors) {
+    const auto bytes = static_cast<std::int64_t>(t.nbytes());
+    add_member(header, name,
+               {{"dtype", safetensors_name(t.scalar_type())},
+                {"shape", t.sizes().vec()},
+                {"data_offsets", {at, at + bytes}}});
+    at += bytes;
+  }
+  std::string text = write_json(header);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  replacement out(at_path(path));
+  std::byte size[sizeof(std::uint64_t)];
+  store(size, static_cast<std::uint64_t>(text.size()));
+  out.write(size, sizeof size);
+  out.write(text.data(), text.size());
+  for (const auto& [name, t] : tensors) out.write(t.const_data_ptr(), t.nbytes());
+  out.commit(replacement::durable::yes);
+}
+
+}  // namespace weft

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tensordicts in files: there and back, and files that are not what they should be.
+#include <weft/tensordict/files.hpp>
+#include <weft/tensordict/ops.hpp>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <ATen/ATen.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tensordict_files {
+
+namespace fs = std::filesystem;
+using at::indexing::Slice;
+using weft::lazy_stack;
+using weft::non_tensor;
+using weft::tensordict;
+using weft::tensordict_errc;
+using weft::tensordict_error;
+
+/// A folder of its own, removed at the end.
+class folder {
+ public:
+  folder() {
+    std::string name = (fs::temp_directory_path() / "weft-files-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  [[nodiscard]] fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+std::string read_all(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write_all(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+template <class F>
+tensordict_errc refused(const F& f, const std::string& names = {}) {
+  try {
+    f();
+  } catch (const tensordict_error& e) {
+    INFO(e.what());
+    CHECK(std::string(e.what()).find(names) != std::string::npos);
+    return e.code();
+  }
+  FAIL("not refused");
+  return {};
+}
+
+/// All dtypes, and names that need care. `plain`: what safetensors can have.
+tensordict sample(bool plain) {
+  tensordict td(
+      {{"a/b %", at::rand({2, 3})},
+       {"", at::arange(2)},
+       {"..", at::zeros({2}, at::kBool)},
+       {"none", at::zeros({2, 0})},
+       {"next", {{"\xc3\xbc", at::rand({2}).to(at::kBFloat16)}, {"task", non_tensor("x")}}},
+       {"said", non_tensor::parse("{\"k\":[1,2.5,null,NaN]}")}},
+      {2}, {"time"});
+  for (const auto type : {at::kByte, at::kChar, at::kShort, at::kInt, at::kHalf, at::kDouble,
+                          at::kComplexFloat, at::kUInt16, at::kUInt32, at::kUInt64}) {
+    td.set("t " + std::string(c10::toString(type)), at::ones({2}).to(type));
+  }
+  td.set("strided", at::arange(12).view({2, 6}).slice(1, 0, 6, 2));
+  td.set("wide", tensordict({{"x", at::rand({2, 4, 1})}}, {2, 4}));
+  if (plain) return td;
+  td.set("double", at::ones({2}, at::kComplexDouble));
+  td.set("lz", lazy_stack({tensordict({{"x", at::rand({2, 3})}}, {2}),
+                           tensordict({{"x", at::rand({2, 4})}, {"y", at::rand({2})}}, {2})},
+                          1, "s"));
+  td.set("words", lazy_stack({non_tensor("a"), non_tensor(2)}, 0));
+  return td;
+}
+
+void require_same(const tensordict& a, const tensordict& b) {
+  CHECK(a.to_string() == b.to_string());
+  CHECK(a.names() == b.names());
+  const auto mine = a.leaves();
+  const auto theirs = b.leaves();
+  REQUIRE(mine.size() == theirs.size());
+  for (const auto& [key, t] : mine) {
+    const at::Tensor& other = b.tensor(key);
+    CHECK((t.scalar_type() == other.scalar_type()));
+    CHECK(t.equal(other));
+  }
+  CHECK(a.data("said").to_string() == b.data("said").to_string());
+}
+
+TEST_CASE("tensordict files: what is written is what is read, in each format") {
+  const folder in;
+  const tensordict td = sample(false);
+  weft::to_consolidated(td, in / "a.td");
+  const tensordict one = weft::from_consolidated(in / "a.td");
+  require_same(td, one);
+  CHECK(one.is_consolidated());
+  CHECK(one.is_locked());
+  require_same(td, weft::memmap(td, in / "m"));
+  require_same(td, weft::load_memmap(in / "m"));
+  require_same(td, weft::load_memmap(in / "m", weft::memmap_mode::copied));
+  const tensordict plain = sample(true);
+  weft::to_safetensors(plain, in / "a.safetensors");
+  require_same(plain, weft::from_safetensors(in / "a.safetensors"));
+
+  // Again, over what is there; and a consolidated one.
+  weft::to_consolidated(one, in / "a.td");
+  require_same(td, weft::from_consolidated(in / "a.td"));
+  require_same(td, weft::memmap(weft::load_memmap(in / "m"), in / "m"));
+  CHECK(std::distance(fs::directory_iterator(in / ""), {}) == 3);  // nothing else is left there
+
+  const lazy_stack root = td.stack("lz");
+  weft::to_consolidated(root, in / "lz.td");
+  CHECK(weft::from_consolidated<lazy_stack>(in / "lz.td").batch_size() == root.batch_size());
+  static_cast<void>(weft::memmap(root, in / "lz"));
+  CHECK(weft::load_memmap<lazy_stack>(in / "lz")[1].dict().tensor("x").equal(
+      root[1].dict().tensor("x")));
+}
+
+TEST_CASE("tensordict files: what a format has no place for is refused before a file is replaced") {
+  const folder in;
+  const auto keep = [&](const std::string& name) { return read_all(in / name) == "before"; };
+  write_all(in / "f", "before");
+  const tensordict taken({{"leaves", {{"x", at::ones({1})}}}});
+  CHECK(refused([&] { weft::to_consolidated(taken, in / "f"); }, "leaves") ==
+        tensordict_errc::key_exists);
+  CHECK(refused([&] { weft::memmap(tensordict({{"shape", at::ones({1})}}), in / "m"); }, "shape") ==
+        tensordict_errc::key_exists);
+  const tensordict twice({{"a.b", at::ones({1})}, {"a", {{"b", at::ones({1})}}}});
+  CHECK(refused([&] { weft::to_safetensors(twice, in / "f"); }, "a.b") ==
+        tensordict_errc::key_exists);
+  const tensordict complex({{"c", at::ones({1}, at::kComplexDouble)}});
+  CHECK(refused([&] { weft::to_safetensors(complex, in / "f"); }, "'c'") == tensordict_errc::kind);
+  const tensordict sparse({{"s", at::ones({2, 2}).to_sparse()}});
+  CHECK(refused([&] { weft::to_consolidated(sparse, in / "f"); }, "'s'") == tensordict_errc::kind);
+  CHECK(refused([&] { weft::to_safetensors(sample(false), in / "f"); }) == tensordict_errc::kind);
+  CHECK(keep("f"));
+  CHECK(refused([&] { weft::to_consolidated(taken.empty(), in / "no" / "f"); }, "no/f") ==
+        tensordict_errc::file);
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "none")); }, "none") ==
+        tensordict_errc::file);
+  CHECK(refused([&] { static_cast<void>(weft::load_memmap(in / "f")); }) == tensordict_errc::file);
+}
+
+TEST_CASE("tensordict files: a disk without room is an error, and the old file stays") {
+  const folder in;
+  const tensordict small({{"x", at::ones({4})}});
+  const tensordict large({{"x", at::ones({1 << 20})}});
+  weft::to_consolidated(small, in / "f");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{1 << 16, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
+  CHECK(refused([&] { weft::to_consolidated(large, in / "f"); }) == tensordict_errc::file);
+  CHECK(refused([&] { weft::to_safetensors(large, in / "f"); }) == tensordict_errc::file);
+  CHECK(refused([&] { weft::memmap(large, in / "m"); }) == tensordict_errc::file);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  static_cast<void>(::signal(SIGXFSZ, handler));
+  CHECK(weft::from_consolidated(in / "f").tensor("x").equal(at::ones({4})));
+}
+
+TEST_CASE("tensordict memmap: tensors are the files") {
+  const folder in;
+  tensordict td = weft::memmap_like(
+      tensordict({{"obs", at::rand({3})}, {"next", {{"r", at::rand({1})}}}}).expand({100}),
+      in / "m");
+  CHECK(td.is_locked());
+  CHECK(td.tensor("obs").eq(0).all().item<bool>());
+  td.index_put_(
+      {Slice(10, 20)},
+      tensordict({{"obs", at::ones({10, 3})}, {"next", {{"r", at::full({10, 1}, 2.F)}}}}, {10}));
+  tensordict other = weft::load_memmap(in / "m");
+  CHECK(other.index({15}).tensor("obs").equal(at::ones({3})));
+  other.tensor({"next", "r"}).fill_(5);
+  CHECK(td.tensor({"next", "r"}).eq(5).all().item<bool>());
+  weft::flush_memmap(td);
+
+  tensordict copy = weft::load_memmap(in / "m", weft::memmap_mode::copied);
+  copy.tensor("obs").fill_(9);
+  CHECK(td.tensor("obs").lt(9).all().item<bool>());
+  CHECK(refused([&] { weft::make_memmap(copy, "x", {100}, at::kFloat); }) == tensordict_errc::kind);
+
+  // Entries that come later.
+  weft::make_memmap(td, "done", {100}, at::kBool).tensor("done").fill_(true);
+  weft::make_memmap(td, {"next", "obs"}, {100, 3}, at::kHalf);
+  CHECK(td.is_locked());
+  CHECK_FALSE(other.contains("done"));
+  weft::refresh_memmap(other);
+  CHECK(other.tensor("done").all().item<bool>());
+  CHECK(other.tensor({"next", "obs"}).sizes() == at::IntArrayRef{100, 3});
+  CHECK(refused([&] { weft::make_memmap(td, "done", {100}, at::kBool); }) ==
+        tensordict_errc::key_exists);
+  CHECK(refused([&] { weft::make_memmap(td, "bad", {99}, at::kBool); }) == tensordict_errc::shape);
+  weft::make_memmap(other, "late", {100}, at::kLong);
+  CHECK(refused([&] { weft::make_memmap(td, "late", {100}, at::kLong); }, "refresh") ==
+        tensordict_errc::key_exists);
+  weft::refresh_memmap(td);
+  CHECK(td.contains("late"));
+  td.unlock_();
+  CHECK(refused([&] { weft::refresh_memmap(td); }) == tensordict_errc::kind);
+  CHECK(refused([&] { weft::refresh_memmap(td); }) == tensordict_errc::kind);
+}
+
+TEST_CASE("tensordict memmap: links, missing and short files, and other versions are refused") {
+  const folder in;
+  const auto fresh = [&] {
+    fs::remove_all(in / "m");
+    static_cast<void>(weft::memmap(
+        tensordict({{"x", at::ones({4})}, {"n", {{"y", at::ones({4})}}}}, {4}), in / "m"));
+  };
+  const auto load = [&] { static_cast<void>(weft::load_memmap(in / "m")); };
+  fresh();
+  fs::rename(in / "m" / "x.memmap", in / "x");
+  CHECK(refused(load, "x.memmap") == tensordict_errc::file);
+  fs::create_symlink(in / "x", in / "m" / "x.memmap");
+  CHECK(refused(load, "x.memmap") == tensordict_errc::file);
+  fresh();
+  fs::resize_file(in / "m" / "x.memmap", 15);
+  CHECK(refused(load, "15 bytes") == tensordict_errc::format);
+  CHECK(fs::file_size(in / "m" / "x.memmap") == 15);
+  fresh();
+  fs::rename(in / "m" / "n", in / "n");
+  CHECK(refused(load, "/n") == tensordict_errc::file);
+  fs::create_directory_symlink(in / "n", in / "m" / "n");
+  CHECK(refused(load, "/n") == tensordict_errc::file);
+  CHECK(refused([&] { weft::memmap(tensordict({{"n", {{"y", at::ones({1})}}}}), in / "m"); },
+                "/n") == tensordict_errc::file);
+  fresh();
+  fs::remove(in / "m" / "x.memmap");
+  REQUIRE(::mkfifo((in / "m" / "x.memmap").c_str(), 0600) == 0);
+  CHECK(refused(load, "x.memmap") == tensordict_errc::format);
+  fresh();
+  auto meta = nlohmann::ordered_json::parse(read_all(in / "m" / "meta.json"));
+  const auto with = [&](const char* path, const nlohmann::ordered_json& value) {
+    auto other = meta;
+    other[nlohmann::ordered_json::json_pointer(path)] = value;
+    write_all(in / "m" / "meta.json", other.dump());
+  };
+  for (const auto& [path, value] : std::vector<std::pair<const char*, nlohmann::ordered_json>>{
+           {"/_format_version", 2},
+           {"/x/shape", {-4}},
+           {"/x/shape", {std::int64_t{1} << 62, 16}},
+           {"/x/shape", "4"},
+           {"/x/shape", {5}},
+           {"/x/dtype", "torch.float31"},
+           {"/x/dtype", 7},
+           {"/x/is_nested", true},
+           {"/shape", {5}},
+           {"/shape", nullptr},
+           {"/_names", {"a", "b"}},
+           {"/_names", {7}},
+           {"/x", {{"type", "TensorDict"}}}}) {
+    with(path, value);
+    const auto code = refused(load, "m");
+    CHECK((code == tensordict_errc::format || code == tensordict_errc::file));
+  }
+  write_all(in / "m" / "meta.json", "{\"_type\":\"<class 'x.NonTensorData'>\",\"d\":1}");
+  CHECK(refused(load, "pickled") == tensordict_errc::format);
+}
+
+/// Changes some bytes, cuts, doubles.
+std::string changed(std::string text, std::mt19937& random) {
+  const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
+  for (std::size_t i = below(4) + 1; i > 0 && !text.empty(); --i) {
+    const std::size_t at = below(text.size());
+    switch (below(6)) {
+    case 0:
+      text.resize(at);
+      break;
+    case 1:
+      text.insert(at, text.substr(below(text.size()), below(64)));
+      break;
+    case 2:
+      text.erase(at, below(64));
+      break;
+    case 3:
+      text[at] = "0123456789[]{},:\"-"[below(18)];
+      break;
+    default:
+      text[at] = static_cast<char>(random());
+    }
+  }
+  return text;
+}
+
+TEST_CASE("tensordict files: changed bytes are refused, or another whole tensordict") {
+  const folder in;
+  const tensordict td = sample(false);
+  weft::to_consolidated(td, in / "a.td");
+  weft::to_safetensors(sample(true), in / "a.safetensors");
+  static_cast<void>(weft::memmap(td, in / "m"));
+  const std::string td_bytes = read_all(in / "a.td");
+  const std::string safe_bytes = read_all(in / "a.safetensors");
+  const std::string meta_bytes = read_all(in / "m" / "meta.json");
+  const std::size_t head = std::min<std::size_t>(safe_bytes.size(), 2000);
+  std::mt19937 random(7);
+  int whole = 0;
+  int wrong = 0;
+  const auto use = [&](const auto& read) {
+    try {
+      const tensordict got = read();
+      for (const auto& [key, t] : got.leaves()) {
+        if (t.numel() > 0) static_cast<void>(t.to(at::kByte).max());
+      }
+      static_cast<void>(got.to_string());
+      static_cast<void>(got.clone());
+      ++whole;
+    } catch (const tensordict_error&) {
+      ++wrong;
+    }
+  };
+  for (int i = 0; i < 1500; ++i) {  // bounded: a number
+    // Most of what matters is in the JSON at the end, and at the beginning.
+    const std::size_t json = td_bytes.size() - std::min<std::size_t>(td_bytes.size(), 3000);
+    write_all(in / "b.td", td_bytes.substr(0, json) + changed(td_bytes.substr(json), random));
+    use([&] { return weft::from_consolidated(in / "b.td"); });
+    write_all(in / "b.safetensors",
+              changed(safe_bytes.substr(0, head), random) + safe_bytes.substr(head));
+    use([&] { return weft::from_safetensors(in / "b.safetensors"); });
+    write_all(in / "m" / "meta.json", changed(meta_bytes, random));
+    use([&] { return weft::load_memmap(in / "m"); });
+  }
+  CHECK(whole > 100);
+  CHECK(wrong > 1000);
+}
+
+TEST_CASE("tensordict files: one that claims much costs no more than its size") {
+  const folder in;
+  const auto tail = [](const std::string& json) {
+    std::string out = json;
+    for (std::uint64_t n = json.size(), i = 0; i < 8; ++i, n >>= 8) out += static_cast<char>(n);
+    return out;
+  };
+  const std::string head = R"({"cls":"TensorDict","non_tensors":{},"leaves":{)";
+  const std::string end = R"(},"cls_metadata":{"batch_size":[]}})";
+  // 1 TB of a file with 8 bytes; a length behind the file; a tree without an end.
+  write_all(in / "f",
+            "12345678" +
+                tail(head + R"("x":["torch.uint8",[1099511627776],0,1099511627776,0])" + end));
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "f")); }, "'x'") ==
+        tensordict_errc::format);
+  write_all(in / "f", "{}" + std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8));
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "f")); }) ==
+        tensordict_errc::format);
+  std::string deep = "{}";
+  for (int i = 0; i < 150; ++i) {  // bounded: a number
+    deep =
+        R"({"cls":"TensorDict","non_tensors":{},"leaves":{},"cls_metadata":{"batch_size":[]},"a":)" +
+        deep + "}";
+  }
+  write_all(in / "f", tail(deep));
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "f")); }) ==
+        tensordict_errc::format);
+  // So many keys in one object that a search for each would take minutes.
+  std::string many = head;
+  for (int i = 0; i < 200'000; ++i) {  // bounded: a number
+    many += (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":["torch.uint8",[0],0,0,0])";
+  }
+  write_all(in / "f", tail(many + end));
+  CHECK(weft::from_consolidated(in / "f").size() == 200'000);
+  std::string safe = "{}";
+  safe.resize(8, ' ');
+  write_all(in / "f", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + safe);
+  CHECK(refused([&] { static_cast<void>(weft::from_safetensors(in / "f")); }) ==
+        tensordict_errc::format);
+}
+
+}  // namespace tensordict_files

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSL-1.0
+// Lazy stacks and non-tensor data inside of tensordicts.
+#include <weft/tensordict/ops.hpp>
+#include <weft/tensordict/tensordict.hpp>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include <ATen/ATen.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tensordict_lazy_stack {
+
+using at::indexing::None;
+using at::indexing::Slice;
+using weft::lazy_stack;
+using weft::non_tensor;
+using weft::tensordict;
+using weft::tensordict_errc;
+
+template <class F>
+tensordict_errc refused(const F& f) {
+  try {
+    static_cast<void>(f());
+  } catch (const weft::tensordict_error& e) {
+    INFO(e.what());
+    CHECK(std::string(e.what()).size() > 10);
+    return e.code();
+  }
+  FAIL("not refused");
+  return {};
+}
+
+tensordict part(std::int64_t wide, float value) {
+  return tensordict({{"x", at::full({2, wide}, value)}, {"y", at::full({2}, value)}}, {2});
+}
+lazy_stack ragged(std::int64_t dim = 1) { return lazy_stack({part(3, 0), part(4, 1)}, dim); }
+
+TEST_CASE("lazy stack: sizes, keys, tensors") {
+  const lazy_stack s = ragged(-1);
+  CHECK(s.batch_size() == at::IntArrayRef{2, 2});
+  CHECK(s.stack_dim() == 1);
+  CHECK(s.keys() == std::vector<std::string>{"x", "y"});
+  CHECK(s.tensor("y").equal(at::tensor({0.F, 1.F, 0.F, 1.F}).view({2, 2})));
+  CHECK(refused([&] { return s.tensor("x"); }) == tensordict_errc::shape);
+  CHECK(refused([&] { return s.tensor("z"); }) == tensordict_errc::no_key);
+  CHECK(refused([&] { return s.dense(); }) == tensordict_errc::shape);
+  CHECK(refused([&] { return s[2]; }) == tensordict_errc::index);
+  CHECK(refused([&] { return lazy_stack({part(3, 0), tensordict()}); }) == tensordict_errc::shape);
+  CHECK(refused([&] { return lazy_stack({part(3, 0), at::ones({2})}); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return lazy_stack({part(3, 0)}, 2); }) == tensordict_errc::dimension);
+  const lazy_stack even({part(3, 0), part(3, 1)}, 0);
+  CHECK(even.dense().tensor("x").sizes() == at::IntArrayRef{2, 2, 3});
+}
+
+TEST_CASE("lazy stack: indexing is that of the stacked tensor, for each index") {
+  // Of equal sizes, so that the dense one can be indexed, too.
+  const lazy_stack s({part(3, 0) * at::Scalar(1), part(3, 1), part(3, 2)}, 1);
+  const tensordict dense = s.dense();
+  const at::Tensor numbers = at::arange(18, at::kFloat).view({2, 3, 3});
+  for (std::int64_t i = 0; i < 3; ++i)
+    s[static_cast<std::size_t>(i)].dict().tensor("x").copy_(numbers.select(1, i));
+  const tensordict whole = s.dense();
+  const at::Tensor mask2 = at::tensor({1, 0, 1, 0, 1, 1}).to(at::kBool).view({2, 3});
+  const std::vector<std::vector<at::indexing::TensorIndex>> all{
+      {0},
+      {Slice(), 1},
+      {Slice(), -1},
+      {Slice(0, 1)},
+      {Slice(), Slice(1, 3)},
+      {None},
+      {None, Slice(), None, Slice(0, 2)},
+      {"...", 2},
+      {"...", Slice(0, 3, 2)},
+      {at::tensor({1, 0, 1}, at::kLong)},
+      {at::tensor({1, 0}).to(at::kBool)},
+      {Slice(), at::tensor({2, 0}, at::kLong)},
+      {Slice(), at::tensor({1, 0, 1}).to(at::kBool)},
+      {at::tensor({1, 0}, at::kLong), Slice(0, 2)},
+      {at::tensor({1, 0}, at::kLong).view({2, 1}), Slice(0, 2)},
+      {at::tensor({1, 0}, at::kLong), at::tensor({2, 2}, at::kLong)},
+      {mask2},
+      {true},
+      {0, at::tensor({2, 1}, at::kLong)},
+      {at::tensor({1}, at::kLong), None, Slice(1, 2)},
+      {None, at::tensor({1}, at::kLong), Slice(1, 2)},
+      {0, 0},
+      {Slice(), at::tensor({2, 0, 1, 1}, at::kLong).view({2, 2})},
+  };
+  for (const auto& index : all) {
+    const weft::tensordict_value got = s.index(index);
+    const tensordict want = whole.index(index);
+    const tensordict have = got.is_stack() ? got.stack().dense() : got.dict();
+    CHECK(have.batch_size() == want.batch_size());
+    CHECK(have.tensor("x").equal(want.tensor("x")));
+    CHECK(have.tensor("y").equal(want.tensor("y")));
+  }
+  CHECK(refused([&] { return s.index({Slice(), 3}); }) == tensordict_errc::index);
+}
+
+TEST_CASE("lazy stack: an entry of a tensordict") {
+  tensordict td({{"lz", ragged()}, {"a", at::arange(2)}, {"task", non_tensor("lift")}}, {2});
+  CHECK(td.to_string() == "TensorDict(batch_size=[2], fields={\n    a: i64[],\n"
+                          "    lz: LazyStackedTensorDict[2]{x: f32[-1], y: f32[]},\n"
+                          "    task: str})");
+  CHECK(td.contains({"lz", "1", "x"}));
+  CHECK_FALSE(td.contains({"lz", "2", "x"}));
+  CHECK_FALSE(td.contains({"lz", "x"}));
+  CHECK(td.tensor({"lz", "1", "x"}).sizes() == at::IntArrayRef{2, 4});
+  CHECK(refused([&] { return td.get({"lz", "x"}); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return td.tensor("lz"); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return td.data("a"); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return td.stack("task"); }) == tensordict_errc::kind);
+  CHECK(refused([&] {
+          td.set("wide", ragged(0).index({0}).dict().index({0}));
+          return 0;
+        }) == tensordict_errc::shape);
+  CHECK(td.data("task").as_string() == "lift");
+  CHECK(td.leaves().size() == 5);
+  CHECK(td.bytes() == (6 + 2 + 8 + 2) * 4 + 16);
+
+  // What leaves the parts as they are.
+  CHECK(td.index({1}).stack("lz").batch_size() == at::IntArrayRef{2});
+  CHECK(td.index({1}).data("task").as_string() == "lift");
+  CHECK(td.unsqueeze(0).stack("lz").batch_size() == at::IntArrayRef{1, 2, 2});
+  CHECK(td.reshape({2, 1}).tensor({"lz", "1", "x"}).sizes() == at::IntArrayRef{2, 1, 4});
+  CHECK(td.expand({3, 2}).tensor({"lz", "0", "x"}).sizes() == at::IntArrayRef{3, 2, 3});
+  CHECK((td + td).tensor({"lz", "1", "x"}).equal(at::full({2, 4}, 2.F)));
+  CHECK(sum(td, 0).tensor({"lz", "1", "x"}).equal(at::full({4}, 2.F)));
+  CHECK((td.to(at::kDouble).tensor({"lz", "0", "y"}).scalar_type() == at::kDouble));
+  CHECK(td.clone().stack("lz")[0].dict().tensor("x").data_ptr() !=
+        td.tensor({"lz", "0", "x"}).data_ptr());
+
+  // Along the stack dimension itself.
+  const tensordict inner({{"lz", ragged()}}, {2, 2});
+  CHECK(inner.index({Slice(), 1}).tensor({"lz", "x"}).sizes() == at::IntArrayRef{2, 4});
+  CHECK(inner.unbind(1)[0].tensor({"lz", "x"}).sizes() == at::IntArrayRef{2, 3});
+  CHECK(inner.split(1, 1)[1].stack("lz").batch_size() == at::IntArrayRef{2, 1});
+  CHECK(refused([&] { return inner.transpose(0, 1); }) == tensordict_errc::shape);
+  CHECK(refused([&] { return sum(inner, 1); }) == tensordict_errc::shape);
+}
+
+TEST_CASE("lazy stack: stack and cat") {
+  const tensordict td({{"lz", ragged()}, {"task", non_tensor("lift")}}, {2});
+  tensordict other = td.clone();
+  other.set("task", non_tensor(7));
+  const std::vector<tensordict> both{td, other};
+  const tensordict stacked = weft::stack(both, 1);
+  CHECK(stacked.stack("lz").batch_size() == at::IntArrayRef{2, 2, 2});
+  CHECK(stacked.stack("lz").stack_dim() == 1);
+  CHECK(stacked.stack("task").batch_size() == at::IntArrayRef{2, 2});
+  CHECK(stacked.index({0, 0}).data("task").as_string() == "lift");
+  CHECK(stacked.index({1, 1}).data("task").as_int() == 7);
+  CHECK(stacked.select({"task"}).transpose(0, 1).index({1, 0}).data("task").as_int() == 7);
+  CHECK(stacked.index({1, 1}).tensor({"lz", "1", "x"}).sizes() == at::IntArrayRef{4});
+  const tensordict after = weft::cat(both);
+  CHECK(after.tensor({"lz", "1", "x"}).sizes() == at::IntArrayRef{4, 4});
+  CHECK(after.index({3}).data("task").as_int() == 7);
+  CHECK(refused([&] { return sum(stacked.select({"task"}), 0); }) == tensordict_errc::kind);
+  const std::vector<tensordict> wrong{
+      td, tensordict({{"lz", at::ones({2})}, {"task", at::ones({2})}}, {2})};
+  CHECK(refused([&] { return weft::stack(wrong); }) == tensordict_errc::kind);
+}
+
+TEST_CASE("lazy stack: parts are locked with what has them") {
+  tensordict one = part(3, 0);
+  tensordict td({{"lz", lazy_stack({one, part(4, 1)}, 1)}}, {2});
+  td.lock_();
+  CHECK(one.is_locked());
+  CHECK(refused([&] {
+          one.set("z", at::ones({2}));
+          return 0;
+        }) == tensordict_errc::locked);
+  CHECK(refused([&] {
+          one.unlock_();
+          return 0;
+        }) == tensordict_errc::locked);
+  CHECK(refused([&] {
+          td.set({"lz", "0", "z"}, at::ones({2}));
+          return 0;
+        }) == tensordict_errc::locked);
+  td.unlock_();
+  td.set({"lz", "0", "z"}, at::ones({2}));
+  CHECK(one.contains("z"));
+  CHECK(refused([&] {
+          one.set("self", td);
+          return 0;
+        }) == tensordict_errc::kind);
+}
+
+TEST_CASE("non-tensor data: values, as JSON and back") {
+  CHECK(non_tensor().to_string() == "null");
+  CHECK(non_tensor(true).as_bool());
+  CHECK(non_tensor(-3).as_int() == -3);
+  CHECK(non_tensor(3U).as_double() == 3);
+  CHECK(non_tensor(2.5F).as_double() == 2.5);
+  CHECK(non_tensor(nlohmann::ordered_json{1, "b"}).to_string() == "[1,\"b\"]");
+  const std::string odd = "{\"NaN\":[NaN,Infinity,-Infinity,\"NaN\",\"-Infinity\",1e400]}";
+  CHECK(refused([&] { return non_tensor::parse(odd); }) == tensordict_errc::format);
+  const auto nan = non_tensor::parse("{\"NaN\":[NaN,Infinity,-Infinity,\"NaN\",\"\\\\\\\"NaN\"]}");
+  CHECK(nan.to_string() == "{\"NaN\":[NaN,Infinity,-Infinity,\"NaN\",\"\\\\\\\"NaN\"]}");
+  CHECK(non_tensor(-std::numeric_limits<double>::infinity()).to_string() == "-Infinity");
+  CHECK(non_tensor::parse("18446744073709551615").to_string() == "18446744073709551615");
+  CHECK(refused([] { return non_tensor::parse("18446744073709551615").as_int(); }) ==
+        tensordict_errc::kind);
+  CHECK(refused([] { return non_tensor("x").as_int(); }) == tensordict_errc::kind);
+  CHECK(refused([] { return non_tensor(2.5).as_int(); }) == tensordict_errc::kind);
+  for (const char* bad : {"", "[", "{\"a\":1,\"a\":2}", "nan", "[1,]", "NaN NaN", "\"\\xff\""}) {
+    CHECK(refused([&] { return non_tensor::parse(bad); }) == tensordict_errc::format);
+  }
+  CHECK(refused([] { return non_tensor::parse(std::string(100000, '[')); }) ==
+        tensordict_errc::format);
+  CHECK(refused([] { return non_tensor(std::string("\xff")).to_string(); }) ==
+        tensordict_errc::format);
+}
+
+}  // namespace tensordict_lazy_stack
