@@ -16,16 +16,20 @@ import warnings
 
 warnings.simplefilter("ignore")
 import torch
-from tensordict import TensorDict
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
 
 DTYPES = [torch.float32, torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8,
           torch.bool, torch.bfloat16, torch.complex64]
 KEYS = ["a", "b", "c", "obs", "next", "", "a.b", "x y"]
 
 
+VALUES = ["text", "", 3, 2.5, True, [1, "x"], {"k": [None]}]
+
+
 class Maker:
     def __init__(self, seed):
         self.random = random.Random(seed)
+        self.rich = seed % 4 == 3  # with lazy stacks and data
 
     def values(self, shape, dtype):
         count = 1
@@ -41,9 +45,21 @@ class Maker:
         return [self.random.choice([1, 2, 2, 3, 3, 4, 0] if self.random.random() < 0.1 else [1, 2, 3])
                 for _ in range(self.random.randrange(most))]
 
+    def stack(self, batch, depth):
+        """A lazy stack whose batch size begins with `batch`, stacked behind that."""
+        inner = [*batch, *self.sizes(2)]
+        dim = self.random.randrange(len(batch), len(inner) + 1)
+        return LazyStackedTensorDict(*[self.fill(TensorDict({}, inner), depth + 1)
+                                       for _ in range(self.random.randrange(1, 4))], stack_dim=dim)
+
     def fill(self, td, depth):
         for key in self.random.sample(KEYS, self.random.randrange(1, 4)):
-            if depth < 2 and self.random.random() < 0.3:
+            if self.rich and self.random.random() < 0.25:
+                if self.random.random() < 0.5:
+                    td.set(key, NonTensorData(self.random.choice(VALUES), batch_size=td.batch_size))
+                elif depth < 2:
+                    td.set(key, self.stack(list(td.batch_size), depth))
+            elif depth < 2 and self.random.random() < 0.3:
                 further = self.sizes(2) if self.random.random() < 0.4 else []
                 nested = TensorDict({}, batch_size=[*td.batch_size, *further])
                 self.fill(nested, depth + 1)
@@ -56,7 +72,7 @@ class Maker:
     def tensordict(self, batch=None):
         td = TensorDict({}, batch_size=self.sizes(4) if batch is None else batch)
         self.fill(td, 0)
-        if self.random.random() < 0.2:
+        if not self.rich and self.random.random() < 0.2:
             td.names = [self.random.choice([None, f"d{i}"]) for i in range(td.batch_dims)]
         return td
 
@@ -64,7 +80,7 @@ class Maker:
         """One that is there, mostly."""
         if self.random.random() < 0.15:
             return [self.random.choice(KEYS)]
-        keys = list(td.keys(True))
+        keys = list(td.keys(not self.rich))  # what is lazy here may be stacked there
         if not keys:
             return ["a"]
         key = self.random.choice(keys)
@@ -133,7 +149,21 @@ def numbers(t):
     return [int(x) for x in flat.to(torch.float64 if t.is_floating_point() else torch.int64).tolist()]
 
 
-def written(td):
+def elements(value, batch):
+    """Lists within lists: what each element of the batch has. 0.15.3 stacks in other places."""
+    if not batch:
+        return value.data if isinstance(value, NonTensorData) else written(value)
+    return [elements(value[i], batch[1:]) for i in range(batch[0])]
+
+
+def written(td, structure=False):
+    """With `structure`, lazy stacks and data as they are; else what each element of them has."""
+    if isinstance(td, NonTensorData) and structure:
+        return {"data": td.data}
+    if isinstance(td, LazyStackedTensorDict) and structure:
+        return {"parts": [written(part, True) for part in td.tensordicts], "dim": td.stack_dim}
+    if isinstance(td, (NonTensorData, LazyStackedTensorDict)):
+        return {"batch": list(td.batch_size), "elements": elements(td, td.batch_size)}
     entries = []
     for key in td.keys():
         value = td.get(key)
@@ -141,7 +171,7 @@ def written(td):
             entries.append([key, {"dtype": str(value.dtype)[6:], "sizes": list(value.shape),
                                   "values": numbers(value)}])
         else:
-            entries.append([key, written(value)])
+            entries.append([key, written(value, structure)])
     names = ["" if n is None else n for n in td.names]
     return {"batch": list(td.batch_size), "names": names if any(names) else [], "entries": entries,
             "text": repr(td)}
@@ -154,8 +184,23 @@ def has_empty(td):
 
 def is_whole(td):
     """0.15.3 makes some whose entries do not fit their batch size."""
+    if isinstance(td, NonTensorData):
+        return True
+    if isinstance(td, LazyStackedTensorDict):
+        return all(map(is_whole, td.tensordicts))
     return all(list(v.shape[:td.batch_dims]) == list(td.batch_size)
-               and (isinstance(v, torch.Tensor) or is_whole(v)) for v in td.values())
+               and (isinstance(v, torch.Tensor) or is_whole(v))
+               for v in map(td.get, td.keys()))
+
+
+def drops_keys(td):
+    """Whether parts of a lazy stack have different keys."""
+    if isinstance(td, (torch.Tensor, NonTensorData, NonTensorStack)):
+        return False
+    if isinstance(td, LazyStackedTensorDict):
+        keys = [set(part.keys()) for part in td.tensordicts]
+        return any(k != keys[0] for k in keys) or any(map(drops_keys, td.tensordicts))
+    return any(drops_keys(td.get(k)) for k in td.keys())
 
 
 def key_of(parts):
@@ -165,8 +210,12 @@ def key_of(parts):
 def draw(make, td):
     """An operation, as it is written, and what does it."""
     r = make.random
-    op = r.choice(OPERATIONS)
+    op = r.choice(RICH if make.rich else OPERATIONS)
+    if make.rich and 0 in td.batch_size:
+        return None  # 0.15.3 makes no stack of nothing
     a = {}
+    if op == "reshape" and make.rich and drops_keys(td):
+        return None  # 0.15.3 loses what not all parts have
     if op in ("view", "reshape"):
         shape = [-1]
         if r.random() < 0.7:
@@ -177,6 +226,8 @@ def draw(make, td):
     if op == "expand":
         a["sizes"] = [*make.sizes(2), *[n if r.random() < 0.7 else r.choice([2, -1])
                                         for n in td.batch_size]]
+        if make.rich and 0 in a["sizes"]:
+            return None  # as above
         return {"op": op, **a}, lambda: td.expand(a["sizes"])
     if op == "permute":
         order = list(range(td.batch_dims))
@@ -215,7 +266,8 @@ def draw(make, td):
         return {"op": op, **a}, one
     if op == "index":
         a["index"] = make.index(td)
-        if td.is_empty():
+        if td.is_empty() or any(v.numel() == 0 for v in td.values(True, True)
+                                if isinstance(v, torch.Tensor)):
             return None  # 0.15.3 checks no index then
         return {"op": op, **a}, lambda: td[index_of(a["index"])]
     if op == "put":
@@ -260,7 +312,7 @@ def draw(make, td):
         return {"op": op, **a}, lambda: td.clone().set_(key_of(a["keys"][0]), torch.ones(a["sizes"]))
     if op == "update":
         other = make.fill(TensorDict({}, batch_size=list(td.batch_size)), 0)
-        a["other"] = written(other)
+        a["other"] = written(other, True)
         return {"op": op, **a}, lambda: td.clone().update(other.clone())
     if op == "double":
         return {"op": op}, lambda: td.to(torch.float64)
@@ -285,7 +337,7 @@ def draw(make, td):
             other = make.fill(TensorDict({}, batch_size=list(td.batch_size)), 0)
             if op in ("eq", "lt") and set(td.keys(True, True)) != set(other.keys(True, True)):
                 return None  # 0.15.3 compares a tensor with a tensordict
-            a["other"] = written(other)
+            a["other"] = written(other, True)
             return {"op": op, **a}, lambda: apply(td, other)
         if kind == "number":
             a["number"] = r.randrange(-2, 3)
@@ -320,23 +372,46 @@ OPERATIONS = ["view", "reshape", "expand", "permute", "transpose", "unsqueeze", 
               "masked_fill", "masked_select", "where"]
 
 
+RICH = ["reshape", "expand", "unsqueeze", "unbind", "split", "chunk", "index", "index", "index",
+        "stack", "cat", "select", "exclude", "rename", "erase", "set", "double", "add"]
+
+
 def case(seed):
     make = Maker(seed)
     td = make.tensordict()
-    out = {"seed": seed, "from": written(td), "chain": []}
+    try:
+        out = {"seed": seed, "from": written(td, True), "chain": []}
+        if make.rich:
+            out["rich"] = True
+    except Exception:
+        return None  # 0.15.3 prints no lazy stack with a tensor here and a tensordict there
     for _ in range(make.random.randrange(1, 6)):
-        drawn = draw(make, td)
+        try:
+            drawn = draw(make, td)
+        except Exception:
+            if not make.rich:
+                raise
+            continue  # as above
         if drawn is None:
             continue
         step, does = drawn
         try:
             new = does()
+        except Exception as e:  # what is refused
+            if make.rich and "Failed to stack" in str(e):
+                continue  # weft keeps it lazy
+            step["refused"] = type(e).__name__ + ": " + str(e)[:100]
+            out["chain"].append(step)
+            continue
+        try:
             if not is_whole(new):
                 continue
             step["gives"] = written(new)
-            td = new
-        except Exception as e:  # what is refused
-            step["refused"] = type(e).__name__ + ": " + str(e)[:100]
+        except Exception:
+            if not make.rich:
+                raise
+            continue  # as above
+        td = new
         out["chain"].append(step)
     return out
 
@@ -344,7 +419,8 @@ def case(seed):
 def main():
     seed, cases = int(sys.argv[1]), int(sys.argv[2])
     for n in range(cases):
-        print(json.dumps(case(seed + n), separators=(",", ":")))
+        if (made := case(seed + n)) is not None:
+            print(json.dumps(made, separators=(",", ":")))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ TEST_CASE("lazy stack: stack and cat") {
   const std::vector<tensordict> both{td, other};
   const tensordict stacked = weft::stack(both, 1);
   CHECK(stacked.stack("lz").batch_size() == at::IntArrayRef{2, 2, 2});
-  CHECK(stacked.stack("lz").stack_dim() == 1);
+  CHECK(stacked.stack("lz").stack_dim() == 2);  // part by part
   CHECK(stacked.stack("task").batch_size() == at::IntArrayRef{2, 2});
   CHECK(stacked.index({0, 0}).data("task").as_string() == "lift");
   CHECK(stacked.index({1, 1}).data("task").as_int() == 7);

@@ -56,23 +56,51 @@ inline at::Tensor tensor_of(const json& j) {
   }
   return flat.reshape(sizes).to(type);
 }
+inline weft::tensordict made(const json& j);
+inline weft::tensordict_value made_value(const json& j) {
+  if (j.contains("dtype")) return tensor_of(j);
+  if (j.contains("data")) return weft::non_tensor::parse(j["data"].dump());
+  if (!j.contains("parts")) return made(j);
+  std::vector<weft::tensordict_value> parts;
+  for (const json& part : j["parts"]) parts.push_back(made_value(part));
+  return weft::lazy_stack(std::move(parts), j["dim"].get<std::int64_t>());
+}
 inline weft::tensordict made(const json& j) {
   weft::tensordict out({}, j["batch"].get<std::vector<std::int64_t>>(),
                        j["names"].get<std::vector<std::string>>());
   for (const auto& e : j["entries"]) {
-    const std::string key = e[0];
-    if (e[1].contains("dtype")) {
-      out.set(key, tensor_of(e[1]));
-    } else {
-      out.set(key, made(e[1]));
-    }
+    out.set(e[0].get<std::string>(), made_value(e[1]));
   }
   return out;
 }
 
+inline std::string difference(const weft::tensordict& td, const json& j, const std::string& at = "",
+                              bool text = true);
+/// Of what one element has.
+inline std::string difference_of(const weft::tensordict_value& value, const json& elements,
+                                 std::size_t dims, const std::string& at) {
+  if (dims > 0) {
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const auto n = static_cast<std::int64_t>(i);
+      auto d = difference_of(value.is_stack()  ? value.stack().index({n})
+                             : value.is_dict() ? weft::tensordict_value(value.dict().index({n}))
+                                               : value,
+                             elements[i], dims - 1, at + "/" + std::to_string(i));
+      if (!d.empty()) return d;
+    }
+    return "";
+  }
+  if (value.is_dict()) {
+    const bool same = elements.is_object() && elements.contains("entries");
+    return same ? difference(value.dict(), elements, at) : at + ": a tensordict";
+  }
+  const bool same = value.is_data() && json::parse(value.data().to_string()) == elements;
+  return same ? "" : at + ": " + value.kind() + ", or other data";
+}
+
 /// How they differ; empty: not at all.
-inline std::string difference(const weft::tensordict& td, const json& j,
-                              const std::string& at = "") {
+inline std::string difference(const weft::tensordict& td, const json& j, const std::string& at,
+                              bool text) {
   const auto batch = j["batch"].get<std::vector<std::int64_t>>();
   if (td.batch_size() != at::IntArrayRef(batch)) return at + ": another batch size";
   if (td.size() != j["entries"].size()) return at + ": another number of entries";
@@ -85,7 +113,21 @@ inline std::string difference(const weft::tensordict& td, const json& j,
     const auto& value = td.get(keys[i].front());
     if (value.is_tensor() != e[1].contains("dtype")) return here + ": tensor or tensordict";
     if (!value.is_tensor()) {
-      if (auto d = difference(value.dict(), e[1], here); !d.empty()) return d;
+      if (e[1].contains("elements")) {
+        const auto own_batch = e[1]["batch"].get<std::vector<std::int64_t>>();
+        if ((value.is_stack() && value.stack().batch_size() != at::IntArrayRef(own_batch)) ||
+            (value.is_dict() && value.dict().batch_size() != at::IntArrayRef(own_batch))) {
+          return here + ": another batch size";
+        }
+        if (auto d = difference_of(value, e[1]["elements"], own_batch.size(), here); !d.empty()) {
+          return d;
+        }
+      } else if (!value.is_dict() && !value.is_stack()) {
+        return here + " is " + value.kind();
+      } else {  // Python stacks what it can
+        auto d = difference(value.is_dict() ? value.dict() : value.stack().dense(), e[1], here);
+        if (!d.empty()) return d;
+      }
       continue;
     }
     const at::Tensor& t = value.tensor();
@@ -105,7 +147,7 @@ inline std::string difference(const weft::tensordict& td, const json& j,
       for (const auto& n : td.names()) said += " '" + n + "'";
       return said + ", not " + j["names"].dump();
     }
-    if (td.to_string() != j["text"].get<std::string>()) return "prints " + td.to_string();
+    if (text && td.to_string() != j["text"].get<std::string>()) return "prints " + td.to_string();
   }
   return {};
 }
@@ -224,7 +266,10 @@ inline std::vector<std::string> differences(const json& c) {
     out.push_back("seed " + c["seed"].dump() + ": " + brief.dump().substr(0, 200) + ": " + what);
   };
   weft::tensordict td = made(c["from"]);
-  if (auto d = difference(td, c["from"]); !d.empty()) say(c["from"]["batch"], "made: " + d);
+  const bool text = !c.contains("rich");
+  if (text) {
+    if (auto d = difference(td, c["from"]); !d.empty()) say({{"op", "made"}}, d);
+  }
   for (const json& s : c["chain"]) {
     const std::string before = td.to_string();
     try {
@@ -233,7 +278,7 @@ inline std::vector<std::string> differences(const json& c) {
         say(s, "not refused: " + before);
         break;
       }
-      if (auto d = difference(next, s["gives"]); !d.empty()) {
+      if (auto d = difference(next, s["gives"], "", text); !d.empty()) {
         say(s, d + " of " + before + ", not " + s["gives"]["text"].get<std::string>());
         break;
       }

@@ -218,4 +218,85 @@ TEST_CASE("tensordict: what is compared, reduced and masked fits, or is refused"
         tensordict_errc::shape);
 }
 
+TEST_CASE("tensordict: what a table of Python's methods names") {
+  const at::Tensor x = at::arange(1, 13, at::kFloat).view({2, 3, 2});
+  tensordict td({{"x", x.clone()}, {"n", {{"y", at::ones({2, 3}, at::kLong)}}}}, {2, 3});
+  CHECK(td.dim() == 2);
+  CHECK(td.numel() == 6);
+  CHECK(td.keys().size() == 2);
+  CHECK(td.keys(tensordict::nested::yes, tensordict::leaves_only::yes).size() == 2);
+  CHECK_FALSE(td.is_empty());
+  CHECK(td.empty(tensordict::recurse::yes).is_empty());
+  CHECK(td.empty(tensordict::recurse::yes).contains("n"));
+  CHECK((td / at::Scalar(2)).tensor("x").equal(x / 2));
+  CHECK((-td).tensor("x").equal(-x));
+  CHECK(mean(td.select({"x"})).tensor("x").equal(x.mean()));
+  CHECK(norm(td.select({"x"})).tensor("x").equal(x.norm()));
+  CHECK((td.to(at::kDouble).tensor({"n", "y"}).scalar_type() == at::kDouble));
+  CHECK(td.to(at::Device(at::kCPU)).tensor("x").equal(x));
+  CHECK(td.transpose(0, 1).contiguous().tensor("x").is_contiguous());
+  CHECK(td.unflatten(1, {3, 1}).tensor("x").sizes() == at::IntArrayRef{2, 3, 1, 2});
+  CHECK(td.gather(1, at::zeros({2, 1}, at::kLong)).tensor("x").equal(x.slice(1, 0, 1)));
+  const tensordict trained({{"w", at::ones({2}).requires_grad_()}});
+  CHECK_FALSE(trained.detach().tensor("w").requires_grad());
+
+  // Of each tensor: those by name in Python are functions of libtorch here.
+  CHECK(td.apply([](const at::Tensor& t) { return t.exp(); }).tensor("x").equal(x.exp()));
+  CHECK(td.named_apply([](const weft::key_path& key, const at::Tensor& t) {
+            return key.back() == "y" ? t : at::Tensor();
+          }).size() == 1);
+  tensordict other = td.clone();
+  other.apply_([](const at::Tensor& t) { return t * 2; });
+  CHECK(other.tensor("x").equal(x * 2));
+  CHECK(td.tensor("x").equal(x));
+  CHECK_THROWS_AS(other.apply_([](const at::Tensor&) { return at::ones({7}); }),
+                  weft::tensordict_error);
+
+  // Writing.
+  const at::Tensor before = other.tensor("x");
+  other.update_(td);
+  CHECK(before.equal(x));
+  other.copy_(td * at::Scalar(3));
+  CHECK(before.equal(x * 3));
+  other.zero_().fill_({"n", "y"}, 4);
+  CHECK(before.eq(0).all().item<bool>());
+  CHECK(other.tensor({"n", "y"}).eq(4).all().item<bool>());
+  other.set_at_("x", at::ones({3, 2}), {0});
+  CHECK(before.sum().item<float>() == 6);
+  const at::Tensor mask = at::eye(2, 3).to(at::kBool);
+  other.index_put_({mask}, at::Scalar(9));
+  CHECK(before.index({mask}).eq(9).all().item<bool>());
+  const tensordict replaced = td.replace(tensordict({{"x", at::zeros({2, 3})}}, {2, 3}));
+  CHECK(replaced.tensor("x").dim() == 2);
+  CHECK(td.tensor("x").dim() == 3);
+  CHECK(td.clone().pop("x").tensor().equal(x));
+  const auto [mine, rest] = td.split_keys({"x"});
+  CHECK(mine.contains("x"));
+  CHECK_FALSE(rest.contains("x"));
+  if (!other.contains("z")) other.set({"n", "z"}, x);
+  CHECK(other.tensor({"n", "z"}).is_same(x));
+
+  // Batch size, names, locks.
+  tensordict loose(
+      {{"a", at::zeros({3, 4})}, {"n", tensordict({{"b", at::zeros({3, 4, 5})}}, {3})}});
+  CHECK(loose.auto_batch_size_().batch_size() == at::IntArrayRef{3, 4});
+  CHECK(loose.dict("n").batch_size() == at::IntArrayRef{3, 4, 5});
+  CHECK(tensordict({{"a", at::zeros({3, 4})}}).auto_batch_size_(1).batch_size() ==
+        at::IntArrayRef{3});
+  td.names_({"time", ""});
+  CHECK(td.names() == std::vector<std::string>{"time", ""});
+  CHECK_THROWS_AS(td.names_({"one"}), weft::tensordict_error);
+  td.lock_();
+  CHECK(td.is_locked());
+  CHECK_THROWS_AS(td.auto_batch_size_(), weft::tensordict_error);
+  {
+    const weft::unlock_scope open(td);
+    td.set("more", at::ones({2, 3}));
+  }
+  CHECK(td.is_locked());
+  CHECK(td.contains("more"));
+  td.unlock_();
+  CHECK_FALSE(td.is_locked());
+}
+
 }  // namespace tensordict_basics

@@ -53,6 +53,8 @@ namespace weft {
 /// Of each tensor as a whole: tensors without dimensions, batch size [].
 [[nodiscard]] tensordict sum(const tensordict& td);
 [[nodiscard]] tensordict mean(const tensordict& td);
+/// The 2-norm of each tensor as a whole.
+[[nodiscard]] tensordict norm(const tensordict& td);
 /// Of all elements of all tensors; true and false if there is none.
 [[nodiscard]] bool all(const tensordict& td);
 [[nodiscard]] bool any(const tensordict& td);

@@ -118,6 +118,8 @@ class tensordict {
   tensordict& update(const tensordict& other);
   /// Writes them into the tensors that are there. All keys and shapes are checked before.
   tensordict& update_(const tensordict& other);
+  /// Another one, with the entries of `other` in place of its own; tensors are shared.
+  [[nodiscard]] tensordict replace(const tensordict& other) const;
   tensordict& copy_(const tensordict& other) { return update_(other); }
   tensordict& zero_();
   tensordict& fill_(const nested_key& key, const at::Scalar& value);
@@ -162,6 +164,10 @@ class tensordict {
 
   // ── shape: views where libtorch gives views ──
   tensordict& batch_size_(at::IntArrayRef batch_size);
+  /// The leading sizes that all entries have, at most `dims` of them.
+  tensordict& auto_batch_size_(std::size_t dims = 64);
+  /// One for each dimension, empty for none; or none at all.
+  tensordict& names_(std::vector<std::string> names);
   [[nodiscard]] tensordict view(at::IntArrayRef shape) const;
   [[nodiscard]] tensordict reshape(at::IntArrayRef shape) const;
   [[nodiscard]] tensordict expand(at::IntArrayRef shape) const;
@@ -189,6 +195,8 @@ class tensordict {
   [[nodiscard]] tensordict
   named_apply(const named_function& f,
               std::optional<at::IntArrayRef> batch_size = std::nullopt) const;
+  /// Writes f(tensor) into each tensor, one after the other.
+  tensordict& apply_(const leaf_function& f);
   [[nodiscard]] tensordict to(at::ScalarType dtype) const;
   [[nodiscard]] tensordict to(at::Device device) const;
   [[nodiscard]] tensordict contiguous() const;
@@ -265,6 +273,21 @@ class tensordict_entry {
   tensordict_entry(tensordict in, std::string key) : in_(std::move(in)), key_{std::move(key)} {}
   tensordict in_;
   key_path key_;
+};
+
+/// Unlocks a tensordict, and locks it again at the end of a block, if it was locked.
+class unlock_scope {
+ public:
+  explicit unlock_scope(const tensordict& td) : td_(td), locked_(td.is_locked()) { td_.unlock_(); }
+  unlock_scope(const unlock_scope&) = delete;
+  unlock_scope& operator=(const unlock_scope&) = delete;
+  ~unlock_scope() {
+    if (locked_) td_.lock_();
+  }
+
+ private:
+  tensordict td_;
+  bool locked_;
 };
 
 /// Dense: all have the same keys and batch sizes.

@@ -9,12 +9,11 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,6 +36,14 @@ struct tensordict_node final : ref_counted {
 
   [[nodiscard]] std::size_t find(std::string_view key) const noexcept;
   void put(std::string_view key, tensordict_value value);
+  /// The keys of `like`, one after the other: values only are new. Before it, `entries` is empty;
+  /// behind it, call `same_keys`.
+  void append(const std::string& key, tensordict_value value) {
+    entries.push_back({key, std::move(value)});
+  }
+  void same_keys(const tensordict_node& like) { index_ = like.index_; }
+  /// `entries` were filled by hand. False: two have one key, or were chosen to fall together.
+  [[nodiscard]] bool index_new();
   void remove(std::size_t at);
 
   void lock_children();
@@ -52,15 +59,13 @@ struct tensordict_node final : ref_counted {
   std::unique_ptr<const std::filesystem::path> folder;  // of a memory-mapped one
 
  private:
-  struct hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const noexcept {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-  void index_all();
+  /// Places of entries by the hashes of their keys: open addressing, a power of two, none is 0xff….
+  /// Nodes with the same keys share one.
+  using index = std::vector<std::uint32_t>;
+  /// nullptr: keys that were chosen to fall together.
+  [[nodiscard]] std::uint32_t* slot(index& in, std::string_view key) const noexcept;
   static constexpr std::size_t most_searched = 12;  // more entries have an index
-  std::unordered_map<std::string, std::size_t, hash, std::equal_to<>> index_;
+  std::shared_ptr<index> index_;
 };
 
 struct lazy_node final : ref_counted {

@@ -218,6 +218,14 @@ WEFT_DECL tensordict tensordict::apply(const leaf_function& f,
                                        std::optional<at::IntArrayRef> batch_size) const {
   return named_apply([&f](const key_path&, const at::Tensor& t) { return f(t); }, batch_size);
 }
+WEFT_DECL tensordict& tensordict::apply_(const leaf_function& f) {
+  for (const auto& [key, t] : leaves()) {
+    const at::Tensor made = f(t);
+    detail::require_broadcast(made.sizes(), t.sizes(), key);
+    t.copy_(made);
+  }
+  return *this;
+}
 WEFT_DECL tensordict tensordict::to(at::ScalarType dtype) const {
   return detail::mapped(*this, [&](const at::Tensor& t) { return t.to(dtype); });
 }

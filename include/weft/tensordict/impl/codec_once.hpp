@@ -38,9 +38,28 @@ void charge_json(Coder& c, const std::string& text) {
   c.charge(static_cast<std::uint64_t>(std::count_if(text.begin(), text.end(), begins_or_ends)),
            value);
 }
-inline constexpr std::size_t view_cost = 256;  // a tensor over a buffer
+/// What a tensor over a buffer costs a receiver. The bytes that it alone has of the buffer count
+/// for it; views come in the order of their bytes.
+class view_costs {
+ public:
+  [[nodiscard]] std::uint64_t of(std::int64_t begin, std::int64_t bytes) noexcept {
+    constexpr std::int64_t cost = 256;
+    const std::int64_t own =
+        std::max<std::int64_t>(0, bytes - std::max<std::int64_t>(0, end_ - begin));
+    end_ = std::max(end_, begin + bytes);
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, cost - own));
+  }
+
+ private:
+  std::int64_t end_ = 0;
+};
 
 // ── writing ──
+
+/// Where a tensor over a buffer begins in it, in bytes.
+inline std::int64_t begin_in(const at::Tensor& t, const at::Tensor& buffer) {
+  return t.storage_offset() * static_cast<std::int64_t>(t.itemsize()) - buffer.storage_offset();
+}
 
 class tensordict_writer {
  public:
@@ -98,9 +117,9 @@ class tensordict_writer {
     out_.number(static_cast<std::uint8_t>(t.scalar_type()));
     out_.number(static_cast<std::uint8_t>(t.dim()));
     out_.raw(t.sizes().data(), t.sizes().size() * sizeof(std::int64_t));
-    out_.number(static_cast<std::int64_t>(static_cast<const char*>(t.const_data_ptr()) -
-                                          static_cast<const char*>(buffer_.const_data_ptr())));
-    out_.charge(view_cost);
+    const std::int64_t begin = begin_in(t, buffer_);
+    out_.number(begin);
+    out_.charge(costs_.of(begin, static_cast<std::int64_t>(t.nbytes())));
   }
   void sizes(const batch_sizes& sizes) {
     out_.count(sizes.size());
@@ -109,17 +128,18 @@ class tensordict_writer {
 
   writer& out_;
   const at::Tensor& buffer_;
+  view_costs costs_;
 };
 
 /// All tensors are still where `consolidate` put them: a tensor may have been given other memory.
 WEFT_DECL bool is_in(const tensordict_value& value, const at::Tensor& buffer) {
   if (value.is_tensor()) {
     const at::Tensor& t = value.tensor();
-    const auto* begin = static_cast<const char*>(t.const_data_ptr());
-    const auto* first = static_cast<const char*>(buffer.const_data_ptr());
-    return t.storage().is_alias_of(buffer.storage()) && begin >= first &&
-           begin + t.nbytes() <= first + buffer.nbytes() && t.is_contiguous() &&
-           static_cast<std::size_t>(t.dim()) <= max_tensor_dims && !t.requires_grad();
+    const std::int64_t begin = begin_in(t, buffer);
+    return t.storage().unsafeGetStorageImpl() == buffer.storage().unsafeGetStorageImpl() &&
+           begin >= 0 && begin + static_cast<std::int64_t>(t.nbytes()) <= buffer.numel() &&
+           t.is_contiguous() && static_cast<std::size_t>(t.dim()) <= max_tensor_dims &&
+           !t.requires_grad();
   }
   if (value.is_dict()) {
     const auto& entries = tensordict_node::of(value.dict()).entries;
@@ -151,18 +171,16 @@ class tensordict_reader {
       const auto length = in_.count(1);
       const auto* text = reinterpret_cast<const char*>(in_.raw(length).data());
       const std::string_view key(text, length);
-      if (node.find(key) != tensordict_node::npos) {
-        in_.fail("the key '" + std::string(key) + "' twice in a tensordict");
-      }
       tensordict_value v = value();
       if (v.is_tensor() && v.tensor().defined()) {
         require_batch(v.tensor().sizes(), batch, key);
-        node.put(key, std::move(v));
-        continue;
+      } else {
+        if (v.is_dict()) require_batch(v.dict().batch_size(), batch, key);
+        v = fit(std::move(v), batch, key);
       }
-      if (v.is_dict()) require_batch(v.dict().batch_size(), batch, key);
-      node.put(key, fit(std::move(v), batch, key));
+      node.entries.push_back({std::string(key), std::move(v)});
     }
+    if (!node.index_new()) in_.fail("a key twice in a tensordict");
     return out;
   }
 
@@ -210,7 +228,6 @@ class tensordict_reader {
     std::int64_t shape[max_tensor_dims];
     for (std::size_t i = 0; i < dims; ++i) shape[i] = in_.number<std::int64_t>();
     const auto begin = in_.number<std::int64_t>();
-    in_.charge(view_cost);
     const auto scalar = static_cast<at::ScalarType>(type);
     const auto item = static_cast<std::int64_t>(item_size(type));
     if (item == 0 || torch_name(scalar).empty()) in_.fail("a tensor of an unknown dtype");
@@ -221,6 +238,7 @@ class tensordict_reader {
       in_.fail("a tensor of sizes " + words(all) + " at " + std::to_string(begin) +
                " of a buffer of " + std::to_string(buffer_.numel()) + " bytes");
     }
+    in_.charge(costs_.of(begin, *bytes));
     return view_of(buffer_, begin, scalar, all);
   }
   batch_sizes sizes() {
@@ -233,6 +251,7 @@ class tensordict_reader {
 
   reader& in_;
   at::Tensor buffer_;
+  view_costs costs_;
 };
 
 }  // namespace detail

@@ -63,6 +63,7 @@ WEFT_DECL tensordict_value joined_values(std::span<const tensordict> owners,
   }
   if (first.is_tensor()) {
     std::vector<at::Tensor> tensors;
+    tensors.reserve(values.size());
     for (const tensordict_value& v : values) {
       require_equal_sizes(first.tensor().sizes(), v.tensor().sizes(), how, path);
       tensors.push_back(v.tensor());
@@ -99,11 +100,12 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
   bool alike = true;
   for (const tensordict_value& v : values) {
     require_equal_sizes(first.batch_size(), v.stack().batch_size(), how, path);
-    alike = alike && v.stack().stack_dim() == at;
+    alike = alike && v.stack().stack_dim() == at && v.stack().size() == first.size();
   }
-  if (how.but < 0) return lazy_stack(std::vector(values.begin(), values.end()), how.dim);
+  const bool stacking = how.but < 0;
+  if (!alike && stacking) return lazy_stack(std::vector(values.begin(), values.end()), how.dim);
   std::vector<tensordict_value> parts;
-  if (alike && at == how.dim) {
+  if (!stacking && alike && at == how.dim) {  // one after the other
     for (const tensordict_value& v : values) {
       parts.insert(parts.end(), v.stack().parts().begin(), v.stack().parts().end());
     }
@@ -113,11 +115,14 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     for (const tensordict_value& v : values) parts.emplace_back(v.stack().dense());
     return joined_values({}, parts, how, path);
   }
-  const bool within = at < static_cast<std::int64_t>(how.before);
-  const std::int64_t dim = how.dim - (at < how.dim ? 1 : 0);
+  // Part by part: the dimension at which they are joined lies before the parts', or behind it.
+  const bool before = stacking ? how.dim <= at : how.dim < at;
+  const std::int64_t place = at + (stacking && before ? 1 : 0);  // of the stack dimension, then
+  const std::int64_t dim = how.dim - (before ? 0 : 1);
   batch_sizes batch(how.batch.begin(), how.batch.end());
-  if (within) batch.erase(batch.begin() + at);
-  const joining of_part{how.what, dim, dim, batch.size(), batch, how.f};
+  if (place < static_cast<std::int64_t>(batch.size())) batch.erase(batch.begin() + place);
+  const std::size_t dims = how.before - (at < static_cast<std::int64_t>(how.before) ? 1 : 0);
+  const joining of_part{how.what, stacking ? -1 : dim, dim, dims, batch, how.f};
   for (std::size_t i = 0; i < first.size(); ++i) {
     std::vector<tensordict_value> same;
     for (const tensordict_value& v : values) same.push_back(v.stack()[i]);
@@ -125,32 +130,52 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     parts.push_back(joined_values({}, same, of_part, path));
     path.pop_back();
   }
-  return lazy_stack(std::move(parts), at, first.stack_dim_name());
+  return lazy_stack(std::move(parts), place, first.stack_dim_name());
+}
+
+/// As many, and each of the first one's: so they are the same.
+WEFT_DECL void require_same_keys(std::span<const tensordict> all, const joining& how,
+                                 key_path& path) {
+  const auto require = [&](const tensordict& in, const tensordict& of) {
+    const tensordict_node& node = tensordict_node::of(in);
+    const auto& entries = tensordict_node::of(of).entries;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (i < node.entries.size() && node.entries[i].key == entries[i].key) continue;
+      if (node.find(entries[i].key) != tensordict_node::npos) continue;
+      path.push_back(entries[i].key);
+      throw tensordict_error(tensordict_errc::no_key, std::string(how.what) + ": entry " +
+                                                          words(path) +
+                                                          " is not in all tensordicts");
+    }
+  };
+  for (const tensordict& one : all) {
+    require(one, all.front());
+    if (one.size() != all.front().size()) require(all.front(), one);
+  }
 }
 
 WEFT_DECL tensordict joined_of(std::span<const tensordict> all, at::IntArrayRef batch,
                                const name_list& names, const joining& how, key_path& path) {
   tensordict out = tensordict_node::make(batch, names);
   const tensordict_node& first = tensordict_node::of(all.front());
-  for (const tensordict& one : all) {
-    for (const auto& e : tensordict_node::of(one).entries) {
-      path.push_back(e.key);
-      for (const tensordict& other : all) {
-        if (other.contains(e.key)) continue;
-        throw tensordict_error(tensordict_errc::no_key, std::string(how.what) + ": entry " +
-                                                            words(path) +
-                                                            " is not in all tensordicts");
-      }
-      path.pop_back();
-    }
-  }
-  for (const auto& e : first.entries) {
+  tensordict_node& to = tensordict_node::of(out);
+  to.entries.reserve(first.entries.size());
+  require_same_keys(all, how, path);
+  std::vector<tensordict_value> values;
+  for (std::size_t i = 0; i < first.entries.size(); ++i) {
+    const auto& e = first.entries[i];
     path.push_back(e.key);
-    std::vector<tensordict_value> values;
-    for (const tensordict& one : all) values.push_back(one.get(e.key));
-    tensordict_node::of(out).put(e.key, joined_values(all, values, how, path));
+    values.clear();
+    for (const tensordict& one : all) {
+      const tensordict_node& node = tensordict_node::of(one);
+      // Mostly they stand in one order.
+      const std::size_t at = node.entries[i].key == e.key ? i : node.find(e.key);
+      values.push_back(node.entries[at].value);
+    }
+    to.append(e.key, joined_values(all, values, how, path));
     path.pop_back();
   }
+  to.same_keys(first);
   return out;
 }
 WEFT_DECL void require_some(std::span<const tensordict> all, const char* what) {

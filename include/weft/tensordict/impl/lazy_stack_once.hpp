@@ -86,9 +86,10 @@ WEFT_DECL tensordict mapped(const tensordict& td,
                             c10::function_ref<at::Tensor(const at::Tensor&)> f) {
   const tensordict_node& from = tensordict_node::of(td);
   tensordict out = tensordict_node::make(from.batch, from.names);
-  for (const auto& e : from.entries) {
-    tensordict_node::of(out).put(e.key, mapped_value(e.value, f));
-  }
+  tensordict_node& to = tensordict_node::of(out);
+  to.entries.reserve(from.entries.size());
+  for (const auto& e : from.entries) to.append(e.key, mapped_value(e.value, f));
+  to.same_keys(from);
   return out;
 }
 WEFT_DECL lazy_stack mapped(const lazy_stack& stack,

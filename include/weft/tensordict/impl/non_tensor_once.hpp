@@ -8,11 +8,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -109,13 +109,21 @@ class json_reader {
   bool start_array(std::size_t) { return open(json::array()); }
   bool key(std::string& name) {
     key_ = std::move(name);
-    if (!names_of_open_.back().insert(key_).second) {
-      throw tensordict_error(tensordict_errc::format,
-                             "JSON with the key \"" + key_ + "\" twice in one object");
-    }
     return true;
   }
-  bool end_object() { return close(); }
+  bool end_object() {
+    const auto& members = open_.back()->get_ref<const json::object_t&>();
+    std::vector<const std::string*> names;
+    for (const auto& [name, value] : members) names.push_back(&name);
+    std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
+    const auto twice = std::adjacent_find(names.begin(), names.end(),
+                                          [](const auto* a, const auto* b) { return *a == *b; });
+    if (twice != names.end()) {
+      throw tensordict_error(tensordict_errc::format,
+                             "JSON with the key \"" + **twice + "\" twice in one object");
+    }
+    return close();
+  }
   bool end_array() { return close(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& e) {
     throw tensordict_error(tensordict_errc::format, std::string("no JSON: ") + e.what());
@@ -144,17 +152,14 @@ class json_reader {
                              "JSON with more than 200 lists and objects within one another");
     }
     open_.push_back(&put(std::move(value)));
-    names_of_open_.emplace_back();
     return true;
   }
   bool close() {
     open_.pop_back();
-    names_of_open_.pop_back();
     return true;
   }
   json root_;
   std::vector<json*> open_;  // none of them moves while one within it is open
-  std::vector<std::unordered_set<std::string>> names_of_open_;
   std::string key_;
 };
 

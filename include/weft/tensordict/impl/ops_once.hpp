@@ -224,6 +224,9 @@ WEFT_DECL tensordict sum(const tensordict& td) {
 WEFT_DECL tensordict mean(const tensordict& td) {
   return detail::reduced_whole(td, [](const auto& t) { return t.mean(); });
 }
+WEFT_DECL tensordict norm(const tensordict& td) {
+  return detail::reduced_whole(td, [](const auto& t) { return t.norm(); });
+}
 WEFT_DECL bool all(const tensordict& td) {
   for (const auto& [key, t] : td.leaves()) {
     if (!t.to(at::kBool).all().item<bool>()) return false;

@@ -74,9 +74,11 @@ WEFT_DECL tensordict_value reshaped_value(const tensordict_value& value, const r
 WEFT_DECL tensordict reshaped(const tensordict& td, const reshaping& how, at::IntArrayRef batch,
                               const name_list& names) {
   tensordict out = tensordict_node::make(batch, names);
-  for (const auto& e : tensordict_node::of(td).entries) {
-    tensordict_node::of(out).put(e.key, reshaped_value(e.value, how));
-  }
+  const tensordict_node& from = tensordict_node::of(td);
+  tensordict_node& to = tensordict_node::of(out);
+  to.entries.reserve(from.entries.size());
+  for (const auto& e : from.entries) to.append(e.key, reshaped_value(e.value, how));
+  to.same_keys(from);
   return out;
 }
 WEFT_DECL tensordict reshaped(const tensordict& td, at::IntArrayRef batch, const name_list& names,
@@ -121,6 +123,18 @@ WEFT_DECL batch_sizes inferred(at::IntArrayRef shape, std::int64_t numel, const 
 
 }  // namespace detail
 
+namespace detail {
+WEFT_DECL void require_all_unlocked(const tensordict& td, key_path& path) {
+  path.emplace_back("batch_size");
+  require_unlocked(tensordict_node::of(td), path);
+  for (const auto& e : tensordict_node::of(td).entries) {
+    path.back() = e.key;
+    if (e.value.is_dict()) require_all_unlocked(e.value.dict(), path);
+  }
+  path.pop_back();
+}
+}  // namespace detail
+
 using detail::tensordict_node;
 
 // ── shapes ──
@@ -138,6 +152,31 @@ WEFT_DECL tensordict& tensordict::batch_size_(at::IntArrayRef batch_size) {
   }
   if (!node().names.empty()) node().names.resize(batch_size.size());
   node().batch.assign(batch_size.begin(), batch_size.end());
+  return *this;
+}
+
+WEFT_DECL tensordict& tensordict::auto_batch_size_(std::size_t dims) {
+  key_path path;
+  detail::require_all_unlocked(*this, path);
+  std::optional<detail::batch_sizes> common;
+  const auto meet = [&](at::IntArrayRef sizes) {
+    if (!common) common.emplace(sizes.begin(), sizes.end());
+    std::size_t same = 0;
+    while (same < std::min(common->size(), sizes.size()) && (*common)[same] == sizes[same]) ++same;
+    common->resize(same);
+  };
+  for (const auto& e : node().entries) {
+    if (e.value.is_tensor()) meet(e.value.tensor().sizes());
+    if (e.value.is_dict()) meet(tensordict(e.value.dict()).auto_batch_size_(dims).batch_size());
+    if (e.value.is_stack()) meet(e.value.stack().batch_size());
+  }
+  if (!common) return *this;
+  common->resize(std::min(common->size(), dims));
+  return batch_size_(*common);
+}
+WEFT_DECL tensordict& tensordict::names_(std::vector<std::string> names) {
+  node().names =
+      std::move(tensordict_node::of(tensordict_node::make(batch_size(), std::move(names))).names);
   return *this;
 }
 

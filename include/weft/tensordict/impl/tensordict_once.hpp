@@ -9,7 +9,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <set>
+#include <bit>
+#include <functional>
 
 namespace weft {
 namespace detail {
@@ -35,15 +36,27 @@ WEFT_DECL tensordict tensordict_node::make(at::IntArrayRef batch, std::vector<st
   return tensordict(std::move(node));
 }
 
-WEFT_DECL std::size_t tensordict_node::find(std::string_view key) const noexcept {
-  if (entries.size() <= most_searched) {
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].key == key) return i;
-    }
-    return npos;
+inline constexpr std::uint32_t no_entry = 0xffffffff;
+
+WEFT_DECL std::uint32_t* tensordict_node::slot(index& in, std::string_view key) const noexcept {
+  const std::size_t mask = in.size() - 1;
+  std::size_t at = std::hash<std::string_view>()(key) & mask;
+  constexpr std::size_t most_steps = 1000;  // at most half is full: a dozen are rare
+  for (std::size_t steps = 0; steps < most_steps; ++steps) {
+    if (in[at] == no_entry || entries[in[at]].key == key) return &in[at];
+    at = (at + 1) & mask;
   }
-  const auto at = index_.find(key);
-  return at == index_.end() ? npos : at->second;
+  return nullptr;
+}
+WEFT_DECL std::size_t tensordict_node::find(std::string_view key) const noexcept {
+  if (entries.size() > most_searched) {
+    const std::uint32_t* const at = slot(*index_, key);
+    return at == nullptr || *at == no_entry ? npos : *at;
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].key == key) return i;
+  }
+  return npos;
 }
 
 WEFT_DECL void tensordict_node::put(std::string_view key, tensordict_value value) {
@@ -52,21 +65,45 @@ WEFT_DECL void tensordict_node::put(std::string_view key, tensordict_value value
     return;
   }
   entries.push_back({std::string(key), std::move(value)});
-  if (entries.size() == most_searched + 1) {
-    index_all();
-  } else if (entries.size() > most_searched) {
-    index_.emplace(entries.back().key, entries.size() - 1);
+  if (entries.size() <= most_searched) return;
+  bool placed = true;
+  if (!index_ || index_->size() < 2 * entries.size()) {
+    placed = index_new();
+  } else {
+    if (index_.use_count() > 1) index_ = std::make_shared<index>(*index_);
+    std::uint32_t* const place = slot(*index_, key);
+    placed = place != nullptr;
+    if (placed) *place = static_cast<std::uint32_t>(entries.size() - 1);
   }
+  if (placed) return;
+  entries.pop_back();
+  static_cast<void>(index_new());
+  throw tensordict_error(tensordict_errc::format,
+                         "the keys of a tensordict were chosen to have one hash");
 }
 
 WEFT_DECL void tensordict_node::remove(std::size_t at) {
   entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(at));
-  index_.clear();
-  if (entries.size() > most_searched) index_all();
+  index_.reset();
+  static_cast<void>(index_new());
 }
 
-WEFT_DECL void tensordict_node::index_all() {
-  for (std::size_t i = 0; i < entries.size(); ++i) index_.emplace(entries[i].key, i);
+WEFT_DECL bool tensordict_node::index_new() {
+  if (entries.size() <= most_searched) {
+    for (std::size_t i = 1; i < entries.size(); ++i) {
+      for (std::size_t k = 0; k < i; ++k) {
+        if (entries[i].key == entries[k].key) return false;
+      }
+    }
+    return true;
+  }
+  index_ = std::make_shared<index>(std::bit_ceil(4 * entries.size()), no_entry);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    std::uint32_t* const place = slot(*index_, entries[i].key);
+    if (place == nullptr || *place != no_entry) return false;
+    *place = static_cast<std::uint32_t>(i);
+  }
+  return true;
 }
 
 WEFT_DECL void tensordict_node::lock_children() {

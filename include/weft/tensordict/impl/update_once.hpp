@@ -84,6 +84,11 @@ WEFT_DECL tensordict& tensordict::update_(const tensordict& other) {
   for (const auto& [path, value] : from) tensor(path).copy_(value);
   return *this;
 }
+WEFT_DECL tensordict tensordict::replace(const tensordict& other) const {
+  tensordict out = clone(recurse::no);
+  out.update(other);
+  return out;
+}
 WEFT_DECL tensordict& tensordict::zero_() {
   for (const auto& [path, value] : leaves()) value.zero_();
   return *this;
