@@ -5,7 +5,8 @@
 #    libtorch below its floor; of a higher room of engine/ by a lower one, or by one beside it; and
 #    of engine/ by a file above the folders, but for those that are there to have it;
 #  - room of engine/ with over 25 files, or without a main header of its name;
-#  - include of the whole of libtorch's front end outside optim/;
+#  - include of the whole of libtorch's front end outside optim/, or of its modules by tensordict/
+#    outside module.hpp;
 #  - template that is one only to be compiled late (but over an io_context), and name of what such
 #    templates were;
 #  - public header with another order than SPDX line, purpose, `#pragma once`, includes;
@@ -163,6 +164,9 @@ while ($file = <STDIN>) {
   forbid($code, qr{#\s*include\s*[<"]weft/(?:weft|run|src\w*|sim)\.hpp}, "includes what stands above all folders");
   forbid($code, qr{#\s*include\s*<torch/(?:torch|all|nn|optim|types)\.h>},
          "the whole front end of libtorch outside optim") if $folder ne "optim";
+  forbid($code, qr{#\s*include\s*<torch/(?!csrc/jit/serialization/pickle\.h)},
+         "tensordict includes libtorch\x27s modules outside module.hpp")
+      if $folder eq "tensordict" && $file !~ m{/module\.hpp$};
   if ($folder =~ /^(?:core|memory|transport)$/) {
     forbid($code, qr{#\s*include\s*<(?:ATen|torch|c10)/(?!core/AutogradState\.h)}, "$folder includes libtorch");
   } elsif ($folder eq "wire" && $file !~ m{(?:^|/)tensor[^/]*$}) {
