@@ -30,6 +30,7 @@ tensordict sample() {
   td.set("wide", tensordict({{"x", at::ones({3, 2, 2}, at::kComplexFloat)}}, {3, 2}));
   td.set("none", tensordict(at::IntArrayRef{3}));
   td.set("nothing", at::ones({3, 0}));
+  td.set("ragged", weft::lazy_stack({at::ones({1}), at::ones({4}), at::ones({2})}));
   td.set("task", weft::non_tensor("lift"));
   td.set("lz", weft::lazy_stack({tensordict({{"x", at::rand({3, 2})}}, {3}),
                                  tensordict({{"x", at::rand({3, 4})}}, {3})},

@@ -27,8 +27,9 @@ VALUES = ["text", "", "ü \U0001f600", 3, -2**40, 2.5, float("nan"), float("-inf
 
 
 class Maker:
-    def __init__(self, seed):
+    def __init__(self, seed, ragged):
         self.random = random.Random(seed)
+        self.ragged = ragged  # jagged nested tensors, which one format has
         torch.manual_seed(seed)
 
     def tensor(self, batch, plain):
@@ -45,6 +46,14 @@ class Maker:
             return t
         return torch.randint(0, 100, shape).to(dtype)
 
+    def jagged(self, rows):
+        r = self.random
+        further = [r.randrange(1, 4) for _ in range(r.randrange(0, 2))]
+        dtype = r.choice([torch.float32, torch.int64, torch.bfloat16])
+        parts = [torch.randint(0, 100, [r.randrange(0, 5), *further]).to(dtype) for _ in range(rows)]
+        made = torch.nested.nested_tensor(parts, layout=torch.jagged)
+        return made.transpose(1, 2) if further and r.random() < 0.3 else made
+
     def dictionary(self, batch, depth, plain):
         r = self.random
         td = TensorDict({}, batch)
@@ -55,6 +64,8 @@ class Maker:
             elif kind < 0.75:
                 more = [r.randrange(1, 3)] if r.random() < 0.3 else []
                 td.set(name, self.dictionary([*batch, *more], depth + 1, plain))
+            elif kind < 0.78 and self.ragged and len(batch) == 1:
+                td.set(name, self.jagged(batch[0]))
             elif kind < 0.85:
                 td.set(name, NonTensorData(r.choice(VALUES), batch_size=batch))
             elif plain or kind < 0.93 and not batch:
@@ -115,6 +126,8 @@ def change_tensors(td):
         value = td.get(key)
         if is_tensor_collection(value):
             out.set(key, change_tensors(value))
+        elif value.is_nested:
+            out.set(key, value + 1)
         else:
             value = value.detach().clone().as_subclass(torch.Tensor)
             out.set(key, value.logical_not() if value.dtype == torch.bool else value + 1)
@@ -126,6 +139,10 @@ def difference(a, b, where="root"):
     kind_a, kind_b = ([k for k in kinds if isinstance(x, k)][:1] for x in (a, b))
     if kind_a != kind_b:
         return f"{where} is {type(a).__name__} and {type(b).__name__}"
+    if not kind_a and (a.is_nested or b.is_nested):
+        same = a.is_nested and b.is_nested and len(a) == len(b) and all(
+            torch.equal(x, y) for x, y in zip(a.unbind(), b.unbind()))
+        return "" if same else f"{where}: ragged, {a} and {b}"
     if not kind_a:
         a, b = a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)
         same = a.shape == b.shape and a.dtype == b.dtype and torch.equal(
@@ -187,7 +204,7 @@ def main():
 
     for n in range(cases):
         for suffix in (".td", ".memmap", ".safetensors"):
-            td = Maker(seed + n).root(plain=suffix == ".safetensors")
+            td = Maker(seed + n, suffix == ".td").root(plain=suffix == ".safetensors")
             first, second, third, fourth = (folder / f"{n}-{i}{suffix}" for i in range(4))
             try:
                 write(td, first)

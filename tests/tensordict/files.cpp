@@ -97,6 +97,10 @@ tensordict sample(bool plain) {
   td.set("words", lazy_stack({non_tensor("a"), non_tensor(2)}, 0));
   return td;
 }
+tensordict with_ragged(tensordict td) {
+  td.set("tokens", lazy_stack({at::rand({2, 3}), at::rand({5, 3})}));
+  return td;
+}
 
 void require_same(const tensordict& a, const tensordict& b) {
   CHECK(a.to_string() == b.to_string());
@@ -139,6 +143,28 @@ TEST_CASE("tensordict files: what is written is what is read, in each format") {
   static_cast<void>(weft::memmap(root, in / "lz"));
   CHECK(weft::load_memmap<lazy_stack>(in / "lz")[1].dict().tensor("x").equal(
       root[1].dict().tensor("x")));
+}
+
+TEST_CASE("tensordict files: ragged tensors, in one file") {
+  const folder in;
+  tensordict td(
+      {{"tokens", lazy_stack({at::rand({2, 3}), at::rand({5, 3})})},
+       {"across", lazy_stack({at::rand({3, 2}), at::rand({3, 0})})},
+       {"even", lazy_stack({at::arange(2), at::arange(2)})},
+       {"n", {{"deep", lazy_stack({at::ones({1}, at::kBool), at::ones({4}, at::kBool)})}}}},
+      {2});
+  weft::to_consolidated(td, in / "f");
+  const tensordict got = weft::from_consolidated(in / "f");
+  CHECK(got.to_string() == td.to_string());
+  for (const auto& [key, t] : td.leaves()) CHECK(got.tensor(key).equal(t));
+  weft::to_consolidated(got, in / "g");
+  CHECK(read_all(in / "f") == read_all(in / "g"));
+  CHECK(refused([&] { weft::memmap(td, in / "m"); }, "tokens") == tensordict_errc::kind);
+  CHECK(refused([&] { weft::to_safetensors(td, in / "g"); }) == tensordict_errc::kind);
+  const tensordict wrong({{"x", lazy_stack({at::ones({2, 3}), at::ones({3, 2})})}});
+  CHECK(refused([&] { weft::to_consolidated(wrong, in / "g"); }, "'x'") == tensordict_errc::kind);
+  const tensordict taken({{"<NJT_VALUES>x", at::ones({2})}});
+  CHECK(refused([&] { weft::to_consolidated(taken, in / "g"); }) == tensordict_errc::key_exists);
 }
 
 TEST_CASE("tensordict files: what a format has no place for is refused before a file is replaced") {
@@ -311,7 +337,7 @@ std::string changed(std::string text, std::mt19937& random) {
 TEST_CASE("tensordict files: changed bytes are refused, or another whole tensordict") {
   const folder in;
   const tensordict td = sample(false);
-  weft::to_consolidated(td, in / "a.td");
+  weft::to_consolidated(with_ragged(td.clone()), in / "a.td");
   weft::to_safetensors(sample(true), in / "a.safetensors");
   static_cast<void>(weft::memmap(td, in / "m"));
   const std::string td_bytes = read_all(in / "a.td");

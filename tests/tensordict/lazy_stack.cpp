@@ -51,6 +51,8 @@ TEST_CASE("lazy stack: sizes, keys, tensors") {
   CHECK(refused([&] { return s[2]; }) == tensordict_errc::index);
   CHECK(refused([&] { return lazy_stack({part(3, 0), tensordict()}); }) == tensordict_errc::shape);
   CHECK(refused([&] { return lazy_stack({part(3, 0), at::ones({2})}); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return lazy_stack({at::ones({2}), at::Tensor()}); }) ==
+        tensordict_errc::kind);
   CHECK(refused([&] { return lazy_stack({part(3, 0)}, 2); }) == tensordict_errc::dimension);
   const lazy_stack even({part(3, 0), part(3, 1)}, 0);
   CHECK(even.dense().tensor("x").sizes() == at::IntArrayRef{2, 2, 3});
@@ -163,6 +165,43 @@ TEST_CASE("lazy stack: stack and cat") {
   const std::vector<tensordict> wrong{
       td, tensordict({{"lz", at::ones({2})}, {"task", at::ones({2})}}, {2})};
   CHECK(refused([&] { return weft::stack(wrong); }) == tensordict_errc::kind);
+}
+
+TEST_CASE("lazy stack: of tensors, a ragged tensor") {
+  const lazy_stack rows({at::ones({2, 3}), at::zeros({5, 3}), at::ones({0, 3})});
+  tensordict td({{"tokens", rows}, {"n", at::arange(3)}}, {3});
+  CHECK(td.to_string() == "TensorDict(batch_size=[3], fields={n: i64[], tokens: f32[-1,3]})");
+  CHECK(td.tensor({"tokens", "1"}).sizes() == at::IntArrayRef{5, 3});
+  CHECK(td[1].tensor("tokens").sizes() == at::IntArrayRef{5, 3});
+  CHECK(td.index({Slice(1)}).stack("tokens").batch_size() == at::IntArrayRef{2});
+  CHECK(td.index({at::tensor({2, 0, 0}, at::kLong)}).tensor({"tokens", "1"}).size(0) == 2);
+  CHECK(td.unbind()[2].tensor("tokens").numel() == 0);
+  CHECK((td + td).tensor({"tokens", "0"}).equal(at::full({2, 3}, 2.F)));
+  CHECK(td.leaves().size() == 4);
+  const std::vector<tensordict> two{td, td};
+  CHECK(weft::cat(two).stack("tokens").batch_size() == at::IntArrayRef{6});
+  CHECK(weft::stack(two).tensor({"tokens", "1"}).sizes() == at::IntArrayRef{2, 5, 3});
+  td.set_({"tokens", "1"}, at::full({5, 3}, 7.F));
+  CHECK(rows[1].tensor().eq(7).all().item<bool>());
+  CHECK(tensordict({{"tokens", rows}}).unsqueeze(0).tensor({"tokens", "1"}).sizes() ==
+        at::IntArrayRef{1, 5, 3});
+  CHECK(refused([&] { return td.reshape({3, 1}); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return sum(td, 0); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return rows.dense(); }) == tensordict_errc::kind);
+  CHECK(refused([&] { return td.tensor({"tokens", "3"}); }) == tensordict_errc::no_key);
+  CHECK(refused([&] {
+          td.set("tokens", lazy_stack({at::ones({1})}));
+          return 0;
+        }) == tensordict_errc::shape);
+  // A function that leaves some out keeps a stack whole.
+  CHECK(refused([&] {
+          return td.apply([](const at::Tensor& t) { return t.numel() == 6 ? at::Tensor() : t; });
+        }) == tensordict_errc::kind);
+  const tensordict only = tensordict({{"lz", ragged()}}, {2})
+                              .named_apply([](const weft::key_path& key, const at::Tensor& t) {
+                                return key[1] == "0" ? at::Tensor() : t;
+                              });
+  CHECK(only.stack("lz").batch_size() == at::IntArrayRef{2, 2});
 }
 
 TEST_CASE("lazy stack: parts are locked with what has them") {

@@ -33,10 +33,11 @@ struct lazy_node;
 /// sizes differ.
 class lazy_stack {
  public:
-  /// All tensordicts, all lazy stacks, or all non-tensor data, which have the batch size
-  /// `data_batch`. `dim` counts from the end if it is negative; `name` is the dimension's.
+  /// All tensordicts, all lazy stacks, all tensors (a ragged tensor, PyTorch's jagged one), or all
+  /// non-tensor data. Tensors and data have the batch size `inner`. `dim` counts from the end if it
+  /// is negative; `name` is the dimension's.
   explicit lazy_stack(std::vector<tensordict_value> parts, std::int64_t dim = 0,
-                      std::string name = {}, at::IntArrayRef data_batch = {});
+                      std::string name = {}, at::IntArrayRef inner = {});
 
   [[nodiscard]] at::IntArrayRef batch_size() const noexcept;
   [[nodiscard]] std::int64_t dim() const noexcept;

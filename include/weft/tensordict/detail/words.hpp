@@ -83,8 +83,8 @@ using stack_map = c10::function_ref<tensordict_value(const lazy_stack&)>;
                                 c10::function_ref<at::Tensor(const at::Tensor&)> f);
 [[nodiscard]] lazy_stack mapped(const lazy_stack& stack,
                                 c10::function_ref<at::Tensor(const at::Tensor&)> f);
-/// The batch size of a part of a lazy stack; data have `data_batch`.
-[[nodiscard]] at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef data_batch);
+/// The batch size of a part of a lazy stack; tensors and data have `inner`.
+[[nodiscard]] at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef inner);
 /// `like`, of other parts.
 [[nodiscard]] lazy_stack same_stack(const lazy_stack& like, std::vector<tensordict_value> parts);
 

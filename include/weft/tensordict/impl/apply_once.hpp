@@ -37,10 +37,19 @@ WEFT_DECL std::optional<tensordict_value> applied_value(const tensordict_value& 
   std::size_t number = 0;
   for (const tensordict_value& part : value.stack().parts()) {
     path.push_back(std::to_string(number++));
-    if (auto made = applied_value(part, f, batch, path)) parts.push_back(*std::move(made));
+    if (auto made = applied_value(part, f, batch, path)) {
+      parts.push_back(*std::move(made));
+    } else if (part.is_dict()) {
+      parts.emplace_back(part.dict().empty());  // a stack keeps its size
+    }
     path.pop_back();
   }
   if (parts.empty() && value.stack().size() > 0) return std::nullopt;
+  if (parts.size() < value.stack().size()) {
+    throw tensordict_error(tensordict_errc::kind,
+                           "entry " + words(path) +
+                               " is a lazy stack, of which some parts would be left out");
+  }
   return same_stack(value.stack(), std::move(parts));
 }
 WEFT_DECL std::optional<tensordict> applied(const tensordict& td,
@@ -139,6 +148,18 @@ WEFT_DECL printed printed_value(const tensordict_value& value, std::size_t dims)
 WEFT_DECL printed printed_stack(const lazy_stack& stack, std::size_t dims) {
   if (stack.is_data()) return {"NonTensorStack"};
   const at::IntArrayRef further = rest_of(stack.batch_size(), dims);
+  if (stack[0].is_tensor()) {  // a ragged tensor
+    batch_sizes sizes(further.begin(), further.end());
+    const at::Tensor& first = stack[0].tensor();
+    const std::size_t inner = stack.batch_size().size() - 1;
+    for (std::size_t i = inner; i < first.sizes().size(); ++i) {
+      const bool same = std::all_of(stack.parts().begin(), stack.parts().end(), [&](const auto& p) {
+        return p.tensor().sizes().size() > i && p.tensor().sizes()[i] == first.sizes()[i];
+      });
+      sizes.push_back(same ? first.sizes()[i] : -1);
+    }
+    return {dtype_text(first.scalar_type()) + sizes_text(sizes)};
+  }
   printed out{"LazyStackedTensorDict" + (further.empty() ? "" : sizes_text(further)), true};
   for (const std::string& key : stack.keys()) {
     std::vector<std::pair<const tensordict_value*, std::size_t>> all;

@@ -94,10 +94,34 @@ WEFT_DECL tensordict_node& parent_of(tensordict_node& root, const nested_key& ke
 }
 
 WEFT_DECL const tensordict_value& value_at(tensordict_node& root, const nested_key& key) {
-  tensordict_node& in = parent_of(root, key);
-  const std::size_t place = in.find(key[key.size() - 1]);
-  if (place == tensordict_node::npos) refuse_key(in, key);
-  return in.entries[place].value;
+  if (key.size() == 1) {  // mostly
+    const std::size_t place = root.find(key[0]);
+    if (place == tensordict_node::npos) refuse_key(root, key);
+    return root.entries[place].value;
+  }
+  // A lazy stack's part may be the last name.
+  const tensordict_node* in = &root;
+  const tensordict_value* at = nullptr;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    if (at && at->is_stack()) {
+      const std::size_t part = part_number(at->stack(), key[i]);
+      if (part == tensordict_node::npos && !key[i].empty() &&
+          key[i].find_first_not_of("0123456789") == std::string_view::npos) {
+        throw tensordict_error(tensordict_errc::no_key,
+                               "no entry " + words(key) + ": the lazy stack has " +
+                                   std::to_string(at->stack().size()) + " parts");
+      }
+      if (part == tensordict_node::npos) break;
+      at = &at->stack().parts()[part];
+    } else {
+      if (at) in = at->is_dict() ? &tensordict_node::of(at->dict()) : nullptr;
+      const std::size_t place = in ? in->find(key[i]) : tensordict_node::npos;
+      if (place == tensordict_node::npos) break;
+      at = &in->entries[place].value;
+    }
+    if (i + 1 == key.size()) return *at;
+  }
+  refuse_key(parent_of(root, key), key);  // which may say more
 }
 
 WEFT_DECL bool begins_with(at::IntArrayRef sizes, at::IntArrayRef batch) noexcept {

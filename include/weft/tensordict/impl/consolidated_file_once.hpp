@@ -5,6 +5,8 @@
 //   a level: {cls, non_tensors: {key: [value, batch_size, device]},
 //             leaves: {key: [dtype, sizes, begin, end, padding]},
 //             cls_metadata: {device, names, batch_size, is_locked}, and each child}
+//   a ragged tensor: leaves <NJT_VALUES>key (its rows, one after the other), <NJT_LENGTHS>key (not
+//   always), <NJT_OFFSETS>key, which has one more member: the dimension of the rows, from 1
 //   a lazy stack: cls_metadata: {stack_dim, stack_dim_name, is_locked}, children "0", "1", …
 #pragma once
 
@@ -17,22 +19,100 @@
 
 #include <nlohmann/json.hpp>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace weft {
 namespace detail {
 
 // ── writing ──
 
+inline constexpr std::string_view jagged_values = "<NJT_VALUES>";
+inline constexpr std::string_view jagged_lengths = "<NJT_LENGTHS>";
+inline constexpr std::string_view jagged_offsets = "<NJT_OFFSETS>";
+
+WEFT_DECL bool is_ragged(const tensordict_value& value) {
+  return value.is_stack() && value.stack().size() > 0 && value.stack()[0].is_tensor();
+}
+/// The dimension of the rows in which they differ; the first one if they do not.
+WEFT_DECL std::int64_t ragged_dim(const lazy_stack& rows, const nested_key& key) {
+  const at::Tensor& first = rows[0].tensor();
+  std::int64_t dim = -1;
+  bool one = first.dim() > 0 && rows.dim() == 1;
+  for (const tensordict_value& row : rows.parts()) {
+    const at::Tensor& t = row.tensor();
+    one = one && t.dim() == first.dim() && t.scalar_type() == first.scalar_type();
+    for (std::int64_t d = 0; one && d < t.dim(); ++d) {
+      if (t.size(d) == first.size(d)) continue;
+      one = dim == -1 || dim == d;
+      dim = d;
+    }
+  }
+  if (one) return std::max<std::int64_t>(dim, 0);
+  throw tensordict_error(tensordict_errc::kind,
+                         "entry " + words(key) +
+                             " is a ragged tensor whose rows differ in more than one dimension, or "
+                             "in their dtypes: files have none such");
+}
+WEFT_DECL tensordict_value without_ragged(const tensordict_value& value,
+                                          std::vector<std::int64_t>& dims);
+/// Ragged tensors as the leaves that files have for them; `dims` gets the dimension of each.
+WEFT_DECL tensordict without_ragged(const tensordict& td, std::vector<std::int64_t>& dims) {
+  const tensordict_node& from = tensordict_node::of(td);
+  tensordict out = tensordict_node::make(from.batch, from.names);
+  tensordict_node& to = tensordict_node::of(out);
+  for (const auto& e : from.entries) {
+    if (e.key.starts_with("<NJT")) {
+      throw tensordict_error(tensordict_errc::key_exists,
+                             "the key '" + e.key +
+                                 "' has no place in this format, which uses that name itself");
+    }
+    if (!is_ragged(e.value)) {
+      to.put(e.key, without_ragged(e.value, dims));
+      continue;
+    }
+    const lazy_stack& rows = e.value.stack();
+    const std::int64_t dim = ragged_dim(rows, e.key);
+    dims.push_back(dim);
+    std::vector<at::Tensor> all;
+    std::vector<std::int64_t> offsets{0};
+    for (const tensordict_value& row : rows.parts()) {
+      all.push_back(row.tensor().detach());
+      offsets.push_back(offsets.back() + row.tensor().size(dim));
+    }
+    to.put(std::string(jagged_values) + e.key, at::cat(all, dim));
+    at::Tensor ends = at::empty({static_cast<std::int64_t>(offsets.size())}, at::kLong);
+    std::copy(offsets.begin(), offsets.end(), static_cast<std::int64_t*>(ends.mutable_data_ptr()));
+    to.put(std::string(jagged_offsets) + e.key, std::move(ends));
+  }
+  return out;
+}
+WEFT_DECL tensordict_value without_ragged(const tensordict_value& value,
+                                          std::vector<std::int64_t>& dims) {
+  if (value.is_dict()) return without_ragged(value.dict(), dims);
+  if (!value.is_stack()) return value;
+  std::vector<tensordict_value> parts;
+  for (const tensordict_value& part : value.stack().parts()) {
+    if (is_ragged(part)) refuse_kind(part, "what files have in a lazy stack", "a ragged tensor");
+    parts.push_back(without_ragged(part, dims));
+  }
+  return same_stack(value.stack(), std::move(parts));
+}
+
 class consolidated_schema {
  public:
   using json = nlohmann::ordered_json;
-  explicit consolidated_schema(const buffer_plan& plan) : plan_(plan) {}
+  /// `dims`: of the ragged tensors.
+  consolidated_schema(const buffer_plan& plan, std::vector<std::int64_t> dims)
+      : plan_(plan), dims_(std::move(dims)) {}
 
   [[nodiscard]] json of(const tensordict& td) {
     const tensordict_node& node = tensordict_node::of(td);
@@ -42,6 +122,9 @@ class consolidated_schema {
     for (const auto& e : node.entries) {
       if (e.value.is_tensor()) {
         add_member(leaves, e.key, leaf());
+        if (e.key.starts_with(jagged_offsets)) {
+          leaves.get_ref<json::object_t&>().back().second.push_back(1 + dims_[next_dim_++]);
+        }
       } else if (e.value.is_data()) {
         add_member(data, e.key, datum(e.value.data(), node.batch));
       } else {
@@ -109,14 +192,18 @@ class consolidated_schema {
 
   const buffer_plan& plan_;
   std::size_t next_ = 0;
+  std::vector<std::int64_t> dims_;
+  std::size_t next_dim_ = 0;
 };
 
 WEFT_DECL void write_consolidated(const tensordict_value& value,
                                   const std::filesystem::path& file) {
-  const buffer_plan plan = plan_buffer(value, leaf_alignment);
-  consolidated_schema schema(plan);
+  std::vector<std::int64_t> dims;
+  const tensordict_value plain = without_ragged(value, dims);
+  const buffer_plan plan = plan_buffer(plain, leaf_alignment);
+  consolidated_schema schema(plan, std::move(dims));
   const std::string text =
-      write_json(value.is_dict() ? schema.of(value.dict()) : schema.of(value.stack()));
+      write_json(plain.is_dict() ? schema.of(plain.dict()) : schema.of(plain.stack()));
   replacement out(at_path(file));
   constexpr char zeros[leaf_alignment] = {};
   for (const plain_leaf& l : plan.leaves) {
@@ -151,8 +238,16 @@ class consolidated_reader {
     for (const auto& [key, data] : member(level, "non_tensors").items()) {
       set(out, key, datum(data).first);
     }
-    for (const auto& [key, leaf] : member(level, "leaves").items())
-      set(out, key, tensor_of(key, leaf));
+    ragged open;
+    for (const auto& [key, leaf] : member(level, "leaves").items()) {
+      at::Tensor tensor = tensor_of(key, leaf);
+      if (!key.starts_with("<NJT")) {
+        set(out, key, std::move(tensor));
+      } else if (auto rows = ragged_part(open, key, std::move(tensor), leaf)) {
+        set(out, key.substr(jagged_offsets.size()), *std::move(rows));
+      }
+    }
+    if (open.values.defined()) refuse_ragged("there are no offsets behind the values");
     for (const auto& [key, child] : level.items()) {
       if (is_child(key, child)) set(out, key, value_of(child, depth + 1));
     }
@@ -173,6 +268,51 @@ class consolidated_reader {
   static std::pair<non_tensor, std::vector<std::int64_t>> datum(const json& data) {
     if (data.is_array() && data.size() >= 2) return {non_tensor(data[0]), sizes_in(data[1])};
     throw tensordict_error(tensordict_errc::format, "non-tensor data without their batch size");
+  }
+
+  /// What came of one so far.
+  struct ragged {
+    at::Tensor values, lengths;
+  };
+  [[noreturn]] static void refuse_ragged(const std::string& why) {
+    throw tensordict_error(tensordict_errc::format, "a ragged tensor: " + why);
+  }
+  /// Its rows, once all has come; they are views of the values.
+  static std::optional<lazy_stack> ragged_part(ragged& open, const std::string& key,
+                                               at::Tensor tensor, const json& leaf) {
+    if (key.starts_with(jagged_values)) {
+      open = {std::move(tensor), {}};
+      return std::nullopt;
+    }
+    if (tensor.scalar_type() != at::kLong || tensor.dim() != 1 || !open.values.defined()) {
+      refuse_ragged("lengths and offsets follow the values, as int64 of one dimension");
+    }
+    if (key.starts_with(jagged_lengths)) {
+      open.lengths = std::move(tensor);
+      return std::nullopt;
+    }
+    const bool named = leaf.size() > 5 && leaf[5].is_number_integer();
+    const std::int64_t dim = named ? leaf[5].get<std::int64_t>() - 1 : 0;
+    const std::int64_t rows = tensor.numel() - 1;
+    const auto& [values, lengths] = open;
+    if (!key.starts_with(jagged_offsets) || rows < 0 || dim < 0 || dim >= values.dim() ||
+        (lengths.defined() && lengths.numel() != rows)) {
+      refuse_ragged("its parts do not fit one another");
+    }
+    const auto* at = static_cast<const std::int64_t*>(tensor.const_data_ptr());
+    const auto* size =
+        lengths.defined() ? static_cast<const std::int64_t*>(lengths.const_data_ptr()) : nullptr;
+    std::vector<tensordict_value> parts;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t end = values.size(dim);
+      if (at[i] < 0 || at[i] > end || at[i + 1] < at[i] || at[i + 1] > end ||
+          (size && (size[i] < 0 || size[i] > end - at[i]))) {
+        refuse_ragged("an offset or a length that its values do not have");
+      }
+      parts.emplace_back(values.narrow(dim, at[i], size ? size[i] : at[i + 1] - at[i]));
+    }
+    open = {};
+    return lazy_stack(std::move(parts));
   }
 
   [[nodiscard]] tensordict_value stack_of(const json& level, int depth) {
@@ -213,7 +353,6 @@ class consolidated_reader {
         !leaf[2].is_number_integer() || !leaf[3].is_number_integer()) {
       refuse("no dtype, sizes, begin, end and padding");
     }
-    if (key.starts_with("<NJT")) refuse("a jagged nested tensor, which C++ does not have");
     const auto type = from_torch_name(leaf[0].get_ref<const std::string&>());
     if (!type) refuse("a dtype that is not known: " + leaf[0].get<std::string>());
     const auto sizes = sizes_in(leaf[1]);

@@ -93,6 +93,12 @@ WEFT_DECL tensordict_value joined_values(std::span<const tensordict> owners,
   }
   return joined_stacks(values, how, path);
 }
+/// The batch size of its parts.
+WEFT_DECL batch_sizes inner_of(const lazy_stack& stack) {
+  batch_sizes out(stack.batch_size().begin(), stack.batch_size().end());
+  out.erase(out.begin() + stack.stack_dim());
+  return out;
+}
 WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> values,
                                          const joining& how, key_path& path) {
   const lazy_stack& first = values.front().stack();
@@ -109,7 +115,7 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     for (const tensordict_value& v : values) {
       parts.insert(parts.end(), v.stack().parts().begin(), v.stack().parts().end());
     }
-    return lazy_stack(std::move(parts), at, first.stack_dim_name());
+    return lazy_stack(std::move(parts), at, first.stack_dim_name(), inner_of(first));
   }
   if (!alike) {
     for (const tensordict_value& v : values) parts.emplace_back(v.stack().dense());
@@ -130,7 +136,17 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     parts.push_back(joined_values({}, same, of_part, path));
     path.pop_back();
   }
-  return lazy_stack(std::move(parts), place, first.stack_dim_name());
+  batch_sizes inner = inner_of(first);
+  if (stacking) {
+    inner.insert(inner.begin() + dim, static_cast<std::int64_t>(values.size()));
+  } else {
+    std::int64_t sum = 0;
+    for (const tensordict_value& v : values) {
+      sum += v.stack().batch_size()[static_cast<std::size_t>(how.dim)];
+    }
+    inner[static_cast<std::size_t>(dim)] = sum;
+  }
+  return lazy_stack(std::move(parts), place, first.stack_dim_name(), inner);
 }
 
 /// As many, and each of the first one's: so they are the same.

@@ -17,9 +17,9 @@
 namespace weft {
 namespace detail {
 
-WEFT_DECL at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef data_batch) {
+WEFT_DECL at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef inner) {
   if (part.is_dict()) return part.dict().batch_size();
-  return part.is_stack() ? part.stack().batch_size() : data_batch;
+  return part.is_stack() ? part.stack().batch_size() : inner;
 }
 WEFT_DECL batch_sizes without(at::IntArrayRef sizes, std::size_t dim) {
   batch_sizes out(sizes.begin(), sizes.end());
@@ -104,6 +104,8 @@ WEFT_DECL lazy_stack mapped(const lazy_stack& stack,
 /// What a part becomes.
 WEFT_DECL tensordict_value index_part(const tensordict_value& part,
                                       at::ArrayRef<at::indexing::TensorIndex> index) {
+  if (index.empty()) return part;
+  if (part.is_tensor()) return at::indexing::get_item(part.tensor(), index);
   return part.is_dict() ? tensordict_value(part.dict().index(index)) : part.stack().index(index);
 }
 
@@ -186,7 +188,8 @@ WEFT_DECL tensordict_value index_stack(const lazy_stack& stack, at::IntArrayRef 
   if (parts.empty()) {  // nothing tells its keys any more
     return tensordict_node::make(batch);
   }
-  return lazy_stack(std::move(parts), met.place, stack.stack_dim_name());
+  batch_sizes inner = without(batch, static_cast<std::size_t>(met.place));
+  return lazy_stack(std::move(parts), met.place, stack.stack_dim_name(), inner);
 }
 
 /// The first parts' keys that all have.
@@ -224,21 +227,24 @@ WEFT_DECL at::Tensor stacked_tensor(const tensordict_value& value, const nested_
 using detail::lazy_node;
 
 WEFT_DECL lazy_stack::lazy_stack(std::vector<tensordict_value> parts, std::int64_t dim,
-                                 std::string name, at::IntArrayRef data_batch) {
-  detail::require_sizes(data_batch);
-  const at::IntArrayRef batch =
-      parts.empty() ? data_batch : detail::batch_of(parts.front(), data_batch);
+                                 std::string name, at::IntArrayRef inner) {
+  detail::require_sizes(inner);
+  const at::IntArrayRef batch = parts.empty() ? inner : detail::batch_of(parts.front(), inner);
   for (const tensordict_value& part : parts) {
-    if (part.is_tensor() || part.kind() != parts.front().kind()) {
-      throw tensordict_error(tensordict_errc::kind,
-                             std::string("a part of a lazy stack is ") + part.kind() +
-                                 ": they are all tensordicts, or lazy stacks, or non-tensor data");
+    if (part.kind() != parts.front().kind()) {
+      throw tensordict_error(tensordict_errc::kind, std::string("the parts of a lazy stack are ") +
+                                                        parts.front().kind() + " and " +
+                                                        part.kind() + ": they are all of one kind");
     }
-    if (detail::batch_of(part, data_batch) == batch) continue;
+    if (part.is_tensor() && !part.tensor().defined()) {
+      throw tensordict_error(tensordict_errc::kind, "a part of a lazy stack is undefined");
+    }
+    const at::IntArrayRef own =
+        part.is_tensor() ? part.tensor().sizes() : detail::batch_of(part, inner);
+    if (part.is_tensor() ? detail::begins_with(own, batch) : own == batch) continue;
     throw tensordict_error(tensordict_errc::shape,
                            "the parts of a lazy stack have the batch sizes " +
-                               detail::words(batch) + " and " +
-                               detail::words(detail::batch_of(part, data_batch)));
+                               detail::words(batch) + " and " + detail::words(own));
   }
   const std::int64_t at =
       detail::wrap(dim, static_cast<std::int64_t>(batch.size()) + 1, "a lazy stack");
@@ -294,6 +300,7 @@ WEFT_DECL at::Tensor lazy_stack::tensor(const nested_key& key) const {
 WEFT_DECL tensordict lazy_stack::dense() const {
   std::vector<tensordict> all;
   for (const tensordict_value& part : parts()) {
+    if (part.is_tensor()) detail::refuse_kind(part, "a tensordict", "a part of the lazy stack");
     all.push_back(part.is_stack() ? part.stack().dense() : part.dict());
   }
   if (all.empty()) return detail::tensordict_node::make(batch_size());

@@ -144,6 +144,10 @@ class memmap_writer {
         tensordict_node::of(out).put(e.key,
                                      write_leaf(inside(folder, shown, name + ".memmap"), t, like_));
       } else {
+        if (e.value.is_stack() && e.value.stack().size() > 0 && e.value.stack()[0].is_tensor()) {
+          refuse_kind(e.value.stack()[0], "what such a folder has in a lazy stack",
+                      "a row of the ragged tensor '" + e.key + "'");
+        }
         add_member(meta, e.key, {{"type", type_of(e.value)}});
         tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name)));
       }

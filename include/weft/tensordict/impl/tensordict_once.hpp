@@ -396,9 +396,19 @@ WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value va
   return *this;
 }
 
+namespace detail {
+/// Whether the last name of `key`, which is there, is the number of a part of a lazy stack.
+WEFT_DECL bool is_part(tensordict_node& root, const nested_key& key) {
+  key_path above;
+  for (std::size_t i = 0; i + 1 < key.size(); ++i) above.emplace_back(key[i]);
+  return value_at(root, above).is_stack();
+}
+}  // namespace detail
+
 WEFT_DECL tensordict& tensordict::set_(const nested_key& key, const at::Tensor& value) {
   const at::Tensor& into = tensor(key);
-  detail::require_batch(value.sizes(), detail::parent_of(node(), key).batch, key);
+  const bool part = key.size() > 1 && detail::is_part(node(), key);
+  if (!part) detail::require_batch(value.sizes(), detail::parent_of(node(), key).batch, key);
   detail::require_broadcast(value.sizes(), into.sizes(), key);
   into.copy_(value);
   return *this;
