@@ -112,7 +112,7 @@ TEST_CASE(
   const at::Tensor into = at::empty({large.bytes() + 100}, at::kByte).fill_(255);
   for (const unsigned threads : {1U, 2U, 7U}) {
     const tensordict one = large.consolidate(threads, into);
-    CHECK(one.buffer().is_same(into));
+    CHECK(one.buffer().data_ptr() == into.data_ptr());
     CHECK(one.tensor("a").equal(large.tensor("a")));
     CHECK(one.tensor("b").equal(large.tensor("b")));
   }
@@ -126,11 +126,31 @@ TEST_CASE(
   };
   CHECK(code([&] { return large.consolidate(1, at::empty({10}, at::kByte)); }) ==
         weft::tensordict_errc::shape);
+  CHECK(code([&] {
+          return large.consolidate(1, at::empty({large.bytes() + 64}, at::kByte).slice(0, 1));
+        }) == weft::tensordict_errc::shape);
+  // Its own memory is not taken; nothing that stood behind is sent.
+  const tensordict small({{"a", at::ones({4})}, {"b", at::zeros({4})}});
+  const tensordict own = small.consolidate();
+  CHECK(code([&] {
+          return tensordict({{"b", own.tensor("b")}, {"a", own.tensor("a")}})
+              .consolidate(1, own.buffer());
+        }) == weft::tensordict_errc::shape);
+  CHECK(small.consolidate(1, into).buffer().numel() == 128);
   const tensordict trained({{"w", at::ones({2}).requires_grad_()}});
   CHECK(code([&] { return trained.consolidate(); }) == weft::tensordict_errc::history);
   const at::NoGradGuard none;
   CHECK_FALSE(trained.consolidate().tensor("w").requires_grad());
   CHECK(tensordict().consolidate().is_consolidated());
+}
+
+TEST_CASE("tensordict codec: a bool that is neither true nor false is refused") {
+  const tensordict one = tensordict({{"b", at::zeros({64}, at::kBool)}}).consolidate();
+  one.buffer().fill_(255);
+  auto copy = weft_test::copy_of(weft_test::pack(one));
+  REQUIRE(copy);
+  CHECK_THROWS_AS(static_cast<void>(weft_test::unpack<tensordict>(*std::move(copy))),
+                  weft::rpc_error);
 }
 
 TEST_CASE("tensordict codec: as many tensors as there may be") {

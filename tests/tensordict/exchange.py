@@ -194,6 +194,7 @@ def main():
         return weft.stdout.readline().strip()
 
     files = differences = 0
+    compared = dict.fromkeys((".td", ".memmap", ".safetensors"), 0)
 
     def check(n, suffix, step, said):
         nonlocal differences
@@ -230,10 +231,14 @@ def main():
                 continue
             check(n, suffix, "weft changes again", ask("change", second, fourth))
             check(n, suffix, "weft compares", ask("compare", third, fourth))
+            compared[suffix] += 1
     weft.stdin.close()
     weft.wait()
     print(f"{files} files, {differences} differences")
-    return differences or files < cases
+    skipped = [s for s, n in compared.items() if n < cases * 0.6]  # Python fails with a few
+    if skipped:
+        print(f"too few were compared: {compared}")
+    return differences or skipped
 
 
 if __name__ == "__main__":

@@ -296,6 +296,7 @@ TEST_CASE("tensordict memmap: links, missing and short files, and other versions
            {"/x/dtype", "torch.float31"},
            {"/x/dtype", 7},
            {"/x/is_nested", true},
+           {"/x/is_nested", "no"},
            {"/shape", {5}},
            {"/shape", nullptr},
            {"/_names", {"a", "b"}},
@@ -375,6 +376,76 @@ TEST_CASE("tensordict files: changed bytes are refused, or another whole tensord
   CHECK(wrong > 1000);
 }
 
+TEST_CASE("tensordict memmap: what is half written opens nowhere, and what stood there before is "
+          "no part") {
+  const folder in;
+  const tensordict old({{"a", at::ones({4})}, {"n", {{"b", at::ones({4})}}}}, {4});
+  static_cast<void>(weft::memmap(old, in / "m"));
+  // The second leaf is refused in the middle.
+  const tensordict bad({{"a", at::zeros({4}, at::kInt)}, {"s", at::ones({4, 4}).to_sparse()}});
+  CHECK(refused([&] { weft::memmap(bad, in / "m"); }) == tensordict_errc::kind);
+  CHECK(refused([&] { static_cast<void>(weft::load_memmap(in / "m")); }) == tensordict_errc::file);
+  // A tensorclass of Python stood there.
+  static_cast<void>(weft::memmap(old, in / "c" / "_tensordict"));
+  static_cast<void>(weft::memmap(old, in / "c"));
+  CHECK(weft::load_memmap(in / "c").size() == 2);
+  // A longer stack stood there: it stays as it was.
+  const auto stack_of = [](int n, float v) {
+    std::vector<weft::tensordict_value> parts;
+    for (int i = 0; i < n; ++i) parts.emplace_back(tensordict({{"x", at::full({2}, v)}}));
+    return lazy_stack(std::move(parts));
+  };
+  static_cast<void>(weft::memmap(stack_of(3, 1), in / "lz"));
+  CHECK(refused([&] { static_cast<void>(weft::memmap(stack_of(2, 2), in / "lz")); }, "longer") ==
+        tensordict_errc::format);
+  // Data of more dimensions than what has them, and a key like the format's.
+  const lazy_stack words({lazy_stack({non_tensor("a"), non_tensor("b")}),
+                          lazy_stack({non_tensor("c"), non_tensor(nlohmann::ordered_json{1, 2})})});
+  const tensordict more({{"words", words}, {"_is_non_tensor", at::ones({2})}}, {2});
+  static_cast<void>(weft::memmap(more, in / "w"));
+  CHECK(weft::load_memmap(in / "w").stack("words").batch_size() == at::IntArrayRef{2, 2});
+  CHECK(weft::load_memmap(in / "w").contains("_is_non_tensor"));
+}
+
+TEST_CASE("tensordict memmap: a nested one that others have added is mapped, too") {
+  const folder in;
+  tensordict td = weft::memmap(tensordict({{"a", at::ones({4})}}, {4}), in / "m");
+  static_cast<void>(weft::memmap(
+      tensordict({{"a", at::ones({4})}, {"n", {{"b", at::ones({4})}}}}, {4}), in / "m"));
+  weft::refresh_memmap(td);
+  weft::make_memmap(td, {"n", "z"}, {4}, at::kFloat);
+  CHECK(td.tensor({"n", "z"}).sizes() == at::IntArrayRef{4});
+  weft::flush_memmap(td.dict("n"));
+  td.unlock_();
+  CHECK_FALSE(td.dict("n").is_locked());
+  td = weft::load_memmap(in / "m");
+  fs::remove_all(in / "m");
+  CHECK(refused([&] { weft::flush_memmap(td); }) == tensordict_errc::file);
+}
+
+TEST_CASE("tensordict files: so deep as can be read is written, and not deeper") {
+  const folder in;
+  for (const int levels : {99, 120}) {
+    tensordict td({{"x", at::ones({1})}});
+    for (int i = 0; i < levels; ++i) td = tensordict({{"a", td}});
+    const bool good = levels <= 100;
+    const auto all = [&](const auto& write, const auto& read) {
+      if (good) {
+        write();
+        CHECK(read().leaves().size() == 1);
+      } else {
+        CHECK(refused(write) == tensordict_errc::format);
+      }
+    };
+    all([&] { weft::to_consolidated(td, in / "f"); },
+        [&] { return weft::from_consolidated(in / "f"); });
+    all([&] { weft::to_safetensors(td, in / "s"); },
+        [&] { return weft::from_safetensors(in / "s"); });
+    all([&] { static_cast<void>(weft::memmap(td, in / std::to_string(levels))); },
+        [&] { return weft::load_memmap(in / "99"); });
+  }
+}
+
 TEST_CASE("tensordict files: one that claims much costs no more than its size") {
   const folder in;
   const auto tail = [](const std::string& json) {
@@ -413,6 +484,37 @@ TEST_CASE("tensordict files: one that claims much costs no more than its size") 
   safe.resize(8, ' ');
   write_all(in / "f", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + safe);
   CHECK(refused([&] { static_cast<void>(weft::from_safetensors(in / "f")); }) ==
+        tensordict_errc::format);
+}
+
+TEST_CASE("tensordict files: small ones that would make much") {
+  const folder in;
+  const auto safe = [&](const std::string& header, const std::string& data) {
+    std::string out;
+    for (std::uint64_t n = header.size(), i = 0; i < 8; ++i, n >>= 8) out += static_cast<char>(n);
+    write_all(in / "s", out + header + data);
+    return refused([&] { static_cast<void>(weft::from_safetensors(in / "s")); });
+  };
+  CHECK(
+      safe(
+          R"({"__metadata__":{"tensordict":"{\"version\":1,\"root\":{\"batch_size\":[1099511627776],)"
+          R"(\"keys\":{},\"stack_dim\":0}}"}})",
+          "") == tensordict_errc::format);
+  CHECK(safe(R"({"x":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", "\x01\x02") ==
+        tensordict_errc::format);
+  CHECK(safe("{\"" + std::string(60'000, '.') +
+                 R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+             "x") == tensordict_errc::format);
+  // Copies of what overlaps.
+  std::string json = R"({"cls":"TensorDict","non_tensors":{},"leaves":{)";
+  for (int i = 0; i < 100; ++i) {
+    json += (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":["torch.int16",[49999],1,99999,0])";
+  }
+  json += R"(},"cls_metadata":{"batch_size":[]}})";
+  std::string file = std::string(100'000, 'x') + json;
+  for (std::uint64_t n = json.size(), i = 0; i < 8; ++i, n >>= 8) file += static_cast<char>(n);
+  write_all(in / "f", file);
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "f")); }, "overlap") ==
         tensordict_errc::format);
 }
 

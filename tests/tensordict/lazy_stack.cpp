@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -91,6 +92,9 @@ TEST_CASE("lazy stack: indexing is that of the stacked tensor, for each index") 
       {None, at::tensor({1}, at::kLong), Slice(1, 2)},
       {0, 0},
       {Slice(), at::tensor({2, 0, 1, 1}, at::kLong).view({2, 2})},
+      {at::scalar_tensor(1, at::kLong)},
+      {Slice(), at::scalar_tensor(1, at::kLong)},
+      {at::tensor({1, 0}, at::kLong), at::scalar_tensor(2, at::kInt)},
   };
   for (const auto& index : all) {
     const weft::tensordict_value got = s.index(index);
@@ -101,6 +105,60 @@ TEST_CASE("lazy stack: indexing is that of the stacked tensor, for each index") 
     CHECK(have.tensor("y").equal(want.tensor("y")));
   }
   CHECK(refused([&] { return s.index({Slice(), 3}); }) == tensordict_errc::index);
+}
+
+TEST_CASE("lazy stack: a slice that keeps index tensors apart keeps them apart") {
+  std::vector<weft::tensordict_value> parts;
+  for (int i = 0; i < 5; ++i)
+    parts.emplace_back(tensordict({{"x", at::rand({2, 3, 4})}}, {2, 3, 4}));
+  const lazy_stack s(parts, 2);
+  const at::Tensor rows = at::tensor({2, 0, 1, 1, 0}, at::kLong);
+  const at::Tensor last = at::tensor({3, 0, 1, 2, 0}, at::kLong);
+  const tensordict whole = s.dense();
+  for (const std::vector<at::indexing::TensorIndex>& index :
+       {std::vector<at::indexing::TensorIndex>{Slice(), rows, Slice(), last},
+        std::vector<at::indexing::TensorIndex>{Slice(), rows, Slice(1, 3)},
+        std::vector<at::indexing::TensorIndex>{Slice(), rows, Slice(),
+                                               at::scalar_tensor(1, at::kLong)},
+        std::vector<at::indexing::TensorIndex>{Slice(), Slice(), Slice(1, 3), last}}) {
+    const tensordict in({{"s", s}, {"t", whole}}, {2, 3, 5, 4});
+    const tensordict got = in.index(index);
+    const weft::tensordict_value& stack = got.get("s");
+    const tensordict have = stack.is_stack() ? stack.stack().dense() : stack.dict();
+    CHECK(have.batch_size() == got.batch_size());
+    CHECK(have.tensor("x").equal(got.tensor({"t", "x"})));
+  }
+  const tensordict named({{"x", at::rand({2, 3, 4, 5})}}, {2, 3, 4, 5}, {"a", "b", "c", "d"});
+  CHECK(
+      named
+          .index({Slice(), at::tensor({1, 0}, at::kLong), Slice(), at::scalar_tensor(1, at::kLong)})
+          .names() == std::vector<std::string>{"a", "b", "c"});
+}
+
+TEST_CASE("lazy stack: a number written at an index is in what the index selects") {
+  const auto made = [] {
+    return tensordict({{"s", lazy_stack({tensordict({{"x", at::zeros({3})}}),
+                                         tensordict({{"x", at::zeros({4})}})})},
+                       {"r", lazy_stack({at::zeros({3}), at::zeros({4})})},
+                       {"a", at::zeros({2})}},
+                      {2});
+  };
+  tensordict td = made();
+  td.index_put_({1}, 7);
+  CHECK(td.tensor({"s", "0", "x"}).eq(0).all().item<bool>());
+  CHECK(td.tensor({"s", "1", "x"}).eq(7).all().item<bool>());
+  CHECK(td.tensor({"r", "0"}).eq(0).all().item<bool>());
+  CHECK(td.tensor({"r", "1"}).eq(7).all().item<bool>());
+  tensordict other = made();
+  CHECK(refused([&] {
+          other.index_put_({at::tensor({1}, at::kLong)}, 7);
+          return 0;
+        }) == tensordict_errc::kind);
+  CHECK(other.tensor("a").eq(0).all().item<bool>());  // nothing was written
+  CHECK(refused([&] {
+          other.set_at_({"s", "0", "x"}, at::ones({}), {0});
+          return 0;
+        }) == tensordict_errc::kind);
 }
 
 TEST_CASE("lazy stack: an entry of a tensordict") {
@@ -165,6 +223,25 @@ TEST_CASE("lazy stack: stack and cat") {
   const std::vector<tensordict> wrong{
       td, tensordict({{"lz", at::ones({2})}, {"task", at::ones({2})}}, {2})};
   CHECK(refused([&] { return weft::stack(wrong); }) == tensordict_errc::kind);
+}
+
+TEST_CASE("lazy stack: parts of data and parts of tensordicts do not stand in one stack") {
+  CHECK(refused([] {
+          return lazy_stack({lazy_stack({non_tensor(1), non_tensor(2)}),
+                             lazy_stack({tensordict(), tensordict()})});
+        }) == tensordict_errc::kind);
+}
+
+TEST_CASE("lazy stack: stacks of other lengths, one after the other") {
+  const auto of = [](std::int64_t n) {
+    std::vector<weft::tensordict_value> rows;
+    for (std::int64_t i = 0; i < n; ++i) rows.emplace_back(at::full({i + n}, n));
+    return tensordict({{"rows", lazy_stack(std::move(rows))}}, {n});
+  };
+  const std::vector<tensordict> both{of(2), of(3)};
+  const tensordict all = weft::cat(both);
+  CHECK(all.batch_size() == at::IntArrayRef{5});
+  CHECK(all.tensor({"rows", "4"}).size(0) == 5);
 }
 
 TEST_CASE("lazy stack: of tensors, a ragged tensor") {
@@ -247,11 +324,27 @@ TEST_CASE("non-tensor data: values, as JSON and back") {
         tensordict_errc::kind);
   CHECK(refused([] { return non_tensor("x").as_int(); }) == tensordict_errc::kind);
   CHECK(refused([] { return non_tensor(2.5).as_int(); }) == tensordict_errc::kind);
-  for (const char* bad : {"", "[", "{\"a\":1,\"a\":2}", "nan", "[1,]", "NaN NaN", "\"\\xff\""}) {
+  CHECK(non_tensor(std::uint64_t{1} << 63).to_string() == "9223372036854775808");
+  CHECK(non_tensor(std::uint64_t{1} << 63).as_uint() == std::uint64_t{1} << 63);
+  CHECK(refused([] { return non_tensor(-1).as_uint(); }) == tensordict_errc::kind);
+  CHECK(non_tensor::parse("[\"\",NaN,\"\",null,Infinity]").to_string() ==
+        "[\"\",NaN,\"\",null,Infinity]");
+  for (const char* bad : {"{NaN:1}", "-NaN", "NaNNaN", "", "[", "{\"a\":1,\"a\":2}", "nan", "[1,]",
+                          "NaN NaN", "\"\\xff\""}) {
     CHECK(refused([&] { return non_tensor::parse(bad); }) == tensordict_errc::format);
   }
   CHECK(refused([] { return non_tensor::parse(std::string(100000, '[')); }) ==
         tensordict_errc::format);
+  // What took minutes or gigabytes once.
+  CHECK(
+      non_tensor::parse("\"" + std::string(1'000'000, '_') + "weft:number:\"").as_string().size() ==
+      1'000'012);
+  std::string words = "[\"" + std::string(5'000, '_') + "\"";
+  for (int i = 0; i < 100'000; ++i) words += ",NaN";
+  CHECK(non_tensor::parse(words + "]").json().size() == 100'001);
+  std::string deep = "1";
+  for (int i = 0; i < 600; ++i) deep = "[" + deep + "]";
+  CHECK(refused([&] { return non_tensor::parse(deep); }) == tensordict_errc::format);
   CHECK(refused([] { return non_tensor(std::string("\xff")).to_string(); }) ==
         tensordict_errc::format);
 }

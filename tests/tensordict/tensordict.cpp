@@ -218,6 +218,37 @@ TEST_CASE("tensordict: what is compared, reduced and masked fits, or is refused"
         tensordict_errc::shape);
 }
 
+TEST_CASE("tensordict: an update by one's own entry, and one that would make a circle") {
+  tensordict td;
+  for (int i = 0; i < 40; ++i) td.set({"a", "a", std::to_string(i)}, at::full({1}, i));
+  td.set({"a", "z"}, at::ones({1}));
+  td.update(td.dict("a"));
+  CHECK(td.contains("z"));
+  CHECK(td.contains({"a", "0"}));
+  tensordict a;
+  tensordict b;
+  tensordict both({{"a", a}, {"b", b}});
+  CHECK_THROWS_AS(both.update(tensordict({{"a", {{"p", b}}}, {"b", {{"q", a}}}})),
+                  weft::tensordict_error);
+  CHECK(a.is_empty());
+  CHECK(a.size() + b.size() == 0);
+}
+
+TEST_CASE("tensordict: an assignment by index that is refused has written nothing") {
+  tensordict td({{"a", at::zeros({2})}}, {2});
+  const tensordict value({{"a", at::ones({})}, {"n", {{"s", weft::non_tensor(1)}}}});
+  CHECK_THROWS_AS(td.index_put_({0}, value), weft::tensordict_error);
+  CHECK(td.tensor("a").eq(0).all().item<bool>());
+  CHECK(td.size() == 1);
+}
+
+TEST_CASE("tensordict: more dimensions or names than there may be are refused at once") {
+  CHECK_THROWS_AS(tensordict(std::vector<std::int64_t>(65, 1)), weft::tensordict_error);
+  CHECK_NOTHROW(tensordict(std::vector<std::int64_t>(64, 1)));
+  CHECK_THROWS_AS(tensordict().set(weft::key_path(200'000, "a"), at::ones({})),
+                  weft::tensordict_error);
+}
+
 TEST_CASE("tensordict: what a table of Python's methods names") {
   const at::Tensor x = at::arange(1, 13, at::kFloat).view({2, 3, 2});
   tensordict td({{"x", x.clone()}, {"n", {{"y", at::ones({2, 3}, at::kLong)}}}}, {2, 3});
@@ -285,6 +316,7 @@ TEST_CASE("tensordict: what a table of Python's methods names") {
         at::IntArrayRef{3});
   td.names_({"time", ""});
   CHECK(td.names() == std::vector<std::string>{"time", ""});
+  CHECK(td.unflatten(0, {1, 2}).names() == std::vector<std::string>{"", "time", ""});
   CHECK_THROWS_AS(td.names_({"one"}), weft::tensordict_error);
   td.lock_();
   CHECK(td.is_locked());

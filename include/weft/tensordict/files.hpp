@@ -8,9 +8,9 @@
 //   auto again = weft::load_memmap("buffer");            // opened, not read
 //
 // No function here runs code from a file, but from_torch_save. What is in a file is checked before
-// it is used: a wrong file is an error `format`, and costs no more memory than a few times its
-// size. If the system refuses something, that is an error `file`, with the path and the reason.
-// Tensors are saved as values, without gradients.
+// it is used: a wrong file is an error `format`, and costs memory in proportion to its size (a few
+// hundred bytes for a tensor or a value that it names). If the system refuses something, that is an
+// error `file`, with the path and the reason. Tensors are saved as values, without gradients.
 #pragma once
 
 #include <weft/tensordict/tensordict.hpp>
@@ -69,9 +69,9 @@ template <tensordict_root Root = tensordict>
 // ── a folder of mapped files: a file for each tensor ──
 
 /// Writes `td`, and returns a locked tensordict whose tensors are the files, mapped: what is
-/// written into them is in the files, also if the process is killed. A file that is there is
-/// replaced. Others must not make the files shorter while they are mapped: whoever reads them then
-/// is killed.
+/// written into them is in the files, also if the process is killed. Files that are there are
+/// replaced; until all are written, the folder opens nowhere. Others must not make the files
+/// shorter while they are mapped: whoever reads them then is killed.
 tensordict memmap(const tensordict& td, const std::filesystem::path& folder);
 lazy_stack memmap(const lazy_stack& stack, const std::filesystem::path& folder);
 /// Of the same sizes and dtypes, filled with zeros: for a sample, expanded to all that will come.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace weft {
 
@@ -31,7 +32,9 @@ class non_tensor {
   explicit non_tensor(Bool value) : non_tensor(from_bool(value)) {}
   template <std::integral Int>
     requires(!std::same_as<Int, bool>)
-  explicit non_tensor(Int value) : non_tensor(from_int(static_cast<std::int64_t>(value))) {}
+  explicit non_tensor(Int value)
+      : non_tensor(std::is_signed_v<Int> ? from_int(static_cast<std::int64_t>(value))
+                                         : from_uint(static_cast<std::uint64_t>(value))) {}
   template <std::floating_point Real>
   explicit non_tensor(Real value) : non_tensor(from_double(static_cast<double>(value))) {}
   /// `text` is JSON, in which NaN, Infinity and -Infinity are numbers, as Python writes them.
@@ -45,6 +48,7 @@ class non_tensor {
   // Throw `kind` if it is something else. An integer is also a double.
   [[nodiscard]] bool as_bool() const;
   [[nodiscard]] std::int64_t as_int() const;
+  [[nodiscard]] std::uint64_t as_uint() const;
   [[nodiscard]] double as_double() const;
   [[nodiscard]] const std::string& as_string() const;
 
@@ -53,6 +57,7 @@ class non_tensor {
  private:
   static non_tensor from_bool(bool value);
   static non_tensor from_int(std::int64_t value);
+  static non_tensor from_uint(std::uint64_t value);
   static non_tensor from_double(double value);
   [[nodiscard]] bool equals(const non_tensor& other) const;
   std::shared_ptr<const nlohmann::ordered_json> value_;

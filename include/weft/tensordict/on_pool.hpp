@@ -25,6 +25,7 @@ namespace weft {
 /// on one thread at a time. Gives `f`'s exception if one throws.
 template <class F>
 [[nodiscard]] asio::awaitable<tensordict> apply_on_pool(tensordict td, F f, std::size_t parts = 4) {
+  td = td.clone(tensordict::recurse::no);  // as it is now
   std::vector<at::Tensor> all;
   for (auto& [key, tensor] : td.leaves()) all.push_back(std::move(tensor));
   const auto each = static_cast<std::size_t>(td.bytes()) / std::max<std::size_t>(parts, 1) + 1;

@@ -131,7 +131,13 @@ struct struct_member<T> {
     } else if constexpr (std::is_floating_point_v<T>) {
       return static_cast<T>(data.as_double());
     } else {
-      const std::int64_t value = data.as_int();
+      const auto value = [&] {
+        if constexpr (std::is_signed_v<T>) {
+          return data.as_int();
+        } else {
+          return data.as_uint();
+        }
+      }();
       if (std::in_range<T>(value)) return static_cast<T>(value);
       throw tensordict_error(tensordict_errc::kind, "entry '" + std::string(name) + "' is " +
                                                         std::to_string(value) +

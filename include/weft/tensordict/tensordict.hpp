@@ -133,7 +133,8 @@ class tensordict {
   /// `unlock_` makes it a tensordict like others. As a value of calls it is one tensor. Throws
   /// `history` if a tensor requires gradients (but under at::NoGradGuard), `kind` for what is not
   /// dense on the CPU. At most so many of libtorch's threads copy. `into`: a contiguous uint8
-  /// tensor, which becomes the buffer if it is long enough.
+  /// tensor at a multiple of 64 bytes, whose first bytes become the buffer; none of the tensors is
+  /// in its memory.
   [[nodiscard]] tensordict consolidate(unsigned threads = 1, const at::Tensor& into = {}) const;
   [[nodiscard]] bool is_consolidated() const noexcept;
   /// The buffer of a consolidated one; else undefined.
@@ -182,7 +183,7 @@ class tensordict {
   [[nodiscard]] std::vector<tensordict> split(std::int64_t size, std::int64_t dim = 0) const;
   [[nodiscard]] std::vector<tensordict> split(at::IntArrayRef sizes, std::int64_t dim = 0) const;
   [[nodiscard]] std::vector<tensordict> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
-  /// `index`: int64, of one dimension: which places of `dim` are taken.
+  /// `index`: int64, of as many dimensions as the batch size: as at::gather, on the batch size.
   [[nodiscard]] tensordict gather(std::int64_t dim, const at::Tensor& index) const;
 
   // ── all tensors ──

@@ -30,6 +30,8 @@ namespace weft::detail {
 
 /// Throws `kind`, naming the key, for a tensor that is not dense on the CPU, or of such a dtype.
 void require_plain(const at::Tensor& tensor, const nested_key& key);
+/// That each byte of a bool tensor is 0 or 1: throws `format`.
+void require_bools(const at::Tensor& tensor, const nested_key& key);
 struct plain_leaf {
   key_path key;
   at::Tensor tensor;  // contiguous, without a history

@@ -20,6 +20,8 @@ namespace weft::detail {
 [[nodiscard]] std::string words(const nested_key& key);
 [[noreturn]] void refuse_key(const tensordict_node& in, const nested_key& key);
 void require_unlocked(const tensordict_node& node, const nested_key& key);
+/// As libtorch has.
+inline constexpr std::size_t most_dims = 64;
 /// A batch size: nothing is negative, and all products can be computed.
 void require_sizes(at::IntArrayRef batch);
 /// How far `key` leads in `root`: to the node that has, or would have, its name `depth`. Throws if
@@ -95,7 +97,13 @@ struct data_elements {
   at::Tensor which;
 };
 [[nodiscard]] data_elements data_of(const tensordict_value& value, at::IntArrayRef batch);
-[[nodiscard]] tensordict_value stack_of(const data_elements& elements);
+[[nodiscard]] tensordict_value stack_of(const std::vector<non_tensor>& items,
+                                        const at::Tensor& which);
+inline tensordict_value stack_of(const data_elements& elements) {
+  return stack_of(elements.items, elements.which);
+}
+/// Whether a lazy stack stands on the way to the entry `key`, which is there.
+[[nodiscard]] bool through_stack(tensordict_node& root, const nested_key& key);
 
 /// `dim` of `of` dimensions, counted from the end if it is negative.
 [[nodiscard]] std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what);

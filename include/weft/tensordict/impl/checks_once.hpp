@@ -136,6 +136,11 @@ WEFT_DECL void require_batch(at::IntArrayRef sizes, at::IntArrayRef batch, const
 }
 
 WEFT_DECL void require_sizes(at::IntArrayRef batch) {
+  if (batch.size() > most_dims) {
+    throw tensordict_error(tensordict_errc::dimension, "a batch size of " +
+                                                           std::to_string(batch.size()) +
+                                                           " dimensions: there are at most 64");
+  }
   std::int64_t product = 1;  // without zeros
   for (const std::int64_t size : batch) {
     if (size < 0 || (size > 0 && __builtin_mul_overflow(product, size, &product))) {

@@ -239,7 +239,9 @@ class tensordict_reader {
                " of a buffer of " + std::to_string(buffer_.numel()) + " bytes");
     }
     in_.charge(costs_.of(begin, *bytes));
-    return view_of(buffer_, begin, scalar, all);
+    at::Tensor out = view_of(buffer_, begin, scalar, all);
+    require_bools(out, "of a tensordict");
+    return out;
   }
   batch_sizes sizes() {
     const std::size_t count = in_.count(sizeof(std::int64_t));

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -80,6 +81,14 @@ WEFT_DECL void require_plain(const at::Tensor& tensor, const nested_key& key) {
                          "entry " + words(key) + " is not dense on the CPU, or of a dtype (" +
                              std::string(c10::toString(tensor.scalar_type())) +
                              ") that has no place in a buffer or a file");
+}
+
+WEFT_DECL void require_bools(const at::Tensor& tensor, const nested_key& key) {
+  if (tensor.scalar_type() != at::kBool || tensor.numel() == 0) return;
+  const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
+  if (std::all_of(bytes, bytes + tensor.numel(), [](unsigned char b) { return b <= 1; })) return;
+  throw tensordict_error(tensordict_errc::format,
+                         "entry " + words(key) + " is a bool tensor with other bytes than 0 and 1");
 }
 
 WEFT_DECL buffer_plan plan_buffer(const tensordict_value& value, std::int64_t alignment) {
@@ -204,6 +213,23 @@ WEFT_DECL void fill_buffer(char* into, const buffer_plan& plan, unsigned threads
   });
 }
 
+/// Whether the tensors can be copied into that one.
+WEFT_DECL bool has_room(const at::Tensor& into, const buffer_plan& plan) {
+  if (into.scalar_type() != at::kByte || into.layout() != at::kStrided || !into.is_cpu() ||
+      !into.is_contiguous() || into.requires_grad() || into.numel() < plan.total) {
+    return false;
+  }
+  // Views count in elements, from where the storage begins.
+  void* begin = into.numel() > 0 ? into.mutable_data_ptr() : nullptr;
+  std::size_t room = leaf_alignment;
+  void* const aligned = std::align(leaf_alignment, 1, begin, room);
+  const bool fits = into.storage_offset() % leaf_alignment == 0 && room == leaf_alignment &&
+                    (aligned != nullptr || into.numel() == 0);
+  return fits && std::none_of(plan.leaves.begin(), plan.leaves.end(), [&](const plain_leaf& l) {
+           return l.tensor.numel() > 0 && l.tensor.storage().is_alias_of(into.storage());
+         });
+}
+
 }  // namespace detail
 
 WEFT_DECL tensordict tensordict::consolidate(unsigned threads, const at::Tensor& into) const {
@@ -217,13 +243,16 @@ WEFT_DECL tensordict tensordict::consolidate(unsigned threads, const at::Tensor&
     }
   }
   const detail::buffer_plan plan = detail::plan_buffer(*this, detail::leaf_alignment);
-  at::Tensor buffer = into;
+  at::Tensor buffer;
   if (!into.defined()) {
     buffer = at::empty({plan.total}, at::kByte);
-  } else if (into.scalar_type() != at::kByte || !into.is_contiguous() || !into.is_cpu() ||
-             into.numel() < plan.total || into.storage_offset() % detail::leaf_alignment != 0) {
-    throw tensordict_error(tensordict_errc::shape, "consolidate: `into` is no uint8 tensor of " +
-                                                       std::to_string(plan.total) + " bytes");
+  } else if (detail::has_room(into, plan)) {
+    buffer = into.flatten().narrow(0, 0, plan.total);
+  } else {
+    throw tensordict_error(tensordict_errc::shape,
+                           "consolidate: `into` is no aligned uint8 tensor of " +
+                               std::to_string(plan.total) +
+                               " bytes, or has some of the tensors itself");
   }
   detail::fill_buffer(static_cast<char*>(buffer.mutable_data_ptr()), plan, threads);
   std::size_t next = 0;

@@ -114,7 +114,8 @@ class consolidated_schema {
   consolidated_schema(const buffer_plan& plan, std::vector<std::int64_t> dims)
       : plan_(plan), dims_(std::move(dims)) {}
 
-  [[nodiscard]] json of(const tensordict& td) {
+  [[nodiscard]] json of(const tensordict& td, int depth = 0) {
+    require_level(depth);
     const tensordict_node& node = tensordict_node::of(td);
     json data = json::object();
     json leaves = json::object();
@@ -131,7 +132,9 @@ class consolidated_schema {
         for (const char* reserved : {"cls", "non_tensors", "leaves", "cls_metadata", "size"}) {
           if (e.key == reserved) refuse_name(e.key);
         }
-        add_member(children, e.key, e.value.is_dict() ? of(e.value.dict()) : of(e.value.stack()));
+        add_member(children, e.key,
+                   e.value.is_dict() ? of(e.value.dict(), depth + 1)
+                                     : of(e.value.stack(), depth + 1));
       }
     }
     json about = {{"device", nullptr},
@@ -141,7 +144,8 @@ class consolidated_schema {
     return level("TensorDict", std::move(data), std::move(leaves), std::move(about),
                  std::move(children));
   }
-  [[nodiscard]] json of(const lazy_stack& stack) {
+  [[nodiscard]] json of(const lazy_stack& stack, int depth = 0) {
+    require_level(depth);
     json data = json::object();
     json children = json::object();
     const lazy_node& node = lazy_node::of(stack);
@@ -153,7 +157,8 @@ class consolidated_schema {
       if (part.is_data()) {
         add_member(data, key, datum(part.data(), inner));
       } else {
-        add_member(children, key, part.is_dict() ? of(part.dict()) : of(part.stack()));
+        add_member(children, key,
+                   part.is_dict() ? of(part.dict(), depth + 1) : of(part.stack(), depth + 1));
       }
     }
     json about = {{"stack_dim", node.dim},
@@ -364,8 +369,11 @@ class consolidated_reader {
              " to " + std::to_string(end) + " of a buffer of " + std::to_string(buffer_.numel()));
     }
     if (begin % static_cast<std::int64_t>(c10::elementSize(*type)) == 0) {
-      return view_of(buffer_, begin, *type, sizes);
+      at::Tensor view = view_of(buffer_, begin, *type, sizes);
+      require_bools(view, key);
+      return view;
     }
+    if ((copied_ += *bytes) > buffer_.numel()) refuse("tensors that overlap");
     at::Tensor copy = at::empty(sizes, *type);  // Python aligns to 8 bytes alone
     std::memcpy(copy.mutable_data_ptr(), static_cast<const char*>(buffer_.const_data_ptr()) + begin,
                 static_cast<std::size_t>(*bytes));
@@ -374,6 +382,7 @@ class consolidated_reader {
   }
 
   at::Tensor buffer_;
+  std::int64_t copied_ = 0;  // out of the buffer
 
  public:
   bool alone_ = false;  // a tensor is not in the buffer

@@ -75,6 +75,7 @@ WEFT_DECL std::string read_text(const place& at, std::uint64_t most) {
   return text;
 }
 
+/// Another one with each call.
 WEFT_DECL std::string temporary_name(const std::string& name) {
   static std::atomic<unsigned> number{0};
   const std::size_t slash = name.rfind('/');
@@ -83,11 +84,23 @@ WEFT_DECL std::string temporary_name(const std::string& name) {
   return name.substr(0, begin) + ".weft-" + std::to_string(::getpid()) + "-" +
          std::to_string(number.fetch_add(1)) + ".tmp";
 }
+/// Calls `make` with new names until one is not taken. Nobody else's file is touched: it may be
+/// that of a process with our number, on another host.
+template <class Make>
+int with_new_name(const std::string& name, std::string& temporary, const Make& make) {
+  constexpr int most = 10'000;
+  int made = -1;
+  for (int i = 0; i < most; ++i) {
+    temporary = temporary_name(name);
+    made = make(temporary.c_str());
+    if (made >= 0 || errno != EEXIST) break;
+  }
+  return made;
+}
 
-WEFT_DECL replacement::replacement(place at)
-    : at_(std::move(at)), temporary_(temporary_name(at_.name)) {
+WEFT_DECL replacement::replacement(place at) : at_(std::move(at)) {
 #if defined(O_TMPFILE)
-  // Without a name until it is whole: nothing is left if the process is killed.
+  // Without a name until it is whole: then a process that is killed leaves nothing.
   const std::filesystem::path in = std::filesystem::path(at_.name).parent_path();
   file_ = descriptor(
       ::openat(at_.folder, in.empty() ? "." : in.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666));
@@ -95,11 +108,9 @@ WEFT_DECL replacement::replacement(place at)
   if (nameless_) return;
 #endif
   constexpr int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-  file_ = descriptor(::openat(at_.folder, temporary_.c_str(), flags, 0666));
-  if (!file_ && errno == EEXIST) {  // of a process with our number, which was killed
-    ::unlinkat(at_.folder, temporary_.c_str(), 0);
-    file_ = descriptor(::openat(at_.folder, temporary_.c_str(), flags, 0666));
-  }
+  file_ = descriptor(with_new_name(at_.name, temporary_, [&](const char* name) {
+    return ::openat(at_.folder, name, flags, 0666);
+  }));
   if (!file_) refuse_file(at_.shown, "write", errno);
 }
 WEFT_DECL replacement::~replacement() {
@@ -119,7 +130,8 @@ WEFT_DECL void replacement::write(const void* data, std::size_t size) {
 WEFT_DECL void replacement::resize(std::uint64_t size) {
   if (size == 0) return;
   // Without room on the disk, writing into the mapping would end the process.
-  int error = ::posix_fallocate(file_.get(), 0, static_cast<off_t>(size));
+  int error = EINTR;
+  while (error == EINTR) error = ::posix_fallocate(file_.get(), 0, static_cast<off_t>(size));
   if (error == EOPNOTSUPP || error == EINVAL) {
     error = ::ftruncate(file_.get(), static_cast<off_t>(size)) == 0 ? 0 : errno;
   }
@@ -129,13 +141,10 @@ WEFT_DECL void replacement::commit(durable flush) {
   if (flush == durable::yes && ::fsync(file_.get()) != 0) refuse_file(at_.shown, "flush", errno);
   if (nameless_) {
     const std::string self = "/proc/self/fd/" + std::to_string(file_.get());
-    const auto link = [&] {
-      return ::linkat(AT_FDCWD, self.c_str(), at_.folder, temporary_.c_str(), AT_SYMLINK_FOLLOW);
-    };
-    if (link() != 0 &&
-        (errno != EEXIST || ::unlinkat(at_.folder, temporary_.c_str(), 0) != 0 || link() != 0)) {
-      refuse_file(at_.shown, "name", errno);
-    }
+    const int linked = with_new_name(at_.name, temporary_, [&](const char* name) {
+      return ::linkat(AT_FDCWD, self.c_str(), at_.folder, name, AT_SYMLINK_FOLLOW);
+    });
+    if (linked != 0) refuse_file(at_.shown, "name", errno);
     nameless_ = false;
   }
   if (::renameat(at_.folder, temporary_.c_str(), at_.folder, at_.name.c_str()) != 0) {

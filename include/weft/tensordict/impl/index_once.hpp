@@ -112,7 +112,14 @@ WEFT_DECL batch_index understood(at::IntArrayRef batch, const name_list& before,
   };
   std::int64_t taken = 0;
   std::size_t ellipses = 0;
-  for (const auto& i : index) {
+  std::vector<at::indexing::TensorIndex> all(index.begin(), index.end());
+  for (at::indexing::TensorIndex& i : all) {
+    if (!i.is_tensor() || !i.tensor().defined() || i.tensor().dim() != 0) continue;
+    const at::ScalarType type = i.tensor().scalar_type();
+    const bool mask = type == at::kBool || type == at::kByte;
+    if (!mask && at::isIntegralType(type, false)) i = i.tensor().item<std::int64_t>();
+  }
+  for (const auto& i : all) {
     if (i.is_tensor() && !i.tensor().defined()) {
       throw tensordict_error(tensordict_errc::index, "an index that is an undefined tensor");
     }
@@ -127,7 +134,7 @@ WEFT_DECL batch_index understood(at::IntArrayRef batch, const name_list& before,
   if (ellipses > 1) throw tensordict_error(tensordict_errc::index, "an index with two ellipses");
   batch_index out;
   index_names named(before);
-  for (const auto& i : index) {
+  for (const auto& i : all) {
     if (i.is_ellipsis()) {
       for (std::int64_t n = taken; n < dims; ++n) {
         out.index.emplace_back(at::indexing::Slice());
@@ -161,7 +168,11 @@ WEFT_DECL batch_index understood(at::IntArrayRef batch, const name_list& before,
   }
   try {
     const at::Tensor shape = at::zeros({}, at::kByte).expand(batch);
-    const at::Tensor selected = at::indexing::get_item(shape, out.index);
+    std::vector<at::indexing::TensorIndex> here = out.index;  // the shape is on the CPU
+    for (at::indexing::TensorIndex& i : here) {
+      if (i.is_tensor()) i = i.tensor().cpu();
+    }
+    const at::Tensor selected = at::indexing::get_item(shape, here);
     out.batch.assign(selected.sizes().begin(), selected.sizes().end());
   } catch (const c10::Error& e) {
     throw tensordict_error(tensordict_errc::index, std::string(e.what_without_backtrace()) +
@@ -186,6 +197,8 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
     const std::size_t place = to.find(e.key);
     if (place == tensordict_node::npos) {
       require_unlocked(to, path);
+      if (e.value.is_dict())
+        check_put(tensordict_node::make(e.value.dict().batch_size()), e.value.dict(), at, path);
     } else if (e.value.is_tensor() && to.entries[place].value.is_tensor()) {
       const at::Tensor& t = to.entries[place].value.tensor();
       require_broadcast(e.value.tensor().sizes(),
@@ -222,6 +235,41 @@ WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at
     } else {
       put(to.entries[place].value.dict(), e.value.dict(), at);
     }
+  }
+}
+
+/// Of a value whose first `dims` dimensions are indexed. Without `write` it only refuses.
+WEFT_DECL void put_scalar(const tensordict_value& into, const batch_index& where, std::size_t dims,
+                          const at::Scalar& value, bool write, key_path& path) {
+  if (into.is_tensor()) {
+    const at::Tensor& t = into.tensor();
+    static_cast<void>(rest_of(t.sizes(), dims));
+    if (!write) return;
+    at::indexing::set_item(t, where.index,
+                           at::scalar_tensor(value, t.options().requires_grad(false)));
+  } else if (into.is_dict()) {
+    for (const auto& e : tensordict_node::of(into.dict()).entries) {
+      path.push_back(e.key);
+      put_scalar(e.value, where, dims, value, write, path);
+      path.pop_back();
+    }
+  } else if (into.is_stack() && !into.stack().is_data()) {
+    const lazy_stack& stack = into.stack();
+    if (static_cast<std::size_t>(stack.stack_dim()) >= dims) {
+      for (const tensordict_value& part : stack.parts()) {
+        put_scalar(part, where, dims, value, write, path);
+      }
+      return;
+    }
+    const bool views = std::none_of(where.index.begin(), where.index.end(),
+                                    [](const auto& i) { return i.is_tensor() || i.is_boolean(); });
+    if (!views) refuse_kind(into, "what takes a number at index tensors", "entry " + words(path));
+    if (!write) return;
+    std::vector<std::pair<key_path, at::Tensor>> leaves;
+    key_path at;
+    list_leaves(index_stack(stack, with_rest(where.batch, stack.batch_size(), dims), where.index),
+                at, leaves);
+    for (const auto& [key, t] : leaves) t.fill_(value);
   }
 }
 
@@ -263,9 +311,12 @@ WEFT_DECL tensordict& tensordict::index_put_(std::initializer_list<at::indexing:
                                              const at::Scalar& value) {
   const detail::batch_index where = detail::understood(
       node().batch, node().names, at::ArrayRef<at::indexing::TensorIndex>(index));
-  for (const auto& [path, t] : leaves()) {
-    const at::Tensor one = at::scalar_tensor(value, t.options().requires_grad(false));
-    at::indexing::set_item(t, where.index, one);
+  key_path path;
+  for (const bool write : {false, true}) {
+    for (const auto& e : node().entries) {
+      path.assign(1, e.key);
+      detail::put_scalar(e.value, where, node().batch.size(), value, write, path);
+    }
   }
   return *this;
 }
@@ -273,6 +324,11 @@ WEFT_DECL tensordict& tensordict::set_at_(const nested_key& key, const at::Tenso
                                           at::ArrayRef<at::indexing::TensorIndex> index) {
   const detail::batch_index where = detail::understood(node().batch, node().names, index);
   const at::Tensor& into = tensor(key);
+  if (key.size() > 1 && detail::through_stack(node(), key)) {
+    throw tensordict_error(tensordict_errc::kind,
+                           "entry " + detail::words(key) +
+                               " is within a lazy stack, which an index of the whole does not fit");
+  }
   detail::require_broadcast(value.sizes(),
                             detail::with_rest(where.batch, into.sizes(), node().batch.size()), key);
   at::indexing::set_item(into, where.index, value);

@@ -104,12 +104,15 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
   const lazy_stack& first = values.front().stack();
   const std::int64_t at = first.stack_dim();
   bool alike = true;
+  bool as_many = true;
   for (const tensordict_value& v : values) {
     require_equal_sizes(first.batch_size(), v.stack().batch_size(), how, path);
-    alike = alike && v.stack().stack_dim() == at && v.stack().size() == first.size();
+    alike = alike && v.stack().stack_dim() == at;
+    as_many = as_many && v.stack().size() == first.size();
   }
   const bool stacking = how.but < 0;
-  if (!alike && stacking) return lazy_stack(std::vector(values.begin(), values.end()), how.dim);
+  if (!(alike && as_many) && stacking)
+    return lazy_stack(std::vector(values.begin(), values.end()), how.dim);
   std::vector<tensordict_value> parts;
   if (!stacking && alike && at == how.dim) {  // one after the other
     for (const tensordict_value& v : values) {
@@ -117,7 +120,7 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     }
     return lazy_stack(std::move(parts), at, first.stack_dim_name(), inner_of(first));
   }
-  if (!alike) {
+  if (!alike || !as_many) {
     for (const tensordict_value& v : values) parts.emplace_back(v.stack().dense());
     return joined_values({}, parts, how, path);
   }

@@ -56,19 +56,16 @@ WEFT_DECL data_elements data_of(const tensordict_value& value, at::IntArrayRef b
                             : at::stack(parts, stack.stack_dim());
   return out;
 }
-WEFT_DECL tensordict_value stack_of(const data_elements& elements) {
-  const at::Tensor& which = elements.which;
-  if (which.dim() == 0) {
-    return elements.items[static_cast<std::size_t>(which.item<std::int64_t>())];
-  }
+WEFT_DECL tensordict_value stack_of(const std::vector<non_tensor>& items, const at::Tensor& which) {
+  if (which.dim() == 0) return items[static_cast<std::size_t>(which.item<std::int64_t>())];
   std::vector<tensordict_value> parts;
   const at::Tensor flat = which.contiguous();
   const auto* numbers = static_cast<const std::int64_t*>(flat.const_data_ptr());
   for (std::int64_t i = 0; i < which.size(0); ++i) {
     if (which.dim() == 1) {
-      parts.emplace_back(elements.items[static_cast<std::size_t>(numbers[i])]);
+      parts.emplace_back(items[static_cast<std::size_t>(numbers[i])]);
     } else {
-      parts.push_back(stack_of({elements.items, which.select(0, i)}));
+      parts.push_back(stack_of(items, which.select(0, i)));
     }
   }
   return lazy_stack(std::move(parts), 0, {}, which.sizes().slice(1));
@@ -114,6 +111,7 @@ WEFT_DECL tensordict_value index_part(const tensordict_value& part,
 struct met_item {
   std::size_t item = 0;
   bool only_advanced = false;  // no other item is a tensor or a bool
+  bool between = false;        // some stand before it, and some behind: it keeps them apart
   std::int64_t place = 0;      // if it is a slice, or the only tensor, of one dimension
 };
 WEFT_DECL met_item meet(at::ArrayRef<at::indexing::TensorIndex> index, std::size_t dim) {
@@ -134,6 +132,7 @@ WEFT_DECL met_item meet(at::ArrayRef<at::indexing::TensorIndex> index, std::size
   bool ended = false;
   std::int64_t before = 0;  // dimensions that slices and None give before the item
   bool block_before = false;
+  bool block_behind = false;
   for (std::size_t at = 0; at < index.size(); ++at) {
     const auto& i = index[at];
     if (i.is_integer()) continue;
@@ -145,11 +144,13 @@ WEFT_DECL met_item meet(at::ArrayRef<at::indexing::TensorIndex> index, std::size
     if (at == out.item) continue;
     apart = apart || (ended && others > 0);
     block_before = block_before || at < out.item;
+    block_behind = block_behind || at > out.item;
     ++others;
     const bool mask = i.is_boolean() || dims_taken(i) != 1 || i.tensor().scalar_type() == at::kBool;
     block = std::max(block, mask ? std::int64_t{1} : i.tensor().dim());
   }
   out.only_advanced = others == 0;
+  out.between = block_before && block_behind;
   out.place = before + (others > 0 && (apart || block_before) ? block : 0);
   return out;
 }
@@ -175,7 +176,7 @@ WEFT_DECL tensordict_value index_stack(const lazy_stack& stack, at::IntArrayRef 
     return index_part(stack[static_cast<std::size_t>(at < 0 ? at + size : at)], rest);
   }
   const bool slice = item.is_slice();
-  if (!slice && !(met.only_advanced && item.is_tensor() && item.tensor().dim() == 1)) {
+  if (slice ? met.between : !(met.only_advanced && item.is_tensor() && item.tensor().dim() == 1)) {
     return stack.dense().index(index);
   }
   const at::Tensor chosen =
@@ -231,7 +232,9 @@ WEFT_DECL lazy_stack::lazy_stack(std::vector<tensordict_value> parts, std::int64
   detail::require_sizes(inner);
   const at::IntArrayRef batch = parts.empty() ? inner : detail::batch_of(parts.front(), inner);
   for (const tensordict_value& part : parts) {
-    if (part.kind() != parts.front().kind()) {
+    const bool data = part.is_stack() && part.stack().is_data();
+    const bool data_first = parts.front().is_stack() && parts.front().stack().is_data();
+    if (part.kind() != parts.front().kind() || data != data_first) {
       throw tensordict_error(tensordict_errc::kind, std::string("the parts of a lazy stack are ") +
                                                         parts.front().kind() + " and " +
                                                         part.kind() + ": they are all of one kind");

@@ -89,14 +89,12 @@ WEFT_DECL at::Tensor write_leaf(const place& at, const at::Tensor& t, bool like)
   return view_of(mapped, 0, t.scalar_type(), t.sizes());
 }
 
-WEFT_DECL nlohmann::ordered_json nested_lists(const data_elements& elements) {
-  const at::Tensor& which = elements.which;
-  if (which.dim() == 0) {
-    return elements.items[static_cast<std::size_t>(which.item<std::int64_t>())].json();
-  }
+WEFT_DECL nlohmann::ordered_json nested_lists(const std::vector<non_tensor>& items,
+                                              const at::Tensor& which) {
+  if (which.dim() == 0) return items[static_cast<std::size_t>(which.item<std::int64_t>())].json();
   auto out = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < which.size(0); ++i) {
-    out.push_back(nested_lists({elements.items, which.select(0, i)}));
+    out.push_back(nested_lists(items, which.select(0, i)));
   }
   return out;
 }
@@ -106,10 +104,16 @@ class memmap_writer {
   using json = nlohmann::ordered_json;
   explicit memmap_writer(bool like) : like_(like) {}
 
-  [[nodiscard]] tensordict_value write(const tensordict_value& value, const place& at) {
+  [[nodiscard]] tensordict_value write(const tensordict_value& value, const place& at,
+                                       int depth = 0) {
+    require_level(depth);
     const descriptor folder = open_folder(at, true);
-    if (value.is_dict()) return write_dict(value.dict(), folder, at.shown);
-    if (value.is_stack()) return write_stack(value.stack(), folder, at.shown);
+    // From now on it is not complete: a folder that is half old and half new opens nowhere.
+    if (::unlinkat(folder.get(), "meta.json", 0) != 0 && errno != ENOENT) {
+      refuse_file(at.shown / "meta.json", "remove", errno);
+    }
+    if (value.is_dict()) return write_dict(value.dict(), folder, at.shown, depth);
+    if (value.is_stack()) return write_stack(value.stack(), folder, at.shown, depth);
     json meta = {{"_type", "<class 'tensordict.tensorclass.NonTensorData'>"},
                  {"data", value.data().json()},
                  {"_metadata", nullptr},
@@ -126,7 +130,7 @@ class memmap_writer {
   }
 
   tensordict write_dict(const tensordict& td, const descriptor& folder,
-                        const std::filesystem::path& shown) {
+                        const std::filesystem::path& shown, int depth) {
     const tensordict_node& node = tensordict_node::of(td);
     tensordict out = tensordict_node::make(node.batch, node.names);
     json meta = json::object();
@@ -149,7 +153,7 @@ class memmap_writer {
                       "a row of the ragged tensor '" + e.key + "'");
         }
         add_member(meta, e.key, {{"type", type_of(e.value)}});
-        tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name)));
+        tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name), depth + 1));
       }
     }
     add_member(meta, "shape", std::vector<std::int64_t>(node.batch.begin(), node.batch.end()));
@@ -165,25 +169,28 @@ class memmap_writer {
   }
 
   lazy_stack write_stack(const lazy_stack& stack, const descriptor& folder,
-                         const std::filesystem::path& shown) {
+                         const std::filesystem::path& shown, int depth) {
     const place meta_at = inside(folder, shown, "meta.json");
     if (stack.is_data()) {
-      json meta = {{"_type", "<class 'tensordict.tensorclass.NonTensorStack'>"},
-                   {"_format_version", 1},
-                   {"_class", "tensordict:NonTensorStack"},
-                   {"stack_dim", stack.stack_dim()},
-                   {"device", nullptr},
-                   {"data", nested_lists(data_of(stack, stack.batch_size()))}};
+      const data_elements elements = data_of(stack, stack.batch_size());
+      json meta = {
+          {"_type", "<class 'tensordict.tensorclass.NonTensorStack'>"},
+          {"_format_version", 1},
+          {"_class", "tensordict:NonTensorStack"},
+          {"stack_dim", stack.stack_dim()},
+          {"device", nullptr},
+          {"shape", stack.batch_size().vec()},  // for weft: an element may be a list itself
+          {"data", nested_lists(elements.items, elements.which)}};
       replace_text(meta_at, write_json(meta));
       return stack;
     }
-    std::vector<tensordict_value> parts;
-    for (const tensordict_value& part : stack.parts()) {
-      parts.push_back(write(part, inside(folder, shown, std::to_string(parts.size()))));
-    }
-    if (const place next = inside(folder, shown, std::to_string(parts.size())); is_there(next)) {
+    if (const place next = inside(folder, shown, std::to_string(stack.size())); is_there(next)) {
       refuse_format(next.shown, "it is a part of a longer lazy stack that was here before: remove "
                                 "it first");
+    }
+    std::vector<tensordict_value> parts;
+    for (const tensordict_value& part : stack.parts()) {
+      parts.push_back(write(part, inside(folder, shown, std::to_string(parts.size())), depth + 1));
     }
     json meta = {
         {"_type", "<class 'tensordict._lazy.LazyStackedTensorDict'>"},
@@ -219,7 +226,8 @@ WEFT_DECL void merge_refreshed(tensordict_node& into, const tensordict& from, bo
   for (const auto& e : tensordict_node::of(from).entries) {
     const std::size_t place = into.find(e.key);
     if (place != tensordict_node::npos && e.value.is_dict() &&
-        into.entries[place].value.is_dict()) {
+        into.entries[place].value.is_dict() &&
+        into.entries[place].value.dict().batch_size() == e.value.dict().batch_size()) {
       merge_refreshed(tensordict_node::of(into.entries[place].value.dict()), e.value.dict(),
                       locked);
       continue;
@@ -296,7 +304,7 @@ WEFT_DECL tensordict& refresh_memmap(tensordict& td) {
                                                        detail::words(now.batch_size()) + ", not " +
                                                        detail::words(td.batch_size()));
   }
-  detail::merge_refreshed(node, tensordict(now).clone(tensordict::recurse::no), node.locked);
+  detail::merge_refreshed(node, now, node.locked);
   return td;
 }
 
@@ -308,13 +316,17 @@ WEFT_DECL void flush_memmap(const tensordict& td) {
       refuse_file(folder, "flush", errno);
     }
   }
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().filename() != "meta.json") continue;
-    for (const std::filesystem::path& path : {entry.path(), entry.path().parent_path()}) {
+  std::error_code failed;
+  std::filesystem::recursive_directory_iterator entry(folder, failed);
+  for (; !failed && entry != std::filesystem::recursive_directory_iterator();
+       entry.increment(failed)) {
+    if (entry->path().filename() != "meta.json") continue;
+    for (const std::filesystem::path& path : {entry->path(), entry->path().parent_path()}) {
       const descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
       if (!file || ::fsync(file.get()) != 0) refuse_file(path, "flush", errno);
     }
   }
+  if (failed) refuse_file(folder, "look into", failed.value());
 }
 
 }  // namespace weft

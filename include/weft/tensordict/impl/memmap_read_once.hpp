@@ -58,12 +58,13 @@ class memmap_reader {
         found != meta.end() && found->is_string() ? found->get<std::string>() : "";
     if (type.ends_with("NonTensorStack'>")) return data_stack(meta, batch);
     if (type.ends_with("LazyStackedTensorDict'>")) return stack_in(meta, folder, shown, depth);
-    if (meta.contains("_is_non_tensor") || type.ends_with("NonTensorData'>")) {
+    if (type.ends_with("NonTensorData'>") ||
+        (meta.contains("_is_non_tensor") && !type.ends_with(".TensorDict'>"))) {
       if (const auto data = meta.find("data"); data != meta.end()) return non_tensor(*data);
       refuse_format(shown, "data that Python has pickled, which are not read");
     }
     if (const place inner = inside(folder, shown, "_tensordict");
-        !meta.contains("_tensordict") && is_there(inner)) {
+        !type.ends_with(".TensorDict'>") && !meta.contains("_tensordict") && is_there(inner)) {
       return tensorclass_in(meta, folder, shown, read(inner, batch, depth + 1));
     }
     return dict_in(meta, folder, shown, depth);
@@ -99,7 +100,8 @@ class memmap_reader {
         dtype.is_string() ? from_torch_name(dtype.get_ref<const std::string&>()) : std::nullopt;
     const auto sizes = sizes_in(member(about, "shape"));
     const auto bytes = type ? bytes_of(sizes, *type) : std::nullopt;
-    if (!type || !bytes || about.value("is_nested", false)) {
+    const auto nested = about.find("is_nested");
+    if (!type || !bytes || (nested != about.end() && *nested != false)) {
       throw tensordict_error(
           tensordict_errc::format,
           "entry '" + key + "' has the dtype " + write_json(dtype) + " and sizes " + words(sizes) +
@@ -170,7 +172,9 @@ class memmap_reader {
       throw tensordict_error(tensordict_errc::format,
                              "data that Python has pickled, which are not read");
     }
+    const auto shape = meta.find("shape");
     std::vector<std::int64_t> own(batch.begin(), batch.end());
+    if (shape != meta.end()) own = sizes_in(*shape);
     if (own.empty()) own.push_back(static_cast<std::int64_t>(data.size()));
     data_elements out;
     std::vector<std::int64_t> which;

@@ -19,8 +19,8 @@
 namespace weft {
 namespace detail {
 
-// JSON has no NaN and no infinities. They travel through the parser as strings that begin with a
-// text which is nowhere else in the document.
+// JSON has no NaN and no infinities. For the parser they are empty strings, told apart from others
+// by their places: so many strings come before.
 struct json_word {
   std::string_view word;
   double value;
@@ -30,17 +30,16 @@ inline constexpr json_word json_words[] = {
     {"Infinity", std::numeric_limits<double>::infinity()},
     {"NaN", std::numeric_limits<double>::quiet_NaN()},
 };
+struct placed_word {
+  std::size_t place;
+  double value;
+};
 
-WEFT_DECL std::string json_mark(std::string_view text) {
-  std::string mark = "weft:number:";
-  while (text.find(mark) != std::string_view::npos) mark.insert(0, 1, '_');
-  return mark;
-}
-
-/// `text` with those words as strings.
-WEFT_DECL std::string without_words(std::string_view text, std::string_view mark) {
+/// `text` with those words as empty strings.
+WEFT_DECL std::string without_words(std::string_view text, std::vector<placed_word>& words) {
   std::string out;
   out.reserve(text.size());
+  std::size_t strings = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -51,46 +50,42 @@ WEFT_DECL std::string without_words(std::string_view text, std::string_view mark
       continue;
     }
     in_string = c == '"';
+    strings += in_string ? 1 : 0;
     const json_word* found = nullptr;
-    for (const json_word& w : json_words) {
-      if (!found && text.substr(i, w.word.size()) == w.word) found = &w;
+    if (c == 'N' || c == 'I' || c == '-') {
+      for (const json_word& w : json_words) {
+        if (!found && text.substr(i, w.word.size()) == w.word) found = &w;
+      }
     }
     if (!found) {
       out += c;
       continue;
     }
-    out.append("\"").append(mark).append(found->word).append("\"");
+    words.push_back({strings++, found->value});
+    out += "\"\"";
     i += found->word.size() - 1;
   }
   return out;
 }
 
-/// Puts numbers for marked strings, or the other way round.
-WEFT_DECL void change_words(nlohmann::ordered_json& value, const std::string& mark, bool reading) {
-  if (value.is_structured()) {
-    for (auto& inner : value) change_words(inner, mark, reading);
-  } else if (reading && value.is_string()) {
-    const std::string& text = value.get_ref<const std::string&>();
-    if (!text.starts_with(mark)) return;
-    for (const json_word& w : json_words) {
-      if (text.compare(mark.size(), std::string::npos, w.word) != 0) continue;
-      value = w.value;
-      return;
-    }
-  } else if (!reading && value.is_number_float()) {
-    const double d = value.get<double>();
-    if (std::isfinite(d)) return;
-    value = mark + (std::isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
-  }
+inline constexpr std::size_t deepest_json = 500;
+[[noreturn]] WEFT_DECL void refuse_deep_json() {
+  throw tensordict_error(tensordict_errc::format,
+                         "JSON with more than 500 lists and objects within one another");
 }
-WEFT_DECL bool has_words(const nlohmann::ordered_json& value) {
+/// The words that stand where the text has null; none: a null.
+WEFT_DECL void list_nulls(const nlohmann::ordered_json& value, std::size_t depth,
+                          std::vector<std::string_view>& nulls, bool& any) {
+  if (depth > deepest_json) refuse_deep_json();
   if (value.is_structured()) {
-    for (const auto& inner : value) {
-      if (has_words(inner)) return true;
-    }
-    return false;
+    for (const auto& inner : value) list_nulls(inner, depth + 1, nulls, any);
+  } else if (value.is_null()) {
+    nulls.emplace_back();
+  } else if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const double d = value.get<double>();
+    nulls.emplace_back(std::isnan(d) ? "NaN" : d > 0 ? "Infinity" : "-Infinity");
+    any = true;
   }
-  return value.is_number_float() && !std::isfinite(value.get<double>());
 }
 
 /// Makes the value that a document is. nlohmann's own reader looks through all members of an object
@@ -98,16 +93,21 @@ WEFT_DECL bool has_words(const nlohmann::ordered_json& value) {
 class json_reader {
  public:
   using json = nlohmann::ordered_json;
+  explicit json_reader(const std::vector<placed_word>& words) : words_(words) {}
   bool null() { return add(json()); }
   bool boolean(bool value) { return add(json(value)); }
   bool number_integer(json::number_integer_t value) { return add(json(value)); }
   bool number_unsigned(json::number_unsigned_t value) { return add(json(value)); }
   bool number_float(json::number_float_t value, const std::string&) { return add(json(value)); }
-  bool string(std::string& value) { return add(json(std::move(value))); }
+  bool string(std::string& value) {
+    if (is_word()) return add(json(words_[next_word_++].value));
+    return add(json(std::move(value)));
+  }
   bool binary(json::binary_t&) { return false; }
   bool start_object(std::size_t) { return open(json::object()); }
   bool start_array(std::size_t) { return open(json::array()); }
   bool key(std::string& name) {
+    if (is_word()) throw tensordict_error(tensordict_errc::format, "no JSON: a number as a key");
     key_ = std::move(name);
     return true;
   }
@@ -131,6 +131,11 @@ class json_reader {
   [[nodiscard]] json take() { return std::move(root_); }
 
  private:
+  /// Of the string that has come now.
+  bool is_word() {
+    const std::size_t place = strings_++;
+    return next_word_ < words_.size() && words_[next_word_].place == place;
+  }
   json& put(json value) {
     if (open_.empty()) return root_ = std::move(value);
     json& in = *open_.back();
@@ -146,11 +151,7 @@ class json_reader {
     return true;
   }
   bool open(json value) {
-    constexpr std::size_t deepest = 200;
-    if (open_.size() == deepest) {
-      throw tensordict_error(tensordict_errc::format,
-                             "JSON with more than 200 lists and objects within one another");
-    }
+    if (open_.size() == deepest_json) refuse_deep_json();
     open_.push_back(&put(std::move(value)));
     return true;
   }
@@ -161,6 +162,9 @@ class json_reader {
   json root_;
   std::vector<json*> open_;  // none of them moves while one within it is open
   std::string key_;
+  const std::vector<placed_word>& words_;
+  std::size_t next_word_ = 0;
+  std::size_t strings_ = 0;
 };
 
 WEFT_DECL void add_member(nlohmann::ordered_json& object, const std::string& key,
@@ -169,29 +173,42 @@ WEFT_DECL void add_member(nlohmann::ordered_json& object, const std::string& key
 }
 
 WEFT_DECL nlohmann::ordered_json read_json(std::string_view text) {
-  const std::string mark = json_mark(text);
-  const std::string plain = without_words(text, mark);
-  json_reader reader;
+  std::vector<placed_word> words;
+  const std::string plain = without_words(text, words);
+  json_reader reader(words);
   nlohmann::ordered_json::sax_parse(plain, &reader);
-  nlohmann::ordered_json value = reader.take();
-  if (plain.size() != text.size()) change_words(value, mark, true);
-  return value;
+  return reader.take();
 }
 
 WEFT_DECL std::string write_json(const nlohmann::ordered_json& value) {
+  std::vector<std::string_view> nulls;
+  bool any = false;
+  list_nulls(value, 0, nulls, any);
   try {
-    if (!has_words(value)) return value.dump();
-    const std::string mark = json_mark(value.dump());
-    nlohmann::ordered_json marked = value;
-    change_words(marked, mark, false);
-    std::string text = marked.dump();
-    for (const json_word& w : json_words) {
-      const std::string quoted = "\"" + mark + std::string(w.word) + "\"";
-      for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos;) {
-        text.replace(at, quoted.size(), w.word);
+    const std::string plain = value.dump();
+    if (!any) return plain;
+    std::string out;
+    out.reserve(plain.size());
+    bool in_string = false;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const char c = plain[i];
+      if (in_string) {
+        out += c;
+        if (c == '\\') out += plain[++i];
+        in_string = c != '"';
+        continue;
       }
+      in_string = c == '"';
+      if (c != 'n') {
+        out += c;
+        continue;
+      }
+      out += nulls[next].empty() ? "null" : nulls[next];
+      ++next;
+      i += 3;
     }
-    return text;
+    return out;
   } catch (const nlohmann::json::exception& e) {
     throw tensordict_error(tensordict_errc::format, std::string("not to be JSON: ") + e.what());
   }
@@ -209,6 +226,9 @@ WEFT_DECL non_tensor non_tensor::from_bool(bool value) {
   return non_tensor(nlohmann::ordered_json(value));
 }
 WEFT_DECL non_tensor non_tensor::from_int(std::int64_t value) {
+  return non_tensor(nlohmann::ordered_json(value));
+}
+WEFT_DECL non_tensor non_tensor::from_uint(std::uint64_t value) {
   return non_tensor(nlohmann::ordered_json(value));
 }
 WEFT_DECL non_tensor non_tensor::from_double(double value) {
@@ -240,6 +260,13 @@ WEFT_DECL std::int64_t non_tensor::as_int() const {
     detail::refuse_data(*value_, "an int64");
   }
   return value_->get<std::int64_t>();
+}
+WEFT_DECL std::uint64_t non_tensor::as_uint() const {
+  if (!value_->is_number_integer() ||
+      (!value_->is_number_unsigned() && value_->get<std::int64_t>() < 0)) {
+    detail::refuse_data(*value_, "a uint64");
+  }
+  return value_->get<std::uint64_t>();
 }
 WEFT_DECL double non_tensor::as_double() const {
   if (!value_->is_number()) detail::refuse_data(*value_, "a number");

@@ -19,6 +19,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <string>
@@ -32,7 +33,8 @@ class safetensors_schema {
   using json = nlohmann::ordered_json;
   std::map<std::string, at::Tensor, std::less<>> tensors;
 
-  [[nodiscard]] json of(const tensordict& td, const std::string& before) {
+  [[nodiscard]] json of(const tensordict& td, const std::string& before, int level = 0) {
+    require_level(level);
     const tensordict_node& node = tensordict_node::of(td);
     json keys = json::object();
     for (const auto& e : node.entries) {
@@ -43,7 +45,7 @@ class safetensors_schema {
       } else if (e.value.is_data()) {
         add_member(keys, e.key, {{"non_tensor", e.value.data().json()}});
       } else if (e.value.is_dict()) {
-        add_member(keys, e.key, {{"td", of(e.value.dict(), name + ".")}});
+        add_member(keys, e.key, {{"td", of(e.value.dict(), name + ".", level + 1)}});
       } else {
         const lazy_stack& stack = e.value.stack();
         if (stack.is_data()) {
@@ -52,9 +54,9 @@ class safetensors_schema {
                                      "' is a lazy stack of data, and safetensors "
                                      "has single values alone");
         }
-        json level = of(stack.dense(), name + ".");
-        level["stack_dim"] = stack.stack_dim();
-        add_member(keys, e.key, {{"td", std::move(level)}});
+        json dense = of(stack.dense(), name + ".", level + 1);
+        dense["stack_dim"] = stack.stack_dim();
+        add_member(keys, e.key, {{"td", std::move(dense)}});
       }
     }
     return {{"batch_size", std::vector<std::int64_t>(node.batch.begin(), node.batch.end())},
@@ -81,6 +83,7 @@ struct safetensors_file {
   std::map<std::string, at::Tensor, std::less<>> tensors;
   std::vector<std::string> order;  // their names, as in the file
   std::optional<nlohmann::ordered_json> about;
+  std::uint64_t bytes = 0;
 };
 WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
   const descriptor file = open_to_read(at_path(path));
@@ -103,6 +106,13 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
   read_at(file, buffer.mutable_data_ptr(), static_cast<std::size_t>(data), head + length, path);
   safetensors_file out;
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  struct tensor_at {
+    std::string name;
+    at::ScalarType type;
+    std::vector<std::int64_t> sizes;
+    std::int64_t begin, bytes;
+  };
+  std::vector<tensor_at> found;
   for (const auto& [name, about] : header.items()) {
     if (name == "__metadata__") {
       const auto own = about.find("tensordict");
@@ -125,17 +135,7 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
                               " bytes of data");
     }
     ranges.emplace_back(where[0], where[1]);
-    at::Tensor tensor;
-    if (where[0] % static_cast<std::int64_t>(c10::elementSize(*type)) == 0) {
-      tensor = view_of(buffer, where[0], *type, sizes);
-    } else {
-      tensor = at::empty(sizes, *type);
-      std::memcpy(tensor.mutable_data_ptr(),
-                  static_cast<const char*>(buffer.const_data_ptr()) + where[0],
-                  static_cast<std::size_t>(*bytes));
-    }
-    out.order.push_back(name);
-    out.tensors.emplace(name, std::move(tensor));
+    found.push_back({name, *type, sizes, where[0], *bytes});
   }
   std::sort(ranges.begin(), ranges.end());
   std::int64_t at = 0;
@@ -144,6 +144,21 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
     at = to;
   }
   if (at != data) refuse_format(path, "it has data behind its tensors");
+  for (const tensor_at& t : found) {  // no byte is of two of them
+    at::Tensor tensor;
+    if (t.begin % static_cast<std::int64_t>(c10::elementSize(t.type)) == 0) {
+      tensor = view_of(buffer, t.begin, t.type, t.sizes);
+    } else {
+      tensor = at::empty(t.sizes, t.type);
+      std::memcpy(tensor.mutable_data_ptr(),
+                  static_cast<const char*>(buffer.const_data_ptr()) + t.begin,
+                  static_cast<std::size_t>(t.bytes));
+    }
+    require_bools(tensor, t.name);
+    out.order.push_back(t.name);
+    out.tensors.emplace(t.name, std::move(tensor));
+  }
+  out.bytes = size;
   return out;
 }
 
@@ -178,6 +193,12 @@ WEFT_DECL tensordict_value level_of(const nlohmann::ordered_json& level, safeten
     throw tensordict_error(tensordict_errc::format, "a stack_dim that is no number");
   }
   const auto d = dim->get<std::int64_t>();
+  const auto parts_there = static_cast<std::uint64_t>(
+      out.batch_size()[static_cast<std::size_t>(wrap(d, out.dim(), "stack_dim"))]);
+  if (parts_there > file.bytes / (out.leaves().size() + 1)) {  // its parts would be larger than it
+    throw tensordict_error(tensordict_errc::format,
+                           "a lazy stack of " + std::to_string(parts_there) + " parts");
+  }
   const std::vector<tensordict> parts = out.unbind(d);
   const auto own = out.names();
   return lazy_stack({parts.begin(), parts.end()}, d,
@@ -189,7 +210,11 @@ WEFT_DECL tensordict_value read_safetensors(const std::filesystem::path& path) {
     safetensors_file file = open_safetensors(path);
     if (!file.about) {
       tensordict flat;
-      for (const std::string& name : file.order) flat.set(name, file.tensors.find(name)->second);
+      for (const std::string& name : file.order) {
+        require_level(static_cast<int>(
+            std::min<std::ptrdiff_t>(std::count(name.begin(), name.end(), '.'), most_levels + 1)));
+        flat.set(name, file.tensors.find(name)->second);
+      }
       return flat.unflatten_keys(".");
     }
     if (const auto& version = member(*file.about, "version"); version != 1) {

@@ -308,7 +308,11 @@ WEFT_DECL tensordict tensordict::unflatten(std::int64_t at, at::IntArrayRef into
   detail::batch_sizes sizes(node().batch.begin(), node().batch.begin() + d);
   sizes.append(parts.begin(), parts.end());
   sizes.append(node().batch.begin() + d + 1, node().batch.end());
-  return reshape(sizes);
+  tensordict out = reshape(sizes);
+  if (node().names.empty() || parts.empty() || out.node_ == node_) return out;
+  detail::name_list names = node().names;  // the last of the new ones has the old one's name
+  names.insert(names.begin() + static_cast<std::ptrdiff_t>(d), parts.size() - 1, std::string());
+  return out.names_(std::move(names));
 }
 
 WEFT_DECL std::vector<tensordict> tensordict::unbind(std::int64_t at) const {

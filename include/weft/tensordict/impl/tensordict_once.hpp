@@ -380,6 +380,11 @@ WEFT_DECL std::vector<std::pair<key_path, at::Tensor>> tensordict::leaves() cons
 
 WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value value) {
   // Nothing is made before all is checked.
+  constexpr std::size_t most_names = 1000;  // tensordicts within one another
+  if (key.size() > most_names) {
+    throw tensordict_error(tensordict_errc::no_key,
+                           "a key of " + std::to_string(key.size()) + " names");
+  }
   const auto [at, depth] = detail::reach(node(), key);
   detail::require_unlocked(*at, key);
   tensordict_value fits = detail::fit(std::move(value), at->batch, key);
@@ -397,17 +402,19 @@ WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value va
 }
 
 namespace detail {
-/// Whether the last name of `key`, which is there, is the number of a part of a lazy stack.
-WEFT_DECL bool is_part(tensordict_node& root, const nested_key& key) {
+WEFT_DECL bool through_stack(tensordict_node& root, const nested_key& key) {
   key_path above;
-  for (std::size_t i = 0; i + 1 < key.size(); ++i) above.emplace_back(key[i]);
-  return value_at(root, above).is_stack();
+  for (std::size_t i = 0; i + 1 < key.size(); ++i) {
+    above.emplace_back(key[i]);
+    if (value_at(root, above).is_stack()) return true;
+  }
+  return false;
 }
 }  // namespace detail
 
 WEFT_DECL tensordict& tensordict::set_(const nested_key& key, const at::Tensor& value) {
   const at::Tensor& into = tensor(key);
-  const bool part = key.size() > 1 && detail::is_part(node(), key);
+  const bool part = key.size() > 1 && detail::through_stack(node(), key);
   if (!part) detail::require_batch(value.sizes(), detail::parent_of(node(), key).batch, key);
   detail::require_broadcast(value.sizes(), into.sizes(), key);
   into.copy_(value);

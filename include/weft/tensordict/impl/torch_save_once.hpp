@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/tensordict/detail/buffer_plan.hpp>
 #include <weft/tensordict/detail/file.hpp>
 #include <weft/tensordict/files.hpp>
 
@@ -10,6 +11,8 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,9 @@ WEFT_DECL void take_tensors(const c10::IValue& value, key_path& path, tensordict
     if (!entry.key().isString()) continue;
     const std::size_t before = path.size();
     const std::string& key = entry.key().toStringRef();
+    require_level(static_cast<int>(path.size()) +
+                  static_cast<int>(std::min<std::ptrdiff_t>(std::count(key.begin(), key.end(), '.'),
+                                                            most_levels + 1)));
     for (std::size_t begin = 0;;) {
       const std::size_t end = key.find('.', begin);
       path.push_back(key.substr(begin, end - begin));

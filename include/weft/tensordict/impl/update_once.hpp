@@ -7,6 +7,9 @@
 #include <weft/tensordict/detail/words.hpp>
 
 #include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 
@@ -28,37 +31,39 @@ WEFT_DECL tensordict tensordict::empty(recurse deep) const {
 }
 
 namespace detail {
-/// Whether `from` can be merged into `into`: throws, and changes nothing.
-WEFT_DECL void check_update(const tensordict& into, const tensordict& from, key_path& path) {
-  const tensordict_node& to = tensordict_node::of(into);
-  for (const auto& e : tensordict_node::of(from).entries) {
+/// What is put where.
+struct placed_entry {
+  tensordict_node* into;
+  std::string key;
+  tensordict_value value;
+};
+/// Whether `from` can be merged into `to`: throws, and changes nothing. Lists what is to be put.
+WEFT_DECL void plan_update(tensordict_node& to, const tensordict_node& from, key_path& path,
+                           std::vector<placed_entry>& plan) {
+  if (&to == &from) return;
+  for (const auto& e : from.entries) {
     path.push_back(e.key);
     const std::size_t place = to.find(e.key);
-    const bool both =
-        place != tensordict_node::npos && e.value.is_dict() && to.entries[place].value.is_dict();
-    if (both) {
-      check_update(to.entries[place].value.dict(), e.value.dict(), path);
+    if (place != tensordict_node::npos && e.value.is_dict() && to.entries[place].value.is_dict()) {
+      plan_update(tensordict_node::of(to.entries[place].value.dict()),
+                  tensordict_node::of(e.value.dict()), path, plan);
     } else {
       require_unlocked(to, path);
-      static_cast<void>(fit(e.value, to.batch, path));
-      if (has(e.value, to)) {
-        throw tensordict_error(tensordict_errc::kind,
-                               "entry " + words(path) + " would contain itself");
-      }
+      plan.push_back({&to, e.key, fit(e.value, to.batch, path)});
     }
     path.pop_back();
   }
 }
-WEFT_DECL void merge(tensordict into, const tensordict& from) {
-  tensordict_node& to = tensordict_node::of(into);
-  const tensordict_node& source = tensordict_node::of(from);
-  if (&to == &source) return;
-  for (const auto& e : source.entries) {
-    const std::size_t place = to.find(e.key);
-    if (place != tensordict_node::npos && e.value.is_dict() && to.entries[place].value.is_dict()) {
-      merge(to.entries[place].value.dict(), e.value.dict());
-    } else {
-      to.put(e.key, fit(e.value, to.batch, e.key));
+/// Nothing that gets entries may be in what is put anywhere: it could come to contain itself.
+WEFT_DECL void require_no_cycle(const std::vector<placed_entry>& plan) {
+  std::vector<const tensordict_node*> changed;
+  for (const placed_entry& p : plan) {
+    if (changed.empty() || changed.back() != p.into) changed.push_back(p.into);
+  }
+  for (const placed_entry& p : plan) {
+    for (const tensordict_node* node : changed) {
+      if (!has(p.value, *node)) continue;
+      throw tensordict_error(tensordict_errc::kind, "entry '" + p.key + "' would contain itself");
     }
   }
 }
@@ -71,8 +76,10 @@ WEFT_DECL tensordict& tensordict::update(const tensordict& other) {
                                detail::words(other.batch_size()));
   }
   key_path path;
-  detail::check_update(*this, other, path);
-  detail::merge(*this, other);
+  std::vector<detail::placed_entry> plan;
+  detail::plan_update(node(), tensordict_node::of(other), path, plan);
+  detail::require_no_cycle(plan);
+  for (detail::placed_entry& p : plan) p.into->put(p.key, std::move(p.value));
   return *this;
 }
 
