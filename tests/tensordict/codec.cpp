@@ -144,6 +144,18 @@ TEST_CASE(
   CHECK(tensordict().consolidate().is_consolidated());
 }
 
+TEST_CASE("tensordict codec: a lazy stack of its own") {
+  const weft::lazy_stack rows({at::ones({1}), at::zeros({4})});
+  auto copy = weft_test::copy_of(weft_test::pack(rows));
+  REQUIRE(copy);
+  const auto [got] = weft_test::unpack<weft::lazy_stack>(*std::move(copy));
+  CHECK(got[1].tensor().equal(at::zeros({4})));
+  auto other = weft_test::copy_of(weft_test::pack(sample()));
+  REQUIRE(other);
+  CHECK_THROWS_AS(static_cast<void>(weft_test::unpack<weft::lazy_stack>(*std::move(other))),
+                  weft::rpc_error);
+}
+
 TEST_CASE("tensordict codec: a bool that is neither true nor false is refused") {
   const tensordict one = tensordict({{"b", at::zeros({64}, at::kBool)}}).consolidate();
   one.buffer().fill_(255);

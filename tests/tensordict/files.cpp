@@ -139,6 +139,8 @@ TEST_CASE("tensordict files: what is written is what is read, in each format") {
 
   const lazy_stack root = td.stack("lz");
   weft::to_consolidated(root, in / "lz.td");
+  CHECK(refused([&] { static_cast<void>(weft::from_consolidated(in / "lz.td")); }, "lz.td holds") ==
+        tensordict_errc::kind);
   CHECK(weft::from_consolidated<lazy_stack>(in / "lz.td").batch_size() == root.batch_size());
   static_cast<void>(weft::memmap(root, in / "lz"));
   CHECK(weft::load_memmap<lazy_stack>(in / "lz")[1].dict().tensor("x").equal(
@@ -216,6 +218,8 @@ TEST_CASE("tensordict memmap: tensors are the files") {
       tensordict({{"obs", at::rand({3})}, {"next", {{"r", at::rand({1})}}}}).expand({100}),
       in / "m");
   CHECK(td.is_locked());
+  CHECK(refused([&] { static_cast<void>(weft::memmap_like(td, in / "m")); }, "meta.json") ==
+        tensordict_errc::file);  // not by zeros
   CHECK(td.tensor("obs").eq(0).all().item<bool>());
   td.index_put_(
       {Slice(10, 20)},

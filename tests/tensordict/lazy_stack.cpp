@@ -55,6 +55,9 @@ TEST_CASE("lazy stack: sizes, keys, tensors") {
   CHECK(refused([&] { return lazy_stack({at::ones({2}), at::Tensor()}); }) ==
         tensordict_errc::kind);
   CHECK(refused([&] { return lazy_stack({part(3, 0)}, 2); }) == tensordict_errc::dimension);
+  CHECK(s.to_string() == "LazyStackedTensorDict[2,2]{x: f32[-1], y: f32[]}");
+  const std::vector<tensordict> of_dicts{part(3, 0), part(4, 1)};
+  CHECK(lazy_stack::of(of_dicts, 1, "s").stack_dim_name() == "s");
   const lazy_stack even({part(3, 0), part(3, 1)}, 0);
   CHECK(even.dense().tensor("x").sizes() == at::IntArrayRef{2, 2, 3});
 }

@@ -160,6 +160,11 @@ TEST_CASE("module: other tensors for a while, also after an exception") {
   CHECK(refused([&] { swap(with("bias", at::zeros({2}, at::kDouble))); }) == tensordict_errc::kind);
   CHECK(net->forward(in).equal(before));
 
+  const auto load = [&](const tensordict& td) { weft::load_into(*net, td); };
+  CHECK(refused([&] { load(zeros.exclude({{"2", "bias"}})); }) == tensordict_errc::no_key);
+  CHECK(refused([&] { load({}); }) == tensordict_errc::no_key);
+  CHECK(net->forward(in).equal(before));
+  weft::load_into(*net, tensordict({{"2", {{"bias", at::zeros({2})}}}}), weft::all_names::no);
   weft::load_into(*net, zeros.to(at::kDouble));
   CHECK(net->forward(in).eq(0).all().item<bool>());
   CHECK((net->parameters()[0].scalar_type() == at::kFloat));

@@ -12,6 +12,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tensordict_basics {
@@ -236,10 +238,50 @@ TEST_CASE("tensordict: an update by one's own entry, and one that would make a c
 
 TEST_CASE("tensordict: an assignment by index that is refused has written nothing") {
   tensordict td({{"a", at::zeros({2})}}, {2});
-  const tensordict value({{"a", at::ones({})}, {"n", {{"s", weft::non_tensor(1)}}}});
+  const tensordict value({{"a", at::ones({})}, {"n", {{"s", weft::lazy_stack({tensordict()})}}}});
   CHECK_THROWS_AS(td.index_put_({0}, value), weft::tensordict_error);
   CHECK(td.tensor("a").eq(0).all().item<bool>());
   CHECK(td.size() == 1);
+}
+
+// What would change a temporary alone does not compile.
+static_assert(!std::is_assignable_v<tensordict, tensordict>);
+static_assert(std::is_assignable_v<tensordict&, tensordict>);
+static_assert(!std::is_assignable_v<decltype(std::declval<tensordict>()["a"]), at::Tensor>);
+static_assert(std::is_assignable_v<decltype(std::declval<tensordict&>()["a"]), at::Tensor>);
+
+TEST_CASE("tensordict: an entry of a temporary is read") {
+  const tensordict td({{"a", at::arange(4)}, {"n", {{"b", at::arange(4)}}}}, {4});
+  CHECK(td[1]["a"]->item<std::int64_t>() == 1);
+  CHECK(td[1]["n"]["b"]->item<std::int64_t>() == 1);
+  const at::Tensor t = td.index({at::indexing::Slice(2)})["a"];
+  CHECK(t.size(0) == 2);
+  CHECK(weft::stack({td, td}).batch_size() == at::IntArrayRef{2, 4});
+  CHECK(weft::cat({td, td}, 0).batch_size() == at::IntArrayRef{8});
+}
+
+TEST_CASE("tensordict: data that are put at an index") {
+  using weft::non_tensor;
+  tensordict td({{"x", at::zeros({4})}, {"task", non_tensor("lift")}}, {4});
+  const tensordict same({{"x", at::ones({2})}, {"task", non_tensor("lift")}}, {2});
+  td.index_put_({at::indexing::Slice(0, 2)}, same);
+  CHECK(td.data("task").as_string() == "lift");
+  tensordict locked = td.clone();
+  locked.lock_().index_put_({at::indexing::Slice(0, 2)}, same);
+  tensordict other = same.clone();
+  other.set("task", non_tensor("drop"));
+  other.set("more", non_tensor(1));
+  CHECK_THROWS_AS(locked.index_put_({at::indexing::Slice(0, 2)}, other), weft::tensordict_error);
+  td.index_put_({at::tensor({3, 1}, at::kLong)}, other);
+  CHECK(td[3].data("task").as_string() == "drop");
+  CHECK(td[2].data("task").as_string() == "lift");
+  CHECK(td[1].data("more").as_int() == 1);
+  CHECK(td[0].data("more").to_string() == "null");
+  CHECK(weft::allclose(td[1], other[0]));
+  CHECK_FALSE(weft::allclose(td[1], same[0]));
+  tensordict wrong({{"x", at::zeros({4})}, {"task", at::zeros({4})}}, {4});
+  CHECK_THROWS_AS(wrong.index_put_({at::indexing::Slice(0, 2)}, same), weft::tensordict_error);
+  CHECK(wrong.tensor("x").eq(0).all().item<bool>());
 }
 
 TEST_CASE("tensordict: more dimensions or names than there may be are refused at once") {

@@ -27,6 +27,18 @@ struct codec<tensordict> {
   static tensordict decode(reader& r);
 };
 
+/// The same, of its own.
+template <>
+struct codec<lazy_stack> {
+  static constexpr std::size_t min_size = 13;  // that of a tensordict that has it
+  static void encode(writer& w, const lazy_stack& value);
+  static lazy_stack decode(reader& r);
+};
+template <>
+struct structure<lazy_stack> {
+  static constexpr std::string_view tag = "weft::lazy_stack 1";
+};
+
 template <>
 struct structure<tensordict> {
   static constexpr std::string_view tag = "weft::tensordict 2";

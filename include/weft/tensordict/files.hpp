@@ -13,6 +13,7 @@
 // error `file`, with the path and the reason. Tensors are saved as values, without gradients.
 #pragma once
 
+#include <weft/tensordict/detail/file_root.hpp>
 #include <weft/tensordict/tensordict.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -21,21 +22,6 @@
 #include <filesystem>
 
 namespace weft {
-
-namespace detail {
-[[nodiscard]] tensordict_value read_consolidated(const std::filesystem::path& file);
-[[nodiscard]] tensordict_value read_memmap(const std::filesystem::path& folder, bool shared);
-[[nodiscard]] tensordict_value read_safetensors(const std::filesystem::path& file);
-/// What a file holds at its root.
-template <class Root>
-[[nodiscard]] Root root_of(const tensordict_value& value) {
-  if constexpr (std::same_as<Root, lazy_stack>) {
-    return value.stack();
-  } else {
-    return value.dict();
-  }
-}
-}  // namespace detail
 
 /// What a file holds: a tensordict, or, if one asks for it, a lazy stack.
 template <class T>
@@ -50,7 +36,7 @@ void to_consolidated(const lazy_stack& stack, const std::filesystem::path& file)
 /// All tensors are in one buffer that is read from the file; is_consolidated.
 template <tensordict_root Root = tensordict>
 [[nodiscard]] Root from_consolidated(const std::filesystem::path& file) {
-  return detail::root_of<Root>(detail::read_consolidated(file));
+  return detail::root_of<Root>(detail::read_consolidated(file), file);
 }
 
 /// Replaced whole, as above. Keys are joined by "."; two equal ones are an error `key_exists`.
@@ -59,7 +45,7 @@ void to_safetensors(const tensordict& td, const std::filesystem::path& file);
 /// Also files of others: their names are split at ".", and the batch size is [].
 template <tensordict_root Root = tensordict>
 [[nodiscard]] Root from_safetensors(const std::filesystem::path& file) {
-  return detail::root_of<Root>(detail::read_safetensors(file));
+  return detail::root_of<Root>(detail::read_safetensors(file), file);
 }
 
 /// A dictionary of tensors that Python's torch.save wrote, as a module's state_dict: keys are split
@@ -75,6 +61,7 @@ template <tensordict_root Root = tensordict>
 tensordict memmap(const tensordict& td, const std::filesystem::path& folder);
 lazy_stack memmap(const lazy_stack& stack, const std::filesystem::path& folder);
 /// Of the same sizes and dtypes, filled with zeros: for a sample, expanded to all that will come.
+/// Does not replace what is there: throws `file` if the folder has a meta.json.
 [[nodiscard]] tensordict memmap_like(const tensordict& like, const std::filesystem::path& folder);
 /// Of a memmap or load_memmap: with another entry, filled with zeros, which is also in its folder.
 /// `shape` begins with the batch size. One process at a time does this.
@@ -91,7 +78,7 @@ enum class memmap_mode : bool { shared, copied };
 template <tensordict_root Root = tensordict>
 [[nodiscard]] Root load_memmap(const std::filesystem::path& folder,
                                memmap_mode mode = memmap_mode::shared) {
-  return detail::root_of<Root>(detail::read_memmap(folder, mode == memmap_mode::shared));
+  return detail::root_of<Root>(detail::read_memmap(folder, mode == memmap_mode::shared), folder);
 }
 
 }  // namespace weft

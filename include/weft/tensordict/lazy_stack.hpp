@@ -39,6 +39,9 @@ class lazy_stack {
   explicit lazy_stack(std::vector<tensordict_value> parts, std::int64_t dim = 0,
                       std::string name = {}, at::IntArrayRef inner = {});
 
+  [[nodiscard]] static lazy_stack of(const std::vector<tensordict>& parts, std::int64_t dim = 0,
+                                     std::string name = {});
+
   [[nodiscard]] at::IntArrayRef batch_size() const noexcept;
   [[nodiscard]] std::int64_t dim() const noexcept;
   [[nodiscard]] std::int64_t stack_dim() const noexcept;
@@ -61,6 +64,8 @@ class lazy_stack {
   /// As of a tensor of the batch size.
   [[nodiscard]] tensordict_value index(at::ArrayRef<at::indexing::TensorIndex> index) const;
 
+  /// As Python prints it within a tensordict: LazyStackedTensorDict[2]{obs: f32[-1,4]}.
+  [[nodiscard]] std::string to_string() const;
   [[nodiscard]] bool is_same(const lazy_stack& other) const noexcept {
     return node_ == other.node_;
   }

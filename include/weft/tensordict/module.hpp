@@ -44,14 +44,17 @@ class module_swap {
 
 /// Puts the tensors of `td` into the parameters and buffers of those names, without copying, as
 /// long as the result lives; the module's others stay. Parameters stay the module's: gradients are
-/// theirs, not those of `td`'s tensors. Checks all before it changes anything: throws `no_key` for
-/// a name that the module lacks, `shape` for other sizes, `kind` for another dtype or device. No
-/// other thread uses the module meanwhile.
+/// theirs, not those of `td`'s tensors (so this is not for gradients through an update, as in
+/// MAML). Checks all before it changes anything: throws `no_key` for a name that the module lacks,
+/// `shape` for other sizes, `kind` for another dtype or device. No other thread uses the module
+/// meanwhile.
 [[nodiscard]] module_swap to_module(const tensordict& td, torch::nn::Module& module);
 
 /// Copies the values of `td` into the parameters and buffers of those names (copy_: converts
-/// dtypes). Checks names and sizes before.
-void load_into(torch::nn::Module& module, const tensordict& td);
+/// dtypes). Checks names and sizes before: throws `no_key` also for a parameter or buffer that `td`
+/// lacks, but with all_names::no.
+enum class all_names : bool { no, yes };
+void load_into(torch::nn::Module& module, const tensordict& td, all_names all = all_names::yes);
 
 }  // namespace weft
 

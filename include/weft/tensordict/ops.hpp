@@ -58,7 +58,7 @@ namespace weft {
 /// Of all elements of all tensors; true and false if there is none.
 [[nodiscard]] bool all(const tensordict& td);
 [[nodiscard]] bool any(const tensordict& td);
-/// Equal keys, shapes, and values up to rounding (at::allclose).
+/// Equal keys, shapes and data, and values up to rounding (at::allclose).
 [[nodiscard]] bool allclose(const tensordict& a, const tensordict& b, double relative = 1e-5,
                             double absolute = 1e-8);
 

@@ -53,6 +53,13 @@ class tensordict {
   /// none, or one for each, empty where a dimension has none.
   tensordict(std::initializer_list<tensordict_item> items, at::IntArrayRef batch_size = {},
              std::vector<std::string> names = {});
+  tensordict(const tensordict&) noexcept = default;
+  tensordict(tensordict&&) noexcept = default;
+  // A variable becomes another handle. `td[0] = other` would change nothing, so it does not
+  // compile: td.index_put_({0}, other).
+  tensordict& operator=(const tensordict&) & noexcept = default;
+  tensordict& operator=(tensordict&&) & noexcept = default;
+  ~tensordict() = default;
 
   // ── what it is ──
   [[nodiscard]] at::IntArrayRef batch_size() const noexcept;
@@ -81,8 +88,9 @@ class tensordict {
   [[nodiscard]] tensordict dict(const nested_key& key) const;
   [[nodiscard]] const non_tensor& data(const nested_key& key) const;
   [[nodiscard]] const lazy_stack& stack(const nested_key& key) const;
-  /// An entry to read, or to set by `=`: td["obs"] = t.
-  [[nodiscard]] tensordict_entry operator[](std::string_view key) const;
+  /// An entry to read, or to set by `=`: td["obs"] = t. Of a temporary one (td[0]), to read.
+  [[nodiscard]] tensordict_entry operator[](std::string_view key) const&;
+  [[nodiscard]] tensordict_value operator[](std::string_view key) const&&;
   enum class nested : bool { no, yes };
   enum class leaves_only : bool { no, yes };
   /// In their order; with `nested`, entries of a tensordict come before itself, as in Python.
@@ -156,7 +164,8 @@ class tensordict {
     return index({at::indexing::TensorIndex(static_cast<std::int64_t>(at))});
   }
   /// `value` has the batch size of what the index selects. Entries that are new here get zeros
-  /// elsewhere, as in Python. Keys and shapes are checked before anything is written.
+  /// elsewhere, as in Python, and data null. Data that differ become a lazy stack of data. Keys and
+  /// shapes are checked before anything is written.
   tensordict& index_put_(at::ArrayRef<at::indexing::TensorIndex> index, const tensordict& value);
   tensordict& index_put_(std::initializer_list<at::indexing::TensorIndex> index,
                          const tensordict& value);
@@ -218,6 +227,11 @@ class tensordict_value {
   tensordict_value(tensordict dict) noexcept : value_(std::move(dict)) {}
   tensordict_value(non_tensor data) noexcept : value_(std::move(data)) {}
   tensordict_value(lazy_stack stack) noexcept : value_(std::move(stack)) {}
+  tensordict_value(const tensordict_value&) noexcept = default;
+  tensordict_value(tensordict_value&&) noexcept = default;
+  tensordict_value& operator=(const tensordict_value&) & noexcept = default;
+  tensordict_value& operator=(tensordict_value&&) & noexcept = default;
+  ~tensordict_value() = default;
   [[nodiscard]] bool is_tensor() const noexcept { return value_.index() == 0; }
   [[nodiscard]] bool is_dict() const noexcept { return value_.index() == 1; }
   [[nodiscard]] bool is_data() const noexcept { return value_.index() == 2; }
@@ -229,6 +243,10 @@ class tensordict_value {
   [[nodiscard]] const lazy_stack& stack() const;
   operator const at::Tensor&() const { return tensor(); }
   operator const tensordict&() const { return dict(); }
+  const at::Tensor* operator->() const { return &tensor(); }
+  const at::Tensor& operator*() const { return tensor(); }
+  /// An entry of the tensordict that it is.
+  [[nodiscard]] tensordict_value operator[](std::string_view key) const;
   /// "a tensor", "a tensordict", …
   [[nodiscard]] const char* kind() const noexcept;
 
@@ -294,8 +312,22 @@ class unlock_scope {
 /// Dense: all have the same keys and batch sizes.
 [[nodiscard]] tensordict stack(std::span<const tensordict> all, std::int64_t dim = 0);
 [[nodiscard]] tensordict cat(std::span<const tensordict> all, std::int64_t dim = 0);
+[[nodiscard]] inline tensordict stack(std::initializer_list<tensordict> all, std::int64_t dim = 0) {
+  return stack(std::span(all.begin(), all.size()), dim);
+}
+[[nodiscard]] inline tensordict cat(std::initializer_list<tensordict> all, std::int64_t dim = 0) {
+  return cat(std::span(all.begin(), all.size()), dim);
+}
 
 std::ostream& operator<<(std::ostream& out, const tensordict& td);
+std::ostream& operator<<(std::ostream& out, const lazy_stack& stack);
+std::ostream& operator<<(std::ostream& out, const non_tensor& data);  ///< as JSON
+
+inline lazy_stack lazy_stack::of(const std::vector<tensordict>& parts, std::int64_t dim,
+                                 std::string name) {
+  return lazy_stack(std::vector<tensordict_value>(parts.begin(), parts.end()), dim,
+                    std::move(name));
+}
 
 }  // namespace weft
 

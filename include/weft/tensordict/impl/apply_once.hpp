@@ -29,9 +29,10 @@ WEFT_DECL std::optional<tensordict_value> applied_value(const tensordict_value& 
     return std::nullopt;
   }
   if (batch) {
-    throw tensordict_error(tensordict_errc::kind,
-                           "entry " + words(path) +
-                               " is a lazy stack, which keeps its batch size: stack it before");
+    throw tensordict_error(
+        tensordict_errc::kind,
+        "entry " + words(path) +
+            " is a lazy stack, which has no other batch size: make it dense() before");
   }
   std::vector<tensordict_value> parts;
   std::size_t number = 0;
@@ -264,6 +265,15 @@ WEFT_DECL std::string tensordict::to_string() const {
   const std::string head =
       "TensorDict(batch_size=" + detail::sizes_text(batch_size()) + ", fields=";
   return head + detail::laid_out(detail::printed_of(*this, ""), "", head.size(), 1) + ")";
+}
+WEFT_DECL std::string lazy_stack::to_string() const {
+  return detail::laid_out(detail::printed_stack(*this, 0), "", 0, 0);
+}
+WEFT_DECL std::ostream& operator<<(std::ostream& out, const lazy_stack& stack) {
+  return out << stack.to_string();
+}
+WEFT_DECL std::ostream& operator<<(std::ostream& out, const non_tensor& data) {
+  return out << data.to_string();
 }
 WEFT_DECL std::ostream& operator<<(std::ostream& out, const tensordict& td) {
   return out << td.to_string();

@@ -48,7 +48,7 @@ WEFT_DECL void require_unlocked(const tensordict_node& node, const nested_key& k
   if (!node.locked) return;
   throw tensordict_error(tensordict_errc::locked,
                          "the tensordict is locked, so its entry " + words(key) +
-                             " cannot be made, replaced or removed; set_ writes into it");
+                             " cannot be made, replaced or removed: unlock_() it, or clone() it");
 }
 
 WEFT_DECL std::size_t part_number(const lazy_stack& stack, std::string_view name) noexcept {

@@ -266,6 +266,19 @@ WEFT_DECL void codec<tensordict>::encode(writer& w, const tensordict& value) {
   detail::tensordict_writer(w, one ? node.buffer : at::Tensor()).dict(node);
 }
 
+WEFT_DECL void codec<lazy_stack>::encode(writer& w, const lazy_stack& value) {
+  tensordict around;
+  around.set("", value);
+  codec<tensordict>::encode(w, around);
+}
+WEFT_DECL lazy_stack codec<lazy_stack>::decode(reader& r) {
+  const tensordict around = codec<tensordict>::decode(r);
+  if (around.size() == 1 && around.contains("") && around.get("").is_stack()) {
+    return around.stack("");
+  }
+  r.fail("a lazy stack that is none");
+}
+
 WEFT_DECL tensordict codec<tensordict>::decode(reader& r) {
   const auto how = r.number<std::uint8_t>();
   if (how > 1) r.fail("a tensordict of kind " + std::to_string(how));

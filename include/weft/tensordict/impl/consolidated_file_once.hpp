@@ -399,7 +399,8 @@ WEFT_DECL tensordict_value read_consolidated(const std::filesystem::path& path) 
     read_at(file, end, tail, size - tail, path);
     const auto length = load<std::int64_t>(end);
     if (length < 2 || static_cast<std::uint64_t>(length) > size - tail) {
-      refuse_format(path, "it is no consolidated tensordict: its last eight bytes are no length");
+      refuse_format(path, "it is cut off, or no consolidated tensordict: its last eight bytes are "
+                          "no length of what is before them");
     }
     const std::uint64_t before = size - tail - static_cast<std::uint64_t>(length);
     std::string text(static_cast<std::size_t>(length), '\0');

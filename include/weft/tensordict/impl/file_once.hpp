@@ -4,6 +4,7 @@
 
 #include <weft/config.hpp>
 #include <weft/tensordict/detail/file.hpp>
+#include <weft/tensordict/files.hpp>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -31,6 +32,14 @@ namespace weft::detail {
 [[noreturn]] WEFT_DECL void refuse_format(const std::filesystem::path& path,
                                           const std::string& why) {
   throw tensordict_error(tensordict_errc::format, path.string() + ": " + why);
+}
+
+[[noreturn]] WEFT_DECL void refuse_root(const tensordict_value& root,
+                                        const std::filesystem::path& file) {
+  throw tensordict_error(
+      tensordict_errc::kind,
+      file.string() + " holds " + root.kind() +
+          (root.is_stack() ? ": ask for it, as by from_consolidated<weft::lazy_stack>" : ""));
 }
 
 WEFT_DECL place at_path(const std::filesystem::path& path) {

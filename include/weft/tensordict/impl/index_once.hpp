@@ -188,6 +188,31 @@ struct put_at {
   const batch_sizes& batch;  // that is indexed
 };
 
+WEFT_DECL bool holds_data(const tensordict_value& value) {
+  return value.is_data() || (value.is_stack() && value.stack().is_data());
+}
+/// What an entry of data becomes if `value` is put into it. `before`: none, if it is new.
+WEFT_DECL tensordict_value with_data(const tensordict_value* before, at::IntArrayRef batch,
+                                     const tensordict_value& value, at::IntArrayRef value_batch,
+                                     const put_at& at, const nested_key& key) {
+  if (before && before->is_data() && value.is_data() && before->data() == value.data()) {
+    return *before;
+  }
+  const data_elements added = data_of(value, value_batch);
+  data_elements all = data_of(before ? *before : tensordict_value(non_tensor()), batch);
+  if (all.which.sizes() !=
+      at::IntArrayRef(with_rest(at.batch, added.which.sizes(), at.where.batch.size()))) {
+    throw tensordict_error(tensordict_errc::shape,
+                           "entry " + words(key) + ": data of sizes " + words(added.which.sizes()) +
+                               " do not fit data of sizes " + words(all.which.sizes()));
+  }
+  const auto count = static_cast<std::int64_t>(all.items.size());
+  all.which = all.which.clone();
+  at::indexing::set_item(all.which, at.where.index, added.which.add(count));
+  all.items.insert(all.items.end(), added.items.begin(), added.items.end());
+  return stack_of(all);
+}
+
 /// Throws if `value` cannot be written; changes nothing.
 WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const put_at& at,
                          key_path& path) {
@@ -195,10 +220,22 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
   for (const auto& e : tensordict_node::of(value).entries) {
     path.push_back(e.key);
     const std::size_t place = to.find(e.key);
-    if (place == tensordict_node::npos) {
+    if (holds_data(e.value)) {
+      const tensordict_value* before =
+          place == tensordict_node::npos ? nullptr : &to.entries[place].value;
+      if (before && !holds_data(*before)) {
+        refuse_kind(*before, "non-tensor data", "entry " + words(path));
+      }
+      const bool same =
+          before && before->is_data() && e.value.is_data() && before->data() == e.value.data();
+      if (!same) require_unlocked(to, path);
+      static_cast<void>(with_data(before, to.batch, e.value, value.batch_size(), at, path));
+    } else if (place == tensordict_node::npos) {
       require_unlocked(to, path);
       if (e.value.is_dict())
-        check_put(tensordict_node::make(e.value.dict().batch_size()), e.value.dict(), at, path);
+        check_put(tensordict_node::make(
+                      with_rest(at.batch, e.value.dict().batch_size(), at.where.batch.size())),
+                  e.value.dict(), at, path);
     } else if (e.value.is_tensor() && to.entries[place].value.is_tensor()) {
       const at::Tensor& t = to.entries[place].value.tensor();
       require_broadcast(e.value.tensor().sizes(),
@@ -208,7 +245,7 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
     } else if (e.value.is_tensor() || e.value.is_dict()) {
       refuse_kind(to.entries[place].value, e.value.kind(), "entry " + words(path));
     }
-    if (!e.value.is_tensor() && !e.value.is_dict()) {
+    if (e.value.is_stack() && !e.value.stack().is_data()) {
       refuse_kind(e.value, "what can be put at an index", "entry " + words(path));
     }
     path.pop_back();
@@ -219,6 +256,12 @@ WEFT_DECL void put(const tensordict& into, const tensordict& value, const put_at
   tensordict_node& to = tensordict_node::of(into);
   for (const auto& e : tensordict_node::of(value).entries) {
     std::size_t place = to.find(e.key);
+    if (holds_data(e.value)) {
+      const tensordict_value* before =
+          place == tensordict_node::npos ? nullptr : &to.entries[place].value;
+      to.put(e.key, with_data(before, to.batch, e.value, value.batch_size(), at, e.key));
+      continue;
+    }
     if (place == tensordict_node::npos) {
       if (e.value.is_tensor()) {
         const at::Tensor& t = e.value.tensor();

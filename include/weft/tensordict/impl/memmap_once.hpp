@@ -149,8 +149,10 @@ class memmap_writer {
                                      write_leaf(inside(folder, shown, name + ".memmap"), t, like_));
       } else {
         if (e.value.is_stack() && e.value.stack().size() > 0 && e.value.stack()[0].is_tensor()) {
-          refuse_kind(e.value.stack()[0], "what such a folder has in a lazy stack",
-                      "a row of the ragged tensor '" + e.key + "'");
+          throw tensordict_error(tensordict_errc::kind,
+                                 "entry '" + e.key +
+                                     "' is a ragged tensor, which has no place in a folder of "
+                                     "mapped files: to_consolidated writes it");
         }
         add_member(meta, e.key, {{"type", type_of(e.value)}});
         tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name), depth + 1));
@@ -212,6 +214,9 @@ WEFT_DECL tensordict_value write_memmap(const tensordict_value& value,
   if (failed) refuse_file(folder, "make the folder", failed.value());
   const std::filesystem::path whole = std::filesystem::absolute(folder, failed);
   if (failed) refuse_file(folder, "find the folder", failed.value());
+  if (like && std::filesystem::exists(whole / "meta.json", failed)) {
+    refuse_file(whole / "meta.json", "replace by zeros", EEXIST);
+  }
   return memmap_writer(like).write(value, at_path(whole));
 }
 

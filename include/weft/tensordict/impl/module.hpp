@@ -34,19 +34,31 @@ inline std::vector<std::pair<key_path, at::Tensor>> tensors_of(const torch::nn::
   return out;
 }
 
+struct matched_tensor {
+  key_path key;
+  at::Tensor own, value;
+};
+inline std::string dotted(const key_path& key) {
+  std::string name;
+  for (const std::string& part : key) name += (name.empty() ? "" : ".") + part;
+  return name;
+}
 /// The module's tensors, and those of `td` for them.
-inline std::vector<std::pair<at::Tensor, at::Tensor>> matched(const tensordict& td,
-                                                              const torch::nn::Module& module) {
-  std::vector<std::pair<at::Tensor, at::Tensor>> out;
+inline std::vector<matched_tensor> matched(const tensordict& td, const torch::nn::Module& module,
+                                           all_names all) {
+  std::vector<matched_tensor> out;
   const auto own = tensors_of(module);
+  for (const auto& [key, tensor] : own) {
+    if (all == all_names::no || td.contains(key)) continue;
+    throw tensordict_error(tensordict_errc::no_key,
+                           "there is no entry for the module's '" + dotted(key) + "'");
+  }
   for (const auto& [key, value] : td.leaves()) {
     const auto found =
         std::find_if(own.begin(), own.end(), [&](const auto& o) { return o.first == key; });
     if (found == own.end()) {
-      std::string name;
-      for (const std::string& part : key) name += (name.empty() ? "" : ".") + part;
       throw tensordict_error(tensordict_errc::no_key,
-                             "the module has no parameter or buffer '" + name + "'");
+                             "the module has no parameter or buffer '" + dotted(key) + "'");
     }
     const at::Tensor& into = found->second;
     if (into.sizes() != value.sizes()) {
@@ -55,8 +67,8 @@ inline std::vector<std::pair<at::Tensor, at::Tensor>> matched(const tensordict& 
                                  ", and the module's " + words(into.sizes()));
     }
     const bool twice =
-        std::any_of(out.begin(), out.end(), [&](const auto& o) { return o.first.is_same(into); });
-    if (!twice) out.emplace_back(into, value);
+        std::any_of(out.begin(), out.end(), [&](const auto& o) { return o.own.is_same(into); });
+    if (!twice) out.push_back({key, into, value});
   }
   return out;
 }
@@ -75,30 +87,31 @@ inline void module_swap::restore() noexcept {
 }
 
 inline module_swap to_module(const tensordict& td, torch::nn::Module& module) {
-  auto all = detail::matched(td, module);
-  for (const auto& [own, value] : all) {
+  const auto all = detail::matched(td, module, all_names::no);
+  for (const auto& [key, own, value] : all) {
     if (own.scalar_type() == value.scalar_type() && own.device() == value.device() &&
         own.layout() == value.layout()) {
       continue;
     }
     throw tensordict_error(tensordict_errc::kind,
-                           "a tensor of " + std::string(c10::toString(value.scalar_type())) +
-                               " on " + value.device().str() + " for a parameter or buffer of " +
+                           "entry " + detail::words(key) + " is a tensor of " +
+                               std::string(c10::toString(value.scalar_type())) + " on " +
+                               value.device().str() + ", and the module's of " +
                                c10::toString(own.scalar_type()) + " on " + own.device().str());
   }
   module_swap out;
   out.before_.reserve(all.size());
-  for (auto& [own, value] : all) {
+  for (const auto& [key, own, value] : all) {
     out.before_.emplace_back(own, own.detach());
     own.set_data(value.detach());
   }
   return out;
 }
 
-inline void load_into(torch::nn::Module& module, const tensordict& td) {
-  const auto all = detail::matched(td, module);
+inline void load_into(torch::nn::Module& module, const tensordict& td, all_names all) {
+  const auto matched = detail::matched(td, module, all);
   const at::NoGradGuard no_grad;
-  for (const auto& [own, value] : all) own.copy_(value);
+  for (const auto& [key, own, value] : matched) own.copy_(value);
 }
 
 }  // namespace weft

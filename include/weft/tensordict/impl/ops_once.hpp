@@ -239,16 +239,38 @@ WEFT_DECL bool any(const tensordict& td) {
   }
   return false;
 }
-WEFT_DECL bool allclose(const tensordict& a, const tensordict& b, double relative,
-                        double absolute) {
-  const auto mine = a.leaves();
-  if (a.batch_size() != b.batch_size() || mine.size() != b.leaves().size()) return false;
-  for (const auto& [key, t] : mine) {
-    if (!b.contains(key) || !b.get(key).is_tensor()) return false;
-    const at::Tensor& other = b.tensor(key);
-    if (t.sizes() != other.sizes() || !at::allclose(t, other, relative, absolute)) return false;
+namespace detail {
+WEFT_DECL bool all_close(const tensordict_value& a, const tensordict_value& b, double relative,
+                         double absolute) {
+  if (a.kind() != b.kind()) return false;
+  if (a.is_tensor()) {
+    return a.tensor().sizes() == b.tensor().sizes() &&
+           at::allclose(a.tensor(), b.tensor(), relative, absolute);
+  }
+  if (a.is_data()) return a.data() == b.data();
+  if (a.is_stack()) {
+    const lazy_stack& x = a.stack();
+    const lazy_stack& y = b.stack();
+    bool close = x.batch_size() == y.batch_size() && x.stack_dim() == y.stack_dim();
+    for (std::size_t i = 0; close && i < x.size(); ++i) {
+      close = all_close(x[i], y[i], relative, absolute);
+    }
+    return close;
+  }
+  const tensordict_node& x = tensordict_node::of(a.dict());
+  const tensordict_node& y = tensordict_node::of(b.dict());
+  if (x.batch != y.batch || x.entries.size() != y.entries.size()) return false;
+  for (const auto& e : x.entries) {
+    const std::size_t at = y.find(e.key);
+    if (at == tensordict_node::npos) return false;
+    if (!all_close(e.value, y.entries[at].value, relative, absolute)) return false;
   }
   return true;
+}
+}  // namespace detail
+WEFT_DECL bool allclose(const tensordict& a, const tensordict& b, double relative,
+                        double absolute) {
+  return detail::all_close(a, b, relative, absolute);
 }
 
 WEFT_DECL tensordict where(const at::Tensor& mask, const tensordict& a, const tensordict& b) {

@@ -95,7 +95,8 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
   read_at(file, begin, head, 0, path);
   const auto length = load<std::uint64_t>(begin);
   if (length > size - head || length > most) {
-    refuse_format(path, "it is no safetensors file: its first eight bytes are no length");
+    refuse_format(path, "it is cut off, or no safetensors file: its first eight bytes are no "
+                        "length of what follows");
   }
   std::string text(length, '\0');
   read_at(file, text.data(), length, head, path);

@@ -283,8 +283,12 @@ WEFT_DECL const lazy_stack& tensordict::stack(const nested_key& key) const {
   if (v.is_stack()) return v.stack();
   detail::refuse_kind(v, "a lazy stack", "entry " + detail::words(key));
 }
-WEFT_DECL tensordict_entry tensordict::operator[](std::string_view key) const {
+WEFT_DECL tensordict_entry tensordict::operator[](std::string_view key) const& {
   return {*this, std::string(key)};
+}
+WEFT_DECL tensordict_value tensordict::operator[](std::string_view key) const&& { return get(key); }
+WEFT_DECL tensordict_value tensordict_value::operator[](std::string_view key) const {
+  return dict().get(key);
 }
 
 WEFT_DECL const at::Tensor& tensordict_entry::tensor() const { return in_.tensor(key_); }

@@ -54,8 +54,9 @@ WEFT_DECL tensordict from_torch_save(const std::filesystem::path& path) {
   try {
     value = torch::jit::pickle_load(bytes);
   } catch (const c10::Error& e) {
-    detail::refuse_format(path,
-                          std::string("libtorch cannot read it: ") + e.what_without_backtrace());
+    detail::refuse_format(
+        path, std::string("libtorch cannot read it (of an OrderedDict, save dict(…) of it): ") +
+                  e.what_without_backtrace());
   }
   if (!value.isGenericDict()) detail::refuse_format(path, "it holds no dictionary");
   tensordict out;
