@@ -41,8 +41,14 @@ class folder {
   fs::path path;
 };
 
-/// PLplot's libraries leak at the end, which LeakSanitizer would make a failure.
-const std::vector<std::pair<std::string, std::string>> leaks{{"LSAN_OPTIONS", "exitcode=0"}};
+/// PLplot's libraries leak at the end, and lock unseen, which sanitizers would make failures.
+const std::vector<std::pair<std::string, std::string>> with_plplot = [] {
+  const char* const before = std::getenv("TSAN_OPTIONS");
+  return std::vector<std::pair<std::string, std::string>>{
+      {"LSAN_OPTIONS", "exitcode=0"},
+      {"TSAN_OPTIONS", std::string(before ? before : "") + ":suppressions=" WEFT_SOURCE_DIR
+                                                           "/tests/process/plplot.supp"}};
+}();
 
 /// All of its processes, at once.
 void kill_all(child& run) {
@@ -68,12 +74,12 @@ std::vector<std::string> training(const folder& in, const std::string& file, int
 std::string killed_training(const folder& in, int trainers, int epochs, int times,
                             std::mt19937& random) {
   for (int i = 0; i < times; ++i) {
-    child run(training(in, "killed.td", trainers, epochs), leaks);
+    child run(training(in, "killed.td", trainers, epochs), with_plplot);
     if (i % 3 > 0) run.read_until("[all] epoch ");
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 250'000));
     kill_all(run);
   }
-  child last(training(in, "killed.td", trainers, epochs), leaks);
+  child last(training(in, "killed.td", trainers, epochs), with_plplot);
   CHECK(last.wait() == 0);
   return last.output();
 }
@@ -82,7 +88,7 @@ TEST_CASE("resumed: a training that was killed ten times has the weights of one 
   const folder in;
   std::mt19937 random(1);
   constexpr int epochs = 12;
-  child whole(training(in, "whole.td", 1, epochs), leaks);
+  child whole(training(in, "whole.td", 1, epochs), with_plplot);
   REQUIRE(whole.wait() == 0);
   const std::string said = killed_training(in, 1, epochs, 10, random);
   CHECK(whole.last_line_from("test accuracy") ==
@@ -97,7 +103,7 @@ TEST_CASE("resumed: a training that was killed ten times has the weights of one 
     CHECK(weft::all(a.dict(part) == b.dict(part)));
   }
   // Another run's file is refused, and stays.
-  child other(training(in, "killed.td", 2, epochs), leaks);
+  child other(training(in, "killed.td", 2, epochs), with_plplot);
   CHECK(other.wait() == 1);
   CHECK(other.said("is of a run with other --trainers, --batch, --lr or --seed"));
   CHECK(
@@ -108,7 +114,7 @@ TEST_CASE("resumed: a training that was killed ten times has the weights of one 
 TEST_CASE("resumed: with two trainers it reaches the accuracy of a run that was not killed") {
   const folder in;
   std::mt19937 random(2);
-  child whole(training(in, "whole.td", 2, 10), leaks);
+  child whole(training(in, "whole.td", 2, 10), with_plplot);
   REQUIRE(whole.wait() == 0);
   const std::string said = killed_training(in, 2, 10, 4, random);
   const std::string at_end = "test accuracy ";

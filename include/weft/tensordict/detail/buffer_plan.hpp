@@ -61,8 +61,8 @@ inline constexpr std::int64_t leaf_alignment = 64;
 [[nodiscard]] name_list names_in(const nlohmann::ordered_json& list);
 [[nodiscard]] nlohmann::ordered_json names_for(const tensordict_node& node);
 /// The member, else `format`.
-[[nodiscard]] const nlohmann::ordered_json& member(const nlohmann::ordered_json& object,
-                                                   const char* name);
+[[nodiscard]] const nlohmann::ordered_json& json_member(const nlohmann::ordered_json& object,
+                                                        const char* name);
 /// More levels than that are an error `format`.
 inline constexpr int most_levels = 100;
 void require_level(int level);

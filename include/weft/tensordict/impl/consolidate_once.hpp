@@ -169,8 +169,8 @@ WEFT_DECL nlohmann::ordered_json names_for(const tensordict_node& node) {
   }
   return out;
 }
-WEFT_DECL const nlohmann::ordered_json& member(const nlohmann::ordered_json& object,
-                                               const char* name) {
+WEFT_DECL const nlohmann::ordered_json& json_member(const nlohmann::ordered_json& object,
+                                                    const char* name) {
   const auto found = object.find(name);
   if (object.is_object() && found != object.end()) return *found;
   throw tensordict_error(tensordict_errc::format, std::string("there is no \"") + name + "\"");

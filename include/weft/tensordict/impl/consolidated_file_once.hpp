@@ -232,19 +232,19 @@ class consolidated_reader {
   /// `batch`: of data that are the root.
   [[nodiscard]] tensordict_value value_of(const json& level, int depth) {
     require_level(depth);
-    const json& type = member(level, "cls");
+    const json& type = json_member(level, "cls");
     if (!type.is_string()) throw tensordict_error(tensordict_errc::format, "a class without name");
     const auto& name = type.get_ref<const std::string&>();
     if (name == "LazyStackedTensorDict" || name == "NonTensorStack") return stack_of(level, depth);
-    const json& about = member(level, "cls_metadata");
+    const json& about = json_member(level, "cls_metadata");
     tensordict out =
-        tensordict_node::make(sizes_in(member(about, "batch_size")),
+        tensordict_node::make(sizes_in(json_member(about, "batch_size")),
                               about.contains("names") ? names_in(about["names"]) : name_list());
-    for (const auto& [key, data] : member(level, "non_tensors").items()) {
+    for (const auto& [key, data] : json_member(level, "non_tensors").items()) {
       set(out, key, datum(data).first);
     }
     ragged open;
-    for (const auto& [key, leaf] : member(level, "leaves").items()) {
+    for (const auto& [key, leaf] : json_member(level, "leaves").items()) {
       at::Tensor tensor = tensor_of(key, leaf);
       if (!key.starts_with("<NJT")) {
         set(out, key, std::move(tensor));
@@ -321,8 +321,8 @@ class consolidated_reader {
   }
 
   [[nodiscard]] tensordict_value stack_of(const json& level, int depth) {
-    const json& about = member(level, "cls_metadata");
-    const json& dim = member(about, "stack_dim");
+    const json& about = json_member(level, "cls_metadata");
+    const json& dim = json_member(about, "stack_dim");
     const json name = about.contains("stack_dim_name") ? about["stack_dim_name"] : json();
     if (!dim.is_number_integer() || !(name.is_null() || name.is_string())) {
       throw tensordict_error(tensordict_errc::format, "a lazy stack without stack_dim");
@@ -335,7 +335,7 @@ class consolidated_reader {
       }
       parts.push_back(std::move(part));
     };
-    for (const auto& [key, data] : member(level, "non_tensors").items()) {
+    for (const auto& [key, data] : json_member(level, "non_tensors").items()) {
       auto [value, own] = datum(data);
       if (!parts.empty() && own != batch) {
         throw tensordict_error(tensordict_errc::format, "non-tensor data of different batch sizes");

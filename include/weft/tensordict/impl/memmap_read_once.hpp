@@ -74,7 +74,7 @@ class memmap_reader {
                      int depth) {
     const auto names = meta.find("_names");
     tensordict out = tensordict_node::make(
-        sizes_in(member(meta, "shape")),
+        sizes_in(json_member(meta, "shape")),
         names != meta.end() && names->is_array() ? names_in(*names) : name_list());
     for (const auto& [key, about] : meta.items()) {
       if (!about.is_object()) continue;
@@ -95,10 +95,10 @@ class memmap_reader {
 
   at::Tensor leaf_in(const json& about, const descriptor& folder,
                      const std::filesystem::path& shown, const std::string& key) {
-    const json& dtype = member(about, "dtype");
+    const json& dtype = json_member(about, "dtype");
     const auto type =
         dtype.is_string() ? from_torch_name(dtype.get_ref<const std::string&>()) : std::nullopt;
-    const auto sizes = sizes_in(member(about, "shape"));
+    const auto sizes = sizes_in(json_member(about, "shape"));
     const auto bytes = type ? bytes_of(sizes, *type) : std::nullopt;
     const auto nested = about.find("is_nested");
     if (!type || !bytes || (nested != about.end() && *nested != false)) {
@@ -137,7 +137,7 @@ class memmap_reader {
 
   tensordict_value stack_in(const json& meta, const descriptor& folder,
                             const std::filesystem::path& shown, int depth) {
-    const json& dim = member(meta, "stack_dim");
+    const json& dim = json_member(meta, "stack_dim");
     const json name = meta.contains("stack_dim_name") ? meta["stack_dim_name"] : json();
     if (!dim.is_number_integer() || !(name.is_null() || name.is_string())) {
       refuse_format(shown, "a lazy stack without stack_dim");
@@ -167,7 +167,7 @@ class memmap_reader {
     for (const json& inner : list) collect(inner, batch.slice(1), out, which);
   }
   static tensordict_value data_stack(const json& meta, at::IntArrayRef batch) {
-    const json& data = member(meta, "data");
+    const json& data = json_member(meta, "data");
     if (!data.is_array()) {
       throw tensordict_error(tensordict_errc::format,
                              "data that Python has pickled, which are not read");

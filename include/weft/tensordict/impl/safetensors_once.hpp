@@ -122,11 +122,11 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
       out.about = read_json(own->get_ref<const std::string&>());
       continue;
     }
-    const nlohmann::ordered_json& dtype = member(about, "dtype");
+    const nlohmann::ordered_json& dtype = json_member(about, "dtype");
     const auto type = dtype.is_string() ? from_safetensors_name(dtype.get_ref<const std::string&>())
                                         : std::nullopt;
-    const auto sizes = sizes_in(member(about, "shape"));
-    const auto where = sizes_in(member(about, "data_offsets"));
+    const auto sizes = sizes_in(json_member(about, "shape"));
+    const auto where = sizes_in(json_member(about, "data_offsets"));
     const auto bytes = type ? bytes_of(sizes, *type) : std::nullopt;
     if (!bytes || where.size() != 2 || where[1] < where[0] || where[1] > data ||
         where[1] - where[0] != *bytes) {
@@ -167,9 +167,9 @@ WEFT_DECL tensordict_value level_of(const nlohmann::ordered_json& level, safeten
                                     int depth) {
   require_level(depth);
   const auto names = level.find("names");
-  tensordict out = tensordict_node::make(sizes_in(member(level, "batch_size")),
+  tensordict out = tensordict_node::make(sizes_in(json_member(level, "batch_size")),
                                          names == level.end() ? name_list() : names_in(*names));
-  for (const auto& [key, entry] : member(level, "keys").items()) {
+  for (const auto& [key, entry] : json_member(level, "keys").items()) {
     if (const auto name = entry.find("tensor"); entry.is_object() && name != entry.end()) {
       const auto found = name->is_string() ? file.tensors.find(name->get_ref<const std::string&>())
                                            : file.tensors.end();
@@ -183,7 +183,7 @@ WEFT_DECL tensordict_value level_of(const nlohmann::ordered_json& level, safeten
                entry.is_object() && data != entry.end()) {
       out.set(key, non_tensor(*data));
     } else {
-      tensordict_value child = level_of(member(entry, "td"), file, depth + 1);
+      tensordict_value child = level_of(json_member(entry, "td"), file, depth + 1);
       if (child.is_dict()) require_batch(child.dict().batch_size(), out.batch_size(), key);
       out.set(key, std::move(child));
     }
@@ -218,10 +218,10 @@ WEFT_DECL tensordict_value read_safetensors(const std::filesystem::path& path) {
       }
       return flat.unflatten_keys(".");
     }
-    if (const auto& version = member(*file.about, "version"); version != 1) {
+    if (const auto& version = json_member(*file.about, "version"); version != 1) {
       refuse_format(path, "its tensordict has the version " + write_json(version) + ", not 1");
     }
-    tensordict_value out = level_of(member(*file.about, "root"), file, 0);
+    tensordict_value out = level_of(json_member(*file.about, "root"), file, 0);
     if (!file.tensors.empty()) {
       refuse_format(path, "its tensordict does not have the tensor '" +
                               file.tensors.begin()->first + "'");
