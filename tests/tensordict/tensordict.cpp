@@ -349,6 +349,22 @@ TEST_CASE("tensordict: what a table of Python's methods names") {
   if (!other.contains("z")) other.set({"n", "z"}, x);
   CHECK(other.tensor({"n", "z"}).is_same(x));
 
+  // As one state.
+  const tensordict::state_type state = td.state_dict();
+  CHECK(state.size() == 2);
+  CHECK(state[1].first == "n.y");
+  tensordict loaded = td.clone().zero_();
+  loaded.load_state_dict(state);
+  CHECK(weft::allclose(loaded, td));
+  CHECK(td.cpu().tensor("x").equal(td.tensor("x")));
+  tensordict::state_type lacks{state[0]};
+  CHECK_THROWS_AS(loaded.load_state_dict(lacks), weft::tensordict_error);
+  lacks.emplace_back("n.z", state[1].second);
+  CHECK_THROWS_AS(loaded.load_state_dict(lacks), weft::tensordict_error);
+  lacks = {state[0], {"n.y", at::ones({7})}};
+  CHECK_THROWS_AS(loaded.zero_().load_state_dict(lacks), weft::tensordict_error);
+  CHECK(loaded.tensor("x").eq(0).all().item<bool>());
+
   // Batch size, names, locks.
   tensordict loose(
       {{"a", at::zeros({3, 4})}, {"n", tensordict({{"b", at::zeros({3, 4, 5})}}, {3})}});

@@ -99,6 +99,12 @@ class tensordict {
                                            leaves_only which = leaves_only::no) const;
   /// All tensors, at any depth, in the order of their keys; in lazy stacks, by the part's number.
   [[nodiscard]] std::vector<std::pair<key_path, at::Tensor>> leaves() const;
+  /// The same by one name, "next.reward", as a module's state has them.
+  using state_type = std::vector<std::pair<std::string, at::Tensor>>;
+  [[nodiscard]] state_type state_dict() const;
+  /// Writes them into the tensors that are there (copy_). Throws `no_key` unless the names are the
+  /// same, and `shape`, before it writes.
+  tensordict& load_state_dict(const state_type& state);
   /// Makes or replaces an entry, and the tensordicts on the way to it.
   tensordict& set(const nested_key& key, tensordict_value value);
   /// Writes into a tensor that is there (copy_: broadcasts, converts). A locked one may be written.
@@ -209,6 +215,7 @@ class tensordict {
   tensordict& apply_(const leaf_function& f);
   [[nodiscard]] tensordict to(at::ScalarType dtype) const;
   [[nodiscard]] tensordict to(at::Device device) const;
+  [[nodiscard]] tensordict cpu() const { return to(at::Device(at::kCPU)); }
   [[nodiscard]] tensordict contiguous() const;
   [[nodiscard]] tensordict detach() const;
 

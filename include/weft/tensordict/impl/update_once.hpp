@@ -7,7 +7,9 @@
 #include <weft/tensordict/detail/words.hpp>
 
 #include <cstddef>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -95,6 +97,34 @@ WEFT_DECL tensordict tensordict::replace(const tensordict& other) const {
   tensordict out = clone(recurse::no);
   out.update(other);
   return out;
+}
+WEFT_DECL tensordict::state_type tensordict::state_dict() const {
+  state_type out;
+  for (const auto& [key, tensor] : leaves()) {
+    std::string name = key.front();
+    for (std::size_t i = 1; i < key.size(); ++i) name.append(".").append(key[i]);
+    out.emplace_back(std::move(name), tensor);
+  }
+  return out;
+}
+WEFT_DECL tensordict& tensordict::load_state_dict(const state_type& state) {
+  const state_type own = state_dict();
+  std::map<std::string_view, const at::Tensor*> given;
+  for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
+  for (const auto& [name, tensor] : own) {
+    const auto found = given.find(name);
+    if (found == given.end() || !found->second->defined()) {
+      throw tensordict_error(tensordict_errc::no_key, "the state has no '" + name + "'");
+    }
+    detail::require_broadcast(found->second->sizes(), tensor.sizes(), name);
+  }
+  if (state.size() != own.size()) {
+    throw tensordict_error(tensordict_errc::no_key,
+                           "the state has " + std::to_string(state.size()) +
+                               " tensors, and the tensordict " + std::to_string(own.size()));
+  }
+  for (const auto& [name, tensor] : own) tensor.copy_(*given.at(name));
+  return *this;
 }
 WEFT_DECL tensordict& tensordict::zero_() {
   for (const auto& [path, value] : leaves()) value.zero_();
