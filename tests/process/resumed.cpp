@@ -7,8 +7,8 @@
 
 #include <ATen/ATen.h>
 
+#include <core/temporary_folder.hpp>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <process/child.hpp>
@@ -27,19 +27,7 @@ namespace fs = std::filesystem;
 using weft::testing::child;
 using weft::testing::eventually;
 
-class folder {
- public:
-  folder() {
-    std::string name = (fs::temp_directory_path() / "weft-resumed-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~folder() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
+using folder = weft::testing::temporary_folder;
 
 /// PLplot's libraries leak at the end, which LeakSanitizer would make a failure.
 const std::vector<std::pair<std::string, std::string>> with_plplot{{"LSAN_OPTIONS", "exitcode=0"}};
@@ -59,10 +47,10 @@ std::vector<std::string> training(const folder& in, const std::string& file, int
           "--epochs",
           std::to_string(epochs),
           "--checkpoint",
-          (in.path / file).string(),
+          (in.root / file).string(),
           "--resume",
           "--out",
-          (in.path / "out").string()};
+          (in.root / "out").string()};
 }
 /// Killed so often, each time an epoch or less after it began; then to its end.
 std::string killed_training(const folder& in, int trainers, int epochs, int times,
@@ -87,8 +75,8 @@ TEST_CASE("resumed: a training that was killed ten times has the weights of one 
   const std::string said = killed_training(in, 1, epochs, 10, random);
   CHECK(whole.last_line_from("test accuracy") ==
         said.substr(said.rfind("test accuracy"), whole.last_line_from("test accuracy").size()));
-  const weft::tensordict a = weft::from_consolidated(in.path / "whole.td");
-  const weft::tensordict b = weft::from_consolidated(in.path / "killed.td");
+  const weft::tensordict a = weft::from_consolidated(in.root / "whole.td");
+  const weft::tensordict b = weft::from_consolidated(in.root / "killed.td");
   CHECK(a.data("epoch").as_int() == epochs);
   CHECK(b.data("epoch").as_int() == epochs);
   CHECK(b.dict("records").size() == epochs);
@@ -102,7 +90,7 @@ TEST_CASE("resumed: a training that was killed ten times has the weights of one 
   CHECK(other.said("is of a run with other --trainers, --batch, --lr or --seed"));
   CHECK(
       weft::all(b.dict("encoder") ==
-                weft::tensordict(weft::from_consolidated(in.path / "killed.td")).dict("encoder")));
+                weft::tensordict(weft::from_consolidated(in.root / "killed.td")).dict("encoder")));
 }
 
 TEST_CASE("resumed: with two trainers it reaches the accuracy of a run that was not killed") {
@@ -120,7 +108,7 @@ TEST_CASE("resumed: with two trainers it reaches the accuracy of a run that was 
 
 TEST_CASE("resumed: every step that was acknowledged is in the files of the replay buffer") {
   const folder in;
-  const std::string files = (in.path / "replay").string();
+  const std::string files = (in.root / "replay").string();
   const std::vector<std::string> command{WEFT_EXAMPLES "/replay_files", "--folder", files,
                                          "--steps", "6000"};
   std::mt19937 random(3);

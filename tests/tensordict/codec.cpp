@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <tensordict/checks.hpp>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,15 +42,10 @@ tensordict sample() {
 }
 
 void require_same(const tensordict& a, const tensordict& b) {
-  CHECK(a.to_string() == b.to_string());
-  CHECK(a.names() == b.names());
+  weft::testing::require_same(a, b);
   const auto mine = a.leaves();
-  const auto theirs = b.leaves();
-  REQUIRE(mine.size() == theirs.size());
-  for (std::size_t i = 0; i < mine.size(); ++i) {
-    CHECK(mine[i].first == theirs[i].first);
-    CHECK(mine[i].second.equal(theirs[i].second));
-  }
+  const auto theirs = b.leaves();  // in the same order, too
+  for (std::size_t i = 0; i < mine.size(); ++i) CHECK(mine[i].first == theirs[i].first);
 }
 
 TEST_CASE("tensordict codec: what is sent is what arrives, unlocked, in memory of its own") {
@@ -116,29 +112,22 @@ TEST_CASE(
     CHECK(one.tensor("a").equal(large.tensor("a")));
     CHECK(one.tensor("b").equal(large.tensor("b")));
   }
-  const auto code = [](const auto& f) {
-    try {
-      static_cast<void>(f());
-    } catch (const weft::tensordict_error& e) {
-      return e.code();
-    }
-    return weft::tensordict_errc::locked;
-  };
-  CHECK(code([&] { return large.consolidate(1, at::empty({10}, at::kByte)); }) ==
+  CHECK(weft::testing::refused([&] { return large.consolidate(1, at::empty({10}, at::kByte)); }) ==
         weft::tensordict_errc::shape);
-  CHECK(code([&] {
+  CHECK(weft::testing::refused([&] {
           return large.consolidate(1, at::empty({large.bytes() + 64}, at::kByte).slice(0, 1));
         }) == weft::tensordict_errc::shape);
   // Its own memory is not taken; nothing that stood behind is sent.
   const tensordict small({{"a", at::ones({4})}, {"b", at::zeros({4})}});
   const tensordict own = small.consolidate();
-  CHECK(code([&] {
+  CHECK(weft::testing::refused([&] {
           return tensordict({{"b", own.tensor("b")}, {"a", own.tensor("a")}})
               .consolidate(1, own.buffer());
         }) == weft::tensordict_errc::shape);
   CHECK(small.consolidate(1, into).buffer().numel() == 128);
   const tensordict trained({{"w", at::ones({2}).requires_grad_()}});
-  CHECK(code([&] { return trained.consolidate(); }) == weft::tensordict_errc::history);
+  CHECK(weft::testing::refused([&] { return trained.consolidate(); }) ==
+        weft::tensordict_errc::history);
   const at::NoGradGuard none;
   CHECK_FALSE(trained.consolidate().tensor("w").requires_grad());
   CHECK(tensordict().consolidate().is_consolidated());

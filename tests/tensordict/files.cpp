@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 
+#include <core/temporary_folder.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,13 +17,14 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <tensordict/checks.hpp>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace tensordict_files {
 
@@ -33,23 +35,10 @@ using weft::non_tensor;
 using weft::tensordict;
 using weft::tensordict_errc;
 using weft::tensordict_error;
+using weft::testing::refused;
 
-/// A folder of its own, removed at the end.
-class folder {
- public:
-  folder() {
-    std::string name = (fs::temp_directory_path() / "weft-files-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  [[nodiscard]] fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
+struct folder : weft::testing::temporary_folder {
+  [[nodiscard]] fs::path operator/(const std::string& name) const { return root / name; }
 };
 
 std::string read_all(const fs::path& path) {
@@ -58,19 +47,6 @@ std::string read_all(const fs::path& path) {
 }
 void write_all(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
-}
-
-template <class F>
-tensordict_errc refused(const F& f, const std::string& names = {}) {
-  try {
-    f();
-  } catch (const tensordict_error& e) {
-    INFO(e.what());
-    CHECK(std::string(e.what()).find(names) != std::string::npos);
-    return e.code();
-  }
-  FAIL("not refused");
-  return {};
 }
 
 /// All dtypes, and names that need care. `plain`: what safetensors can have.
@@ -103,16 +79,7 @@ tensordict with_ragged(tensordict td) {
 }
 
 void require_same(const tensordict& a, const tensordict& b) {
-  CHECK(a.to_string() == b.to_string());
-  CHECK(a.names() == b.names());
-  const auto mine = a.leaves();
-  const auto theirs = b.leaves();
-  REQUIRE(mine.size() == theirs.size());
-  for (const auto& [key, t] : mine) {
-    const at::Tensor& other = b.tensor(key);
-    CHECK((t.scalar_type() == other.scalar_type()));
-    CHECK(t.equal(other));
-  }
+  weft::testing::require_same(a, b);
   CHECK(a.data("said").to_string() == b.data("said").to_string());
 }
 
@@ -194,21 +161,37 @@ TEST_CASE("tensordict files: what a format has no place for is refused before a 
   CHECK(refused([&] { static_cast<void>(weft::load_memmap(in / "f")); }) == tensordict_errc::file);
 }
 
+/// Files get no longer, as if the disk were full.
+class file_size_limit {
+ public:
+  explicit file_size_limit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit tight{bytes, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
+  }
+  ~file_size_limit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    static_cast<void>(::signal(SIGXFSZ, handler_));
+  }
+  file_size_limit(const file_size_limit&) = delete;
+  file_size_limit& operator=(const file_size_limit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
 TEST_CASE("tensordict files: a disk without room is an error, and the old file stays") {
   const folder in;
   const tensordict small({{"x", at::ones({4})}});
   const tensordict large({{"x", at::ones({1 << 20})}});
   weft::to_consolidated(small, in / "f");
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  const rlimit tight{1 << 16, before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
-  CHECK(refused([&] { weft::to_consolidated(large, in / "f"); }) == tensordict_errc::file);
-  CHECK(refused([&] { weft::to_safetensors(large, in / "f"); }) == tensordict_errc::file);
-  CHECK(refused([&] { weft::memmap(large, in / "m"); }) == tensordict_errc::file);
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-  static_cast<void>(::signal(SIGXFSZ, handler));
+  {
+    const file_size_limit tight(1 << 16);
+    CHECK(refused([&] { weft::to_consolidated(large, in / "f"); }) == tensordict_errc::file);
+    CHECK(refused([&] { weft::to_safetensors(large, in / "f"); }) == tensordict_errc::file);
+    CHECK(refused([&] { weft::memmap(large, in / "m"); }) == tensordict_errc::file);
+  }
   CHECK(weft::from_consolidated(in / "f").tensor("x").equal(at::ones({4})));
 }
 
@@ -385,9 +368,16 @@ TEST_CASE("tensordict memmap: what is half written opens nowhere, and what stood
   const folder in;
   const tensordict old({{"a", at::ones({4})}, {"n", {{"b", at::ones({4})}}}}, {4});
   static_cast<void>(weft::memmap(old, in / "m"));
-  // The second leaf is refused in the middle.
+  // What is refused has changed nothing.
   const tensordict bad({{"a", at::zeros({4}, at::kInt)}, {"s", at::ones({4, 4}).to_sparse()}});
   CHECK(refused([&] { weft::memmap(bad, in / "m"); }) == tensordict_errc::kind);
+  CHECK(weft::load_memmap(in / "m").tensor("a").equal(at::ones({4})));
+  // The second leaf fails in the middle.
+  const tensordict large({{"a", at::zeros({4}, at::kInt)}, {"s", at::ones({1 << 20})}});
+  {
+    const file_size_limit tight(1 << 16);
+    CHECK(refused([&] { weft::memmap(large, in / "m"); }) == tensordict_errc::file);
+  }
   CHECK(refused([&] { static_cast<void>(weft::load_memmap(in / "m")); }) == tensordict_errc::file);
   // A tensorclass of Python stood there.
   static_cast<void>(weft::memmap(old, in / "c" / "_tensordict"));
@@ -402,6 +392,7 @@ TEST_CASE("tensordict memmap: what is half written opens nowhere, and what stood
   static_cast<void>(weft::memmap(stack_of(3, 1), in / "lz"));
   CHECK(refused([&] { static_cast<void>(weft::memmap(stack_of(2, 2), in / "lz")); }, "longer") ==
         tensordict_errc::format);
+  CHECK(weft::load_memmap<lazy_stack>(in / "lz").tensor("x").eq(1).all().item<bool>());
   // Data of more dimensions than what has them, and a key like the format's.
   const lazy_stack words({lazy_stack({non_tensor("a"), non_tensor("b")}),
                           lazy_stack({non_tensor("c"), non_tensor(nlohmann::ordered_json{1, 2})})});

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <tensordict/checks.hpp>
 #include <vector>
 
 namespace tensordict_lazy_stack {
@@ -21,19 +22,7 @@ using weft::lazy_stack;
 using weft::non_tensor;
 using weft::tensordict;
 using weft::tensordict_errc;
-
-template <class F>
-tensordict_errc refused(const F& f) {
-  try {
-    static_cast<void>(f());
-  } catch (const weft::tensordict_error& e) {
-    INFO(e.what());
-    CHECK(std::string(e.what()).size() > 10);
-    return e.code();
-  }
-  FAIL("not refused");
-  return {};
-}
+using weft::testing::refused;
 
 tensordict part(std::int64_t wide, float value) {
   return tensordict({{"x", at::full({2, wide}, value)}, {"y", at::full({2}, value)}}, {2});

@@ -14,22 +14,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tensordict/checks.hpp>
 
 namespace tensordict_structs {
 
 using weft::tensordict;
 using weft::tensordict_errc;
-
-template <class F>
-tensordict_errc refused(const F& f) {
-  try {
-    f();
-  } catch (const weft::tensordict_error& e) {
-    return e.code();
-  }
-  FAIL("not refused");
-  return {};
-}
+using weft::testing::refused;
 
 struct inner {
   at::Tensor reward;

@@ -56,8 +56,9 @@ template <tensordict_root Root = tensordict>
 
 /// Writes `td`, and returns a locked tensordict whose tensors are the files, mapped: what is
 /// written into them is in the files, also if the process is killed. Files that are there are
-/// replaced; until all are written, the folder opens nowhere. Others must not make the files
-/// shorter while they are mapped: whoever reads them then is killed.
+/// replaced; until all are written, the folder opens nowhere. What has no place there is refused
+/// before. Others must not make the files shorter while they are mapped: whoever reads them then is
+/// killed.
 tensordict memmap(const tensordict& td, const std::filesystem::path& folder);
 lazy_stack memmap(const lazy_stack& stack, const std::filesystem::path& folder);
 /// Of the same sizes and dtypes, filled with zeros: for a sample, expanded to all that will come.

@@ -81,32 +81,16 @@ struct struct_member {
   }
 };
 
-template <>
-struct struct_member<at::Tensor> {
-  static void put(tensordict& td, std::string_view name, const at::Tensor& t) { td.set(name, t); }
-  [[nodiscard]] static at::Tensor get(const tensordict& td, std::string_view name) {
-    return td.tensor(name);
-  }
-};
-template <>
-struct struct_member<tensordict> {
-  static void put(tensordict& td, std::string_view name, const tensordict& v) { td.set(name, v); }
-  [[nodiscard]] static tensordict get(const tensordict& td, std::string_view name) {
-    return td.dict(name);
-  }
-};
-template <>
-struct struct_member<lazy_stack> {
-  static void put(tensordict& td, std::string_view name, const lazy_stack& v) { td.set(name, v); }
-  [[nodiscard]] static lazy_stack get(const tensordict& td, std::string_view name) {
-    return td.stack(name);
-  }
-};
-template <>
-struct struct_member<non_tensor> {
-  static void put(tensordict& td, std::string_view name, const non_tensor& v) { td.set(name, v); }
-  [[nodiscard]] static non_tensor get(const tensordict& td, std::string_view name) {
-    return td.data(name);
+template <class T>
+  requires(std::same_as<T, at::Tensor> || std::same_as<T, tensordict> ||
+           std::same_as<T, lazy_stack> || std::same_as<T, non_tensor>)
+struct struct_member<T> {
+  static void put(tensordict& td, std::string_view name, const T& value) { td.set(name, value); }
+  [[nodiscard]] static T get(const tensordict& td, std::string_view name) {
+    if constexpr (std::same_as<T, at::Tensor>) return td.tensor(name);
+    if constexpr (std::same_as<T, tensordict>) return td.dict(name);
+    if constexpr (std::same_as<T, lazy_stack>) return td.stack(name);
+    if constexpr (std::same_as<T, non_tensor>) return td.data(name);
   }
 };
 template <>

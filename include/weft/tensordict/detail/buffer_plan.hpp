@@ -30,6 +30,8 @@ namespace weft::detail {
 
 /// Throws `kind`, naming the key, for a tensor that is not dense on the CPU, or of such a dtype.
 void require_plain(const at::Tensor& tensor, const nested_key& key);
+/// Its values alone, one behind the other.
+[[nodiscard]] at::Tensor plain_of(const at::Tensor& tensor);
 /// That each byte of a bool tensor is 0 or 1: throws `format`.
 void require_bools(const at::Tensor& tensor, const nested_key& key);
 struct plain_leaf {
@@ -44,11 +46,19 @@ struct buffer_plan {
   std::int64_t total = 0;
 };
 inline constexpr std::int64_t leaf_alignment = 64;
-[[nodiscard]] buffer_plan plan_buffer(const tensordict_value& value, std::int64_t alignment);
+/// `history`: whether tensors that require gradients are an error.
+enum class history : bool { dropped, refused };
+[[nodiscard]] buffer_plan plan_buffer(const tensordict_value& value,
+                                      history gradients = history::dropped);
 
 /// A tensor over bytes of `buffer`, which is uint8 and contiguous; `begin` fits the dtype.
 [[nodiscard]] at::Tensor view_of(const at::Tensor& buffer, std::int64_t begin, at::ScalarType type,
                                  at::IntArrayRef sizes);
+/// The same where it fits, else a copy. Its bools are checked.
+[[nodiscard]] at::Tensor tensor_in(const at::Tensor& buffer, std::int64_t begin,
+                                   at::ScalarType type, at::IntArrayRef sizes,
+                                   const nested_key& key);
+[[nodiscard]] bool is_aligned(std::int64_t begin, at::ScalarType type) noexcept;
 /// Bytes of a tensor of these sizes; none: a size is negative, or they cannot be counted.
 [[nodiscard]] std::optional<std::int64_t> bytes_of(at::IntArrayRef sizes,
                                                    at::ScalarType type) noexcept;
@@ -60,6 +70,15 @@ inline constexpr std::int64_t leaf_alignment = 64;
 /// A list of names, some null; or null. Throws `format`.
 [[nodiscard]] name_list names_in(const nlohmann::ordered_json& list);
 [[nodiscard]] nlohmann::ordered_json names_for(const tensordict_node& node);
+/// Where a lazy stack is stacked: "stack_dim", and "stack_dim_name", which may be missing or null.
+struct stack_place {
+  std::int64_t dim;
+  std::string name;
+};
+[[nodiscard]] stack_place stack_place_in(const nlohmann::ordered_json& about);
+/// Sets an entry that a file has. Throws `format` if it is there.
+void set_read(tensordict& td, const std::string& key, tensordict_value value);
+[[noreturn]] void refuse_reserved(const std::string& key);
 /// The member, else `format`.
 [[nodiscard]] const nlohmann::ordered_json& json_member(const nlohmann::ordered_json& object,
                                                         const char* name);

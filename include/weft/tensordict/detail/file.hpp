@@ -17,6 +17,10 @@ namespace weft::detail {
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, const char* what, int error);
 [[noreturn]] void refuse_format(const std::filesystem::path& path, const std::string& why);
+/// Throws what is being caught once more: as `format`, with the path, unless it has that, or a path
+/// below `within`.
+[[noreturn]] void rethrow_with(const std::filesystem::path& path, const tensordict_error& caught,
+                               const std::filesystem::path& within);
 
 /// A file or folder inside an open folder; links are not followed. `shown` is for errors.
 struct place {
@@ -27,7 +31,11 @@ struct place {
 /// At a path of the user.
 [[nodiscard]] place at_path(const std::filesystem::path& path);
 
-[[nodiscard]] descriptor open_to_read(const place& at);
+/// The same, wherever the process goes.
+[[nodiscard]] place at_absolute(const std::filesystem::path& path);
+
+enum class access : bool { read, write };
+[[nodiscard]] descriptor open_file(const place& at, access how = access::read);
 /// Bytes of a plain file; refuses everything else.
 [[nodiscard]] std::uint64_t size_of(const descriptor& file, const std::filesystem::path& shown);
 void read_at(const descriptor& file, void* into, std::size_t size, std::uint64_t offset,

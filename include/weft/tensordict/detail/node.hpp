@@ -59,13 +59,11 @@ struct tensordict_node final : ref_counted {
   std::unique_ptr<const std::filesystem::path> folder;  // of a memory-mapped one
 
  private:
-  /// Places of entries by the hashes of their keys: open addressing, a power of two, none is 0xff….
-  /// Nodes with the same keys share one.
-  using index = std::vector<std::uint32_t>;
-  /// nullptr: keys that were chosen to fall together.
-  [[nodiscard]] std::uint32_t* slot(index& in, std::string_view key) const noexcept;
+  /// Where `key` stands in the index, or would; npos: keys that were chosen to fall together.
+  [[nodiscard]] std::size_t slot(std::string_view key) const noexcept;
   static constexpr std::size_t most_searched = 12;  // more entries have an index
-  std::shared_ptr<index> index_;
+  /// Places of entries by the hashes of their keys: open addressing, a power of two, none is 0xff….
+  std::vector<std::uint32_t> index_;
 };
 
 struct lazy_node final : ref_counted {
@@ -78,6 +76,14 @@ struct lazy_node final : ref_counted {
   batch_sizes batch;
 };
 
+/// Data, or a lazy stack of data.
+[[nodiscard]] inline bool holds_data(const tensordict_value& value) noexcept {
+  return value.is_data() || (value.is_stack() && value.stack().is_data());
+}
+/// A lazy stack of tensors.
+[[nodiscard]] inline bool is_ragged(const tensordict_value& value) noexcept {
+  return value.is_stack() && value.stack().size() > 0 && value.stack().parts().front().is_tensor();
+}
 /// f(tensordict), for each tensordict that `value` is, or that is a part of it.
 template <class F>
 void each_dict(const tensordict_value& value, const F& f) {
@@ -85,6 +91,18 @@ void each_dict(const tensordict_value& value, const F& f) {
     f(value.dict());
   } else if (value.is_stack()) {
     for (const tensordict_value& part : lazy_node::of(value.stack()).parts) each_dict(part, f);
+  }
+}
+
+/// f(tensor), for each tensor that `value` is, or has at any depth.
+template <class F>
+void each_tensor(const tensordict_value& value, const F& f) {
+  if (value.is_tensor()) {
+    f(value.tensor());
+  } else if (value.is_dict()) {
+    for (const auto& e : tensordict_node::of(value.dict()).entries) each_tensor(e.value, f);
+  } else if (value.is_stack()) {
+    for (const tensordict_value& part : lazy_node::of(value.stack()).parts) each_tensor(part, f);
   }
 }
 

@@ -32,6 +32,14 @@ struct reached {
 };
 [[nodiscard]] reached reach(tensordict_node& root, const nested_key& key);
 [[nodiscard]] tensordict_node& parent_of(tensordict_node& root, const nested_key& key);
+/// Along `key`, through lazy stacks by the numbers of their parts.
+struct walked {
+  const tensordict_value* value = nullptr;  // of the whole key; nullptr: it is not there
+  bool through_stack = false;               // a lazy stack stands on the way
+  const lazy_stack* stack = nullptr;        // in which its last name was looked for, if one
+  std::size_t name = 0;                     // the last name that was looked for
+};
+[[nodiscard]] walked walk(const tensordict_node& root, const nested_key& key) noexcept;
 [[nodiscard]] const tensordict_value& value_at(tensordict_node& root, const nested_key& key);
 /// The number that `name` is, if the stack has so many parts; else npos.
 [[nodiscard]] std::size_t part_number(const lazy_stack& stack, std::string_view name) noexcept;
@@ -57,6 +65,10 @@ void list_leaves(const tensordict_value& value, key_path& path,
 [[nodiscard]] bool same(const nested_key& a, const nested_key& b) noexcept;
 /// Whether `key` begins with `above`, and goes on.
 [[nodiscard]] bool below(const nested_key& key, const nested_key& above) noexcept;
+
+/// "next.reward" as the key of two names, and back.
+[[nodiscard]] key_path split_name(std::string_view name, std::string_view separator = ".");
+[[nodiscard]] std::string joined_name(const key_path& key, std::string_view separator = ".");
 
 using name_list = std::vector<std::string>;
 
@@ -85,6 +97,9 @@ using stack_map = c10::function_ref<tensordict_value(const lazy_stack&)>;
                                 c10::function_ref<at::Tensor(const at::Tensor&)> f);
 [[nodiscard]] lazy_stack mapped(const lazy_stack& stack,
                                 c10::function_ref<at::Tensor(const at::Tensor&)> f);
+[[nodiscard]] batch_sizes without(at::IntArrayRef sizes, std::size_t dim);
+/// The batch size of the parts of a lazy stack.
+[[nodiscard]] batch_sizes part_batch(const lazy_stack& stack);
 /// The batch size of a part of a lazy stack; tensors and data have `inner`.
 [[nodiscard]] at::IntArrayRef batch_of(const tensordict_value& part, at::IntArrayRef inner);
 /// `like`, of other parts.
@@ -102,8 +117,6 @@ struct data_elements {
 inline tensordict_value stack_of(const data_elements& elements) {
   return stack_of(elements.items, elements.which);
 }
-/// Whether a lazy stack stands on the way to the entry `key`, which is there.
-[[nodiscard]] bool through_stack(tensordict_node& root, const nested_key& key);
 
 /// `dim` of `of` dimensions, counted from the end if it is negative.
 [[nodiscard]] std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what);

@@ -149,7 +149,7 @@ WEFT_DECL printed printed_value(const tensordict_value& value, std::size_t dims)
 WEFT_DECL printed printed_stack(const lazy_stack& stack, std::size_t dims) {
   if (stack.is_data()) return {"NonTensorStack"};
   const at::IntArrayRef further = rest_of(stack.batch_size(), dims);
-  if (stack[0].is_tensor()) {  // a ragged tensor
+  if (is_ragged(stack)) {
     batch_sizes sizes(further.begin(), further.end());
     const at::Tensor& first = stack[0].tensor();
     const std::size_t inner = stack.batch_size().size() - 1;

@@ -93,33 +93,34 @@ WEFT_DECL tensordict_node& parent_of(tensordict_node& root, const nested_key& ke
   return *at.in;
 }
 
-WEFT_DECL const tensordict_value& value_at(tensordict_node& root, const nested_key& key) {
-  if (key.size() == 1) {  // mostly
-    const std::size_t place = root.find(key[0]);
-    if (place == tensordict_node::npos) refuse_key(root, key);
-    return root.entries[place].value;
-  }
-  // A lazy stack's part may be the last name.
+WEFT_DECL walked walk(const tensordict_node& root, const nested_key& key) noexcept {
+  walked out;
   const tensordict_node* in = &root;
-  const tensordict_value* at = nullptr;
   for (std::size_t i = 0; i < key.size(); ++i) {
-    if (at && at->is_stack()) {
-      const std::size_t part = part_number(at->stack(), key[i]);
-      if (part == tensordict_node::npos && !key[i].empty() &&
-          key[i].find_first_not_of("0123456789") == std::string_view::npos) {
-        throw tensordict_error(tensordict_errc::no_key,
-                               "no entry " + words(key) + ": the lazy stack has " +
-                                   std::to_string(at->stack().size()) + " parts");
-      }
-      if (part == tensordict_node::npos) break;
-      at = &at->stack().parts()[part];
+    if (out.value && out.value->is_stack()) {
+      out.through_stack = true;
+      out.stack = &out.value->stack();
+      const std::size_t part = part_number(*out.stack, key[i]);
+      out.value = part == tensordict_node::npos ? nullptr : &out.stack->parts()[part];
     } else {
-      if (at) in = at->is_dict() ? &tensordict_node::of(at->dict()) : nullptr;
+      out.stack = nullptr;
+      if (out.value) in = out.value->is_dict() ? &tensordict_node::of(out.value->dict()) : nullptr;
       const std::size_t place = in ? in->find(key[i]) : tensordict_node::npos;
-      if (place == tensordict_node::npos) break;
-      at = &in->entries[place].value;
+      out.value = place == tensordict_node::npos ? nullptr : &in->entries[place].value;
     }
-    if (i + 1 == key.size()) return *at;
+    out.name = i;
+    if (!out.value) break;
+  }
+  return out;
+}
+WEFT_DECL const tensordict_value& value_at(tensordict_node& root, const nested_key& key) {
+  const walked at = walk(root, key);
+  if (at.value) return *at.value;
+  const std::string_view name = key.size() > 0 ? key[at.name] : std::string_view();
+  if (at.stack && !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos) {
+    throw tensordict_error(tensordict_errc::no_key,
+                           "no entry " + words(key) + ": the lazy stack has " +
+                               std::to_string(at.stack->size()) + " parts");
   }
   refuse_key(parent_of(root, key), key);  // which may say more
 }
@@ -176,6 +177,21 @@ WEFT_DECL void require_batch_of_all(const tensordict& td, at::IntArrayRef batch,
     }
     path.pop_back();
   }
+}
+
+WEFT_DECL key_path split_name(std::string_view name, std::string_view separator) {
+  key_path out;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = name.find(separator, begin);
+    out.emplace_back(name.substr(begin, end - begin));
+    if (end == std::string_view::npos) return out;
+    begin = end + separator.size();
+  }
+}
+WEFT_DECL std::string joined_name(const key_path& key, std::string_view separator) {
+  std::string out = key.front();
+  for (std::size_t i = 1; i < key.size(); ++i) out.append(separator).append(key[i]);
+  return out;
 }
 
 WEFT_DECL bool same(const nested_key& a, const nested_key& b) noexcept {

@@ -93,17 +93,16 @@ class tensordict_writer {
       codec<std::string>::encode(out_, text);
       charge_json(out_, text);
     } else {
-      stack(lazy_node::of(value.stack()));
+      stack(value.stack());
     }
   }
-  void stack(const lazy_node& node) {
+  void stack(const lazy_stack& stack) {
     const auto deeper = out_.nested();
-    batch_sizes batch = node.batch;
-    batch.erase(batch.begin() + node.dim);
+    const lazy_node& node = lazy_node::of(stack);
     out_.number(std::uint8_t{3});
     out_.number(static_cast<std::uint32_t>(node.dim));
     codec<std::string>::encode(out_, node.name);
-    sizes(batch);
+    sizes(part_batch(stack));
     out_.count(node.parts.size());
     out_.charge(sizeof(lazy_node));
     out_.charge(node.parts.size(), sizeof(tensordict_value));
@@ -122,8 +121,7 @@ class tensordict_writer {
     out_.charge(costs_.of(begin, static_cast<std::int64_t>(t.nbytes())));
   }
   void sizes(const batch_sizes& sizes) {
-    out_.count(sizes.size());
-    out_.raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
+    codec<std::vector<std::int64_t>>::encode(out_, {sizes.begin(), sizes.end()});
   }
 
   writer& out_;
@@ -160,7 +158,7 @@ class tensordict_reader {
   [[nodiscard]] tensordict dict() {
     const auto deeper = in_.nested();
     in_.charge(sizeof(tensordict_node));
-    const batch_sizes batch = sizes();
+    const auto batch = codec<std::vector<std::int64_t>>::decode(in_);
     tensordict out = tensordict_node::make(batch, codec<std::vector<std::string>>::decode(in_));
     tensordict_node& node = tensordict_node::of(out);
     constexpr std::size_t least = 4 + 1 + 4;  // an empty key, a kind, a number or a length
@@ -168,9 +166,7 @@ class tensordict_reader {
     in_.charge(count, sizeof(tensordict_node::entry));
     node.entries.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-      const auto length = in_.count(1);
-      const auto* text = reinterpret_cast<const char*>(in_.raw(length).data());
-      const std::string_view key(text, length);
+      auto key = codec<std::string>::decode(in_);
       tensordict_value v = value();
       if (v.is_tensor() && v.tensor().defined()) {
         require_batch(v.tensor().sizes(), batch, key);
@@ -178,7 +174,7 @@ class tensordict_reader {
         if (v.is_dict()) require_batch(v.dict().batch_size(), batch, key);
         v = fit(std::move(v), batch, key);
       }
-      node.entries.push_back({std::string(key), std::move(v)});
+      node.entries.push_back({std::move(key), std::move(v)});
     }
     if (!node.index_new()) in_.fail("a key twice in a tensordict");
     return out;
@@ -207,7 +203,7 @@ class tensordict_reader {
     const auto deeper = in_.nested();
     const auto dim = in_.number<std::uint32_t>();
     auto name = codec<std::string>::decode(in_);
-    const batch_sizes batch = sizes();
+    const auto batch = codec<std::vector<std::int64_t>>::decode(in_);
     const std::size_t count = in_.count(1);
     in_.charge(sizeof(lazy_node));
     in_.charge(count, sizeof(tensordict_value));
@@ -243,14 +239,6 @@ class tensordict_reader {
     require_bools(out, "of a tensordict");
     return out;
   }
-  batch_sizes sizes() {
-    const std::size_t count = in_.count(sizeof(std::int64_t));
-    in_.charge(count, sizeof(std::int64_t));
-    batch_sizes out(count);
-    for (std::int64_t& size : out) size = in_.number<std::int64_t>();
-    return out;
-  }
-
   reader& in_;
   at::Tensor buffer_;
   view_costs costs_;

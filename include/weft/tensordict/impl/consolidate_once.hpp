@@ -46,29 +46,32 @@ inline constexpr dtype_names all_dtypes[] = {
     {at::kFloat8_e4m3fn, "torch.float8_e4m3fn", "F8_E4M3"},
     {at::kFloat8_e5m2, "torch.float8_e5m2", "F8_E5M2"},
 };
-WEFT_DECL std::string_view torch_name(at::ScalarType type) noexcept {
+/// One of its names.
+using dtype_name = std::string_view dtype_names::*;
+WEFT_DECL std::string_view dtype_spelled(at::ScalarType type, dtype_name which) noexcept {
   for (const dtype_names& d : all_dtypes) {
-    if (d.type == type) return d.torch;
+    if (d.type == type) return d.*which;
   }
   return {};
+}
+WEFT_DECL std::optional<at::ScalarType> dtype_parsed(std::string_view name,
+                                                     dtype_name which) noexcept {
+  for (const dtype_names& d : all_dtypes) {
+    if (!name.empty() && d.*which == name) return d.type;
+  }
+  return std::nullopt;
+}
+WEFT_DECL std::string_view torch_name(at::ScalarType type) noexcept {
+  return dtype_spelled(type, &dtype_names::torch);
 }
 WEFT_DECL std::optional<at::ScalarType> from_torch_name(std::string_view name) noexcept {
-  for (const dtype_names& d : all_dtypes) {
-    if (d.torch == name) return d.type;
-  }
-  return std::nullopt;
+  return dtype_parsed(name, &dtype_names::torch);
 }
 WEFT_DECL std::string_view safetensors_name(at::ScalarType type) noexcept {
-  for (const dtype_names& d : all_dtypes) {
-    if (d.type == type) return d.safetensors;
-  }
-  return {};
+  return dtype_spelled(type, &dtype_names::safetensors);
 }
 WEFT_DECL std::optional<at::ScalarType> from_safetensors_name(std::string_view name) noexcept {
-  for (const dtype_names& d : all_dtypes) {
-    if (!name.empty() && d.safetensors == name) return d.type;
-  }
-  return std::nullopt;
+  return dtype_parsed(name, &dtype_names::safetensors);
 }
 
 // ── a buffer ──
@@ -83,6 +86,10 @@ WEFT_DECL void require_plain(const at::Tensor& tensor, const nested_key& key) {
                              ") that has no place in a buffer or a file");
 }
 
+WEFT_DECL at::Tensor plain_of(const at::Tensor& tensor) {
+  return tensor.detach().contiguous().resolve_conj().resolve_neg();
+}
+
 WEFT_DECL void require_bools(const at::Tensor& tensor, const nested_key& key) {
   if (tensor.scalar_type() != at::kBool || tensor.numel() == 0) return;
   const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
@@ -91,7 +98,7 @@ WEFT_DECL void require_bools(const at::Tensor& tensor, const nested_key& key) {
                          "entry " + words(key) + " is a bool tensor with other bytes than 0 and 1");
 }
 
-WEFT_DECL buffer_plan plan_buffer(const tensordict_value& value, std::int64_t alignment) {
+WEFT_DECL buffer_plan plan_buffer(const tensordict_value& value, history gradients) {
   buffer_plan out;
   key_path path;
   std::vector<std::pair<key_path, at::Tensor>> leaves;
@@ -99,10 +106,16 @@ WEFT_DECL buffer_plan plan_buffer(const tensordict_value& value, std::int64_t al
   out.leaves.reserve(leaves.size());
   for (auto& [key, tensor] : leaves) {
     require_plain(tensor, key);
-    plain_leaf leaf{std::move(key), tensor.detach().contiguous().resolve_conj().resolve_neg()};
+    if (gradients == history::refused && tensor.requires_grad()) {
+      throw tensordict_error(tensordict_errc::history,
+                             "entry " + words(key) +
+                                 " requires gradients, and a buffer keeps values: detach it, or "
+                                 "consolidate under at::NoGradGuard");
+    }
+    plain_leaf leaf{std::move(key), plain_of(tensor)};
     leaf.begin = out.total;
     const auto bytes = static_cast<std::int64_t>(leaf.tensor.nbytes());
-    const std::int64_t padded = (bytes + alignment - 1) / alignment * alignment;
+    const std::int64_t padded = (bytes + leaf_alignment - 1) / leaf_alignment * leaf_alignment;
     if (__builtin_add_overflow(out.total, padded, &leaf.end)) {
       throw tensordict_error(tensordict_errc::shape, "the tensors have too many bytes together");
     }
@@ -121,6 +134,22 @@ WEFT_DECL at::Tensor view_of(const at::Tensor& buffer, std::int64_t begin, at::S
   impl->set_storage_offset((buffer.storage_offset() + begin) /
                            static_cast<std::int64_t>(c10::elementSize(type)));
   return at::Tensor(std::move(impl));
+}
+WEFT_DECL bool is_aligned(std::int64_t begin, at::ScalarType type) noexcept {
+  return begin % static_cast<std::int64_t>(c10::elementSize(type)) == 0;
+}
+WEFT_DECL at::Tensor tensor_in(const at::Tensor& buffer, std::int64_t begin, at::ScalarType type,
+                               at::IntArrayRef sizes, const nested_key& key) {
+  at::Tensor out;
+  if (is_aligned(begin, type)) {
+    out = view_of(buffer, begin, type, sizes);
+  } else {
+    out = at::empty(sizes, type);
+    std::memcpy(out.mutable_data_ptr(), static_cast<const char*>(buffer.const_data_ptr()) + begin,
+                out.nbytes());
+  }
+  require_bools(out, key);
+  return out;
 }
 WEFT_DECL std::optional<std::int64_t> bytes_of(at::IntArrayRef sizes,
                                                at::ScalarType type) noexcept {
@@ -174,6 +203,27 @@ WEFT_DECL const nlohmann::ordered_json& json_member(const nlohmann::ordered_json
   const auto found = object.find(name);
   if (object.is_object() && found != object.end()) return *found;
   throw tensordict_error(tensordict_errc::format, std::string("there is no \"") + name + "\"");
+}
+WEFT_DECL stack_place stack_place_in(const nlohmann::ordered_json& about) {
+  const nlohmann::ordered_json& dim = json_member(about, "stack_dim");
+  const auto name = about.find("stack_dim_name");
+  const bool named = name != about.end() && !name->is_null();
+  if (!dim.is_number_integer() || (named && !name->is_string())) {
+    throw tensordict_error(tensordict_errc::format, "a lazy stack without stack_dim");
+  }
+  return {dim.get<std::int64_t>(), named ? name->get<std::string>() : std::string()};
+}
+WEFT_DECL void set_read(tensordict& td, const std::string& key, tensordict_value value) {
+  if (td.contains(key)) {
+    throw tensordict_error(tensordict_errc::format, "the key '" + key + "' twice");
+  }
+  if (value.is_dict()) require_batch(value.dict().batch_size(), td.batch_size(), key);
+  td.set(key, std::move(value));
+}
+[[noreturn]] WEFT_DECL void refuse_reserved(const std::string& key) {
+  throw tensordict_error(tensordict_errc::key_exists,
+                         "the key '" + key +
+                             "' has no place in this format, which uses that name itself");
 }
 WEFT_DECL void require_level(int level) {
   if (level <= most_levels) return;
@@ -233,16 +283,9 @@ WEFT_DECL bool has_room(const at::Tensor& into, const buffer_plan& plan) {
 }  // namespace detail
 
 WEFT_DECL tensordict tensordict::consolidate(unsigned threads, const at::Tensor& into) const {
-  if (at::GradMode::is_enabled()) {
-    for (const auto& [key, tensor] : leaves()) {
-      if (!tensor.requires_grad()) continue;
-      throw tensordict_error(tensordict_errc::history,
-                             "entry " + detail::words(key) +
-                                 " requires gradients, and a buffer keeps values: detach it, or "
-                                 "consolidate under at::NoGradGuard");
-    }
-  }
-  const detail::buffer_plan plan = detail::plan_buffer(*this, detail::leaf_alignment);
+  using detail::history;
+  const detail::buffer_plan plan =
+      detail::plan_buffer(*this, at::GradMode::is_enabled() ? history::refused : history::dropped);
   at::Tensor buffer;
   if (!into.defined()) {
     buffer = at::empty({plan.total}, at::kByte);

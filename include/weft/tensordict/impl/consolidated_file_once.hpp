@@ -23,7 +23,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,9 +38,6 @@ inline constexpr std::string_view jagged_values = "<NJT_VALUES>";
 inline constexpr std::string_view jagged_lengths = "<NJT_LENGTHS>";
 inline constexpr std::string_view jagged_offsets = "<NJT_OFFSETS>";
 
-WEFT_DECL bool is_ragged(const tensordict_value& value) {
-  return value.is_stack() && value.stack().size() > 0 && value.stack()[0].is_tensor();
-}
 /// The dimension of the rows in which they differ; the first one if they do not.
 WEFT_DECL std::int64_t ragged_dim(const lazy_stack& rows, const nested_key& key) {
   const at::Tensor& first = rows[0].tensor();
@@ -70,11 +66,7 @@ WEFT_DECL tensordict without_ragged(const tensordict& td, std::vector<std::int64
   tensordict out = tensordict_node::make(from.batch, from.names);
   tensordict_node& to = tensordict_node::of(out);
   for (const auto& e : from.entries) {
-    if (e.key.starts_with("<NJT")) {
-      throw tensordict_error(tensordict_errc::key_exists,
-                             "the key '" + e.key +
-                                 "' has no place in this format, which uses that name itself");
-    }
+    if (e.key.starts_with("<NJT")) refuse_reserved(e.key);
     if (!is_ragged(e.value)) {
       to.put(e.key, without_ragged(e.value, dims));
       continue;
@@ -130,7 +122,7 @@ class consolidated_schema {
         add_member(data, e.key, datum(e.value.data(), node.batch));
       } else {
         for (const char* reserved : {"cls", "non_tensors", "leaves", "cls_metadata", "size"}) {
-          if (e.key == reserved) refuse_name(e.key);
+          if (e.key == reserved) refuse_reserved(e.key);
         }
         add_member(children, e.key,
                    e.value.is_dict() ? of(e.value.dict(), depth + 1)
@@ -149,8 +141,7 @@ class consolidated_schema {
     json data = json::object();
     json children = json::object();
     const lazy_node& node = lazy_node::of(stack);
-    batch_sizes inner = node.batch;
-    inner.erase(inner.begin() + node.dim);
+    const batch_sizes inner = part_batch(stack);
     std::size_t number = 0;
     for (const tensordict_value& part : node.parts) {
       const std::string key = std::to_string(number++);
@@ -169,11 +160,6 @@ class consolidated_schema {
   }
 
  private:
-  [[noreturn]] static void refuse_name(const std::string& key) {
-    throw tensordict_error(tensordict_errc::key_exists,
-                           "a nested tensordict with the key '" + key +
-                               "' has no place in this format, which uses that name itself");
-  }
   static json datum(const non_tensor& data, const batch_sizes& batch) {
     return json::array(
         {data.json(), std::vector<std::int64_t>(batch.begin(), batch.end()), nullptr});
@@ -205,7 +191,7 @@ WEFT_DECL void write_consolidated(const tensordict_value& value,
                                   const std::filesystem::path& file) {
   std::vector<std::int64_t> dims;
   const tensordict_value plain = without_ragged(value, dims);
-  const buffer_plan plan = plan_buffer(plain, leaf_alignment);
+  const buffer_plan plan = plan_buffer(plain);
   consolidated_schema schema(plan, std::move(dims));
   const std::string text =
       write_json(plain.is_dict() ? schema.of(plain.dict()) : schema.of(plain.stack()));
@@ -229,7 +215,6 @@ class consolidated_reader {
   using json = nlohmann::ordered_json;
   explicit consolidated_reader(at::Tensor buffer) : buffer_(std::move(buffer)) {}
 
-  /// `batch`: of data that are the root.
   [[nodiscard]] tensordict_value value_of(const json& level, int depth) {
     require_level(depth);
     const json& type = json_member(level, "cls");
@@ -241,20 +226,20 @@ class consolidated_reader {
         tensordict_node::make(sizes_in(json_member(about, "batch_size")),
                               about.contains("names") ? names_in(about["names"]) : name_list());
     for (const auto& [key, data] : json_member(level, "non_tensors").items()) {
-      set(out, key, datum(data).first);
+      set_read(out, key, datum(data).first);
     }
     ragged open;
     for (const auto& [key, leaf] : json_member(level, "leaves").items()) {
       at::Tensor tensor = tensor_of(key, leaf);
       if (!key.starts_with("<NJT")) {
-        set(out, key, std::move(tensor));
+        set_read(out, key, std::move(tensor));
       } else if (auto rows = ragged_part(open, key, std::move(tensor), leaf)) {
-        set(out, key.substr(jagged_offsets.size()), *std::move(rows));
+        set_read(out, key.substr(jagged_offsets.size()), *std::move(rows));
       }
     }
     if (open.values.defined()) refuse_ragged("there are no offsets behind the values");
     for (const auto& [key, child] : level.items()) {
-      if (is_child(key, child)) set(out, key, value_of(child, depth + 1));
+      if (is_child(key, child)) set_read(out, key, value_of(child, depth + 1));
     }
     return out;
   }
@@ -262,13 +247,6 @@ class consolidated_reader {
  private:
   static bool is_child(const std::string& key, const json& child) {
     return child.is_object() && key != "non_tensors" && key != "leaves" && key != "cls_metadata";
-  }
-  static void set(tensordict& out, const std::string& key, tensordict_value value) {
-    if (out.contains(key)) {
-      throw tensordict_error(tensordict_errc::format, "the key '" + key + "' twice");
-    }
-    if (value.is_dict()) require_batch(value.dict().batch_size(), out.batch_size(), key);
-    out.set(key, std::move(value));
   }
   static std::pair<non_tensor, std::vector<std::int64_t>> datum(const json& data) {
     if (data.is_array() && data.size() >= 2) return {non_tensor(data[0]), sizes_in(data[1])};
@@ -321,12 +299,7 @@ class consolidated_reader {
   }
 
   [[nodiscard]] tensordict_value stack_of(const json& level, int depth) {
-    const json& about = json_member(level, "cls_metadata");
-    const json& dim = json_member(about, "stack_dim");
-    const json name = about.contains("stack_dim_name") ? about["stack_dim_name"] : json();
-    if (!dim.is_number_integer() || !(name.is_null() || name.is_string())) {
-      throw tensordict_error(tensordict_errc::format, "a lazy stack without stack_dim");
-    }
+    stack_place place = stack_place_in(json_member(level, "cls_metadata"));
     std::vector<tensordict_value> parts;
     std::vector<std::int64_t> batch;
     const auto take = [&](const std::string& key, tensordict_value part) {
@@ -346,8 +319,7 @@ class consolidated_reader {
     for (const auto& [key, child] : level.items()) {
       if (is_child(key, child)) take(key, value_of(child, depth + 1));
     }
-    return lazy_stack(std::move(parts), dim.get<std::int64_t>(),
-                      name.is_null() ? std::string() : name.get<std::string>(), batch);
+    return lazy_stack(std::move(parts), place.dim, std::move(place.name), batch);
   }
 
   [[nodiscard]] at::Tensor tensor_of(const std::string& key, const json& leaf) {
@@ -368,17 +340,11 @@ class consolidated_reader {
       refuse("sizes " + words(sizes) + ", which are not in the bytes " + std::to_string(begin) +
              " to " + std::to_string(end) + " of a buffer of " + std::to_string(buffer_.numel()));
     }
-    if (begin % static_cast<std::int64_t>(c10::elementSize(*type)) == 0) {
-      at::Tensor view = view_of(buffer_, begin, *type, sizes);
-      require_bools(view, key);
-      return view;
+    if (!is_aligned(begin, *type)) {  // Python aligns to 8 bytes alone
+      if ((copied_ += *bytes) > buffer_.numel()) refuse("tensors that overlap");
+      alone_ = true;
     }
-    if ((copied_ += *bytes) > buffer_.numel()) refuse("tensors that overlap");
-    at::Tensor copy = at::empty(sizes, *type);  // Python aligns to 8 bytes alone
-    std::memcpy(copy.mutable_data_ptr(), static_cast<const char*>(buffer_.const_data_ptr()) + begin,
-                static_cast<std::size_t>(*bytes));
-    alone_ = true;
-    return copy;
+    return tensor_in(buffer_, begin, *type, sizes, key);
   }
 
   at::Tensor buffer_;
@@ -389,8 +355,7 @@ class consolidated_reader {
 };
 
 WEFT_DECL tensordict_value read_consolidated(const std::filesystem::path& path) {
-  const place at = at_path(path);
-  const descriptor file = open_to_read(at);
+  const descriptor file = open_file(at_path(path));
   const std::uint64_t size = size_of(file, path);
   try {
     constexpr std::uint64_t tail = sizeof(std::int64_t);
@@ -417,11 +382,7 @@ WEFT_DECL tensordict_value read_consolidated(const std::filesystem::path& path) 
     }
     return out;
   } catch (const tensordict_error& e) {
-    if (e.code() == tensordict_errc::file ||
-        std::string_view(e.what()).starts_with(path.string())) {
-      throw;
-    }
-    refuse_format(path, e.what());
+    rethrow_with(path, e, path);
   }
 }
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -34,6 +34,14 @@ namespace weft::detail {
   throw tensordict_error(tensordict_errc::format, path.string() + ": " + why);
 }
 
+[[noreturn]] WEFT_DECL void rethrow_with(const std::filesystem::path& path,
+                                         const tensordict_error& caught,
+                                         const std::filesystem::path& within) {
+  const bool told = std::string_view(caught.what()).starts_with(within.string());
+  if (told || caught.code() == tensordict_errc::file) throw;
+  refuse_format(path, caught.what());
+}
+
 [[noreturn]] WEFT_DECL void refuse_root(const tensordict_value& root,
                                         const std::filesystem::path& file) {
   throw tensordict_error(
@@ -46,10 +54,18 @@ WEFT_DECL place at_path(const std::filesystem::path& path) {
   return {AT_FDCWD, path.string(), path};
 }
 
-WEFT_DECL descriptor open_to_read(const place& at) {
+WEFT_DECL place at_absolute(const std::filesystem::path& path) {
+  std::error_code failed;
+  const std::filesystem::path whole = std::filesystem::absolute(path, failed);
+  if (failed) refuse_file(path, "find the folder", failed.value());
+  return at_path(whole);
+}
+
+WEFT_DECL descriptor open_file(const place& at, access how) {
   // O_NONBLOCK: a named pipe must not stop the thread.
   const int follow = at.folder == AT_FDCWD ? 0 : O_NOFOLLOW;
-  descriptor file(::openat(at.folder, at.name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | follow));
+  const int to = how == access::write ? O_RDWR : O_RDONLY;
+  descriptor file(::openat(at.folder, at.name.c_str(), to | O_CLOEXEC | O_NONBLOCK | follow));
   if (!file) refuse_file(at.shown, errno == ELOOP ? "follow the symbolic link" : "open", errno);
   return file;
 }
@@ -76,7 +92,7 @@ WEFT_DECL void read_at(const descriptor& file, void* into, std::size_t size, std
 }
 
 WEFT_DECL std::string read_text(const place& at, std::uint64_t most) {
-  const descriptor file = open_to_read(at);
+  const descriptor file = open_file(at);
   const std::uint64_t size = size_of(file, at.shown);
   if (size > most) refuse_format(at.shown, "it is too long: " + std::to_string(size) + " bytes");
   std::string text(size, '\0');

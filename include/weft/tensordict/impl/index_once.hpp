@@ -188,9 +188,6 @@ struct put_at {
   const batch_sizes& batch;  // that is indexed
 };
 
-WEFT_DECL bool holds_data(const tensordict_value& value) {
-  return value.is_data() || (value.is_stack() && value.stack().is_data());
-}
 /// What an entry of data becomes if `value` is put into it. `before`: none, if it is new.
 WEFT_DECL tensordict_value with_data(const tensordict_value* before, at::IntArrayRef batch,
                                      const tensordict_value& value, at::IntArrayRef value_batch,
@@ -245,7 +242,7 @@ WEFT_DECL void check_put(const tensordict& into, const tensordict& value, const 
     } else if (e.value.is_tensor() || e.value.is_dict()) {
       refuse_kind(to.entries[place].value, e.value.kind(), "entry " + words(path));
     }
-    if (e.value.is_stack() && !e.value.stack().is_data()) {
+    if (e.value.is_stack() && !holds_data(e.value)) {
       refuse_kind(e.value, "what can be put at an index", "entry " + words(path));
     }
     path.pop_back();
@@ -296,7 +293,7 @@ WEFT_DECL void put_scalar(const tensordict_value& into, const batch_index& where
       put_scalar(e.value, where, dims, value, write, path);
       path.pop_back();
     }
-  } else if (into.is_stack() && !into.stack().is_data()) {
+  } else if (into.is_stack() && !holds_data(into)) {
     const lazy_stack& stack = into.stack();
     if (static_cast<std::size_t>(stack.stack_dim()) >= dims) {
       for (const tensordict_value& part : stack.parts()) {
@@ -308,11 +305,8 @@ WEFT_DECL void put_scalar(const tensordict_value& into, const batch_index& where
                                     [](const auto& i) { return i.is_tensor() || i.is_boolean(); });
     if (!views) refuse_kind(into, "what takes a number at index tensors", "entry " + words(path));
     if (!write) return;
-    std::vector<std::pair<key_path, at::Tensor>> leaves;
-    key_path at;
-    list_leaves(index_stack(stack, with_rest(where.batch, stack.batch_size(), dims), where.index),
-                at, leaves);
-    for (const auto& [key, t] : leaves) t.fill_(value);
+    each_tensor(index_stack(stack, with_rest(where.batch, stack.batch_size(), dims), where.index),
+                [&](const at::Tensor& t) { t.fill_(value); });
   }
 }
 
@@ -367,7 +361,7 @@ WEFT_DECL tensordict& tensordict::set_at_(const nested_key& key, const at::Tenso
                                           at::ArrayRef<at::indexing::TensorIndex> index) {
   const detail::batch_index where = detail::understood(node().batch, node().names, index);
   const at::Tensor& into = tensor(key);
-  if (key.size() > 1 && detail::through_stack(node(), key)) {
+  if (detail::walk(node(), key).through_stack) {
     throw tensordict_error(tensordict_errc::kind,
                            "entry " + detail::words(key) +
                                " is within a lazy stack, which an index of the whole does not fit");

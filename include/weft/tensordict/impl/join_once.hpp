@@ -51,12 +51,11 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
 WEFT_DECL tensordict_value joined_values(std::span<const tensordict> owners,
                                          std::span<const tensordict_value> values,
                                          const joining& how, key_path& path) {
-  const auto is_data = [](const tensordict_value& v) {
-    return v.is_data() || (v.is_stack() && v.stack().is_data());
-  };
   const tensordict_value& first = values.front();
   for (const tensordict_value& v : values) {
-    if (is_data(v) ? is_data(first) : v.kind() == first.kind() && !is_data(first)) continue;
+    if (holds_data(v) ? holds_data(first) : v.kind() == first.kind() && !holds_data(first)) {
+      continue;
+    }
     throw tensordict_error(tensordict_errc::kind, std::string(how.what) + ": entry " + words(path) +
                                                       " is " + first.kind() + " here and " +
                                                       v.kind() + " there");
@@ -79,7 +78,7 @@ WEFT_DECL tensordict_value joined_values(std::span<const tensordict> owners,
     return joined_of(dicts, with_rest(how.batch, first.dict().batch_size(), how.before), {}, how,
                      path);
   }
-  if (is_data(first)) {
+  if (holds_data(first)) {
     data_elements all;
     std::vector<at::Tensor> which;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -92,12 +91,6 @@ WEFT_DECL tensordict_value joined_values(std::span<const tensordict> owners,
     return stack_of(all);
   }
   return joined_stacks(values, how, path);
-}
-/// The batch size of its parts.
-WEFT_DECL batch_sizes inner_of(const lazy_stack& stack) {
-  batch_sizes out(stack.batch_size().begin(), stack.batch_size().end());
-  out.erase(out.begin() + stack.stack_dim());
-  return out;
 }
 WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> values,
                                          const joining& how, key_path& path) {
@@ -118,7 +111,7 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     for (const tensordict_value& v : values) {
       parts.insert(parts.end(), v.stack().parts().begin(), v.stack().parts().end());
     }
-    return lazy_stack(std::move(parts), at, first.stack_dim_name(), inner_of(first));
+    return lazy_stack(std::move(parts), at, first.stack_dim_name(), part_batch(first));
   }
   if (!alike || !as_many) {
     for (const tensordict_value& v : values) parts.emplace_back(v.stack().dense());
@@ -139,7 +132,7 @@ WEFT_DECL tensordict_value joined_stacks(std::span<const tensordict_value> value
     parts.push_back(joined_values({}, same, of_part, path));
     path.pop_back();
   }
-  batch_sizes inner = inner_of(first);
+  batch_sizes inner = part_batch(first);
   if (stacking) {
     inner.insert(inner.begin() + dim, static_cast<std::int64_t>(values.size()));
   } else {

@@ -26,7 +26,6 @@ WEFT_DECL batch_sizes without(at::IntArrayRef sizes, std::size_t dim) {
   out.erase(out.begin() + dim);
   return out;
 }
-/// The batch size of the parts.
 WEFT_DECL batch_sizes part_batch(const lazy_stack& stack) {
   return without(stack.batch_size(), static_cast<std::size_t>(stack.stack_dim()));
 }
@@ -232,9 +231,8 @@ WEFT_DECL lazy_stack::lazy_stack(std::vector<tensordict_value> parts, std::int64
   detail::require_sizes(inner);
   const at::IntArrayRef batch = parts.empty() ? inner : detail::batch_of(parts.front(), inner);
   for (const tensordict_value& part : parts) {
-    const bool data = part.is_stack() && part.stack().is_data();
-    const bool data_first = parts.front().is_stack() && parts.front().stack().is_data();
-    if (part.kind() != parts.front().kind() || data != data_first) {
+    if (part.kind() != parts.front().kind() ||
+        detail::holds_data(part) != detail::holds_data(parts.front())) {
       throw tensordict_error(tensordict_errc::kind, std::string("the parts of a lazy stack are ") +
                                                         parts.front().kind() + " and " +
                                                         part.kind() + ": they are all of one kind");
@@ -284,9 +282,7 @@ WEFT_DECL const tensordict_value& lazy_stack::operator[](std::size_t part) const
                                                      std::to_string(size()));
 }
 WEFT_DECL bool lazy_stack::is_data() const noexcept {
-  return std::all_of(parts().begin(), parts().end(), [](const tensordict_value& part) {
-    return part.is_data() || (part.is_stack() && part.stack().is_data());
-  });
+  return std::all_of(parts().begin(), parts().end(), detail::holds_data);
 }
 WEFT_DECL std::vector<std::string> lazy_stack::keys() const {
   std::vector<std::string> out;

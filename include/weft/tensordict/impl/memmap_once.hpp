@@ -81,7 +81,7 @@ WEFT_DECL at::Tensor write_leaf(const place& at, const at::Tensor& t, bool like)
   replacement file(at);
   file.resize(bytes);
   if (!like) {
-    const at::Tensor plain = t.detach().contiguous().resolve_conj().resolve_neg();
+    const at::Tensor plain = plain_of(t);
     file.write(plain.const_data_ptr(), bytes);
   }
   const at::Tensor mapped = map_file(file.file(), bytes, true, at.shown);
@@ -99,21 +99,51 @@ WEFT_DECL nlohmann::ordered_json nested_lists(const std::vector<non_tensor>& ite
   return out;
 }
 
+/// That `value` can be written at `at`. What it throws has changed nothing.
+WEFT_DECL void require_writable(const tensordict_value& value, const std::filesystem::path& at,
+                                int depth) {
+  require_level(depth);
+  if (value.is_dict()) {
+    for (const auto& e : tensordict_node::of(value.dict()).entries) {
+      if (is_of_format(e.key)) refuse_reserved(e.key);
+      if (e.value.is_tensor()) {
+        require_plain(e.value.tensor(), e.key);
+      } else if (is_ragged(e.value)) {
+        throw tensordict_error(tensordict_errc::kind,
+                               "entry '" + e.key +
+                                   "' is a ragged tensor, which has no place in a folder of "
+                                   "mapped files: to_consolidated writes it");
+      } else {
+        require_writable(e.value, at / encoded_key(e.key), depth + 1);
+      }
+    }
+  } else if (value.is_stack() && !holds_data(value)) {
+    const std::size_t size = value.stack().size();
+    for (std::size_t i = 0; i < size; ++i) {
+      if (value.stack()[i].is_tensor()) refuse_kind(value.stack()[i], "a tensordict", "a part");
+      require_writable(value.stack()[i], at / std::to_string(i), depth + 1);
+    }
+    if (const place next = at_path(at / std::to_string(size)); is_there(next)) {
+      refuse_format(next.shown, "it is a part of a longer lazy stack that was here before: remove "
+                                "it first");
+    }
+  }
+}
+
+/// Of what require_writable has looked at.
 class memmap_writer {
  public:
   using json = nlohmann::ordered_json;
   explicit memmap_writer(bool like) : like_(like) {}
 
-  [[nodiscard]] tensordict_value write(const tensordict_value& value, const place& at,
-                                       int depth = 0) {
-    require_level(depth);
+  [[nodiscard]] tensordict_value write(const tensordict_value& value, const place& at) {
     const descriptor folder = open_folder(at, true);
     // From now on it is not complete: a folder that is half old and half new opens nowhere.
     if (::unlinkat(folder.get(), "meta.json", 0) != 0 && errno != ENOENT) {
       refuse_file(at.shown / "meta.json", "remove", errno);
     }
-    if (value.is_dict()) return write_dict(value.dict(), folder, at.shown, depth);
-    if (value.is_stack()) return write_stack(value.stack(), folder, at.shown, depth);
+    if (value.is_dict()) return write_dict(value.dict(), folder, at.shown);
+    if (value.is_stack()) return write_stack(value.stack(), folder, at.shown);
     json meta = {{"_type", "<class 'tensordict.tensorclass.NonTensorData'>"},
                  {"data", value.data().json()},
                  {"_metadata", nullptr},
@@ -130,32 +160,20 @@ class memmap_writer {
   }
 
   tensordict write_dict(const tensordict& td, const descriptor& folder,
-                        const std::filesystem::path& shown, int depth) {
+                        const std::filesystem::path& shown) {
     const tensordict_node& node = tensordict_node::of(td);
     tensordict out = tensordict_node::make(node.batch, node.names);
     json meta = json::object();
     for (const auto& e : node.entries) {
-      if (is_of_format(e.key)) {
-        throw tensordict_error(tensordict_errc::key_exists,
-                               "the key '" + e.key +
-                                   "' has no place in this format, which uses that name itself");
-      }
       const std::string name = encoded_key(e.key);
       if (e.value.is_tensor()) {
         const at::Tensor& t = e.value.tensor();
-        require_plain(t, e.key);
         add_member(meta, e.key, about_leaf(t));
         tensordict_node::of(out).put(e.key,
                                      write_leaf(inside(folder, shown, name + ".memmap"), t, like_));
       } else {
-        if (e.value.is_stack() && e.value.stack().size() > 0 && e.value.stack()[0].is_tensor()) {
-          throw tensordict_error(tensordict_errc::kind,
-                                 "entry '" + e.key +
-                                     "' is a ragged tensor, which has no place in a folder of "
-                                     "mapped files: to_consolidated writes it");
-        }
         add_member(meta, e.key, {{"type", type_of(e.value)}});
-        tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name), depth + 1));
+        tensordict_node::of(out).put(e.key, write(e.value, inside(folder, shown, name)));
       }
     }
     add_member(meta, "shape", std::vector<std::int64_t>(node.batch.begin(), node.batch.end()));
@@ -171,7 +189,7 @@ class memmap_writer {
   }
 
   lazy_stack write_stack(const lazy_stack& stack, const descriptor& folder,
-                         const std::filesystem::path& shown, int depth) {
+                         const std::filesystem::path& shown) {
     const place meta_at = inside(folder, shown, "meta.json");
     if (stack.is_data()) {
       const data_elements elements = data_of(stack, stack.batch_size());
@@ -186,13 +204,9 @@ class memmap_writer {
       replace_text(meta_at, write_json(meta));
       return stack;
     }
-    if (const place next = inside(folder, shown, std::to_string(stack.size())); is_there(next)) {
-      refuse_format(next.shown, "it is a part of a longer lazy stack that was here before: remove "
-                                "it first");
-    }
     std::vector<tensordict_value> parts;
     for (const tensordict_value& part : stack.parts()) {
-      parts.push_back(write(part, inside(folder, shown, std::to_string(parts.size())), depth + 1));
+      parts.push_back(write(part, inside(folder, shown, std::to_string(parts.size()))));
     }
     json meta = {
         {"_type", "<class 'tensordict._lazy.LazyStackedTensorDict'>"},
@@ -209,15 +223,17 @@ class memmap_writer {
 
 WEFT_DECL tensordict_value write_memmap(const tensordict_value& value,
                                         const std::filesystem::path& folder, bool like) {
+  const place at = at_absolute(folder);
+  require_writable(value, at.shown, 0);
+  if (like && is_there(at_path(at.shown / "meta.json"))) {
+    refuse_file(at.shown / "meta.json", "replace by zeros", EEXIST);
+  }
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) refuse_file(folder, "make the folder", failed.value());
-  const std::filesystem::path whole = std::filesystem::absolute(folder, failed);
-  if (failed) refuse_file(folder, "find the folder", failed.value());
-  if (like && std::filesystem::exists(whole / "meta.json", failed)) {
-    refuse_file(whole / "meta.json", "replace by zeros", EEXIST);
-  }
-  return memmap_writer(like).write(value, at_path(whole));
+  tensordict_value out = memmap_writer(like).write(value, at);
+  each_dict(out, [](const tensordict& td) { tensordict(td).lock_(); });
+  return out;
 }
 
 WEFT_DECL const std::filesystem::path& folder_of(const tensordict_node& node) {
@@ -254,17 +270,13 @@ WEFT_DECL void merge_refreshed(tensordict_node& into, const tensordict& from, bo
 }  // namespace detail
 
 WEFT_DECL tensordict memmap(const tensordict& td, const std::filesystem::path& folder) {
-  tensordict out = detail::write_memmap(td, folder, false).dict();
-  return out.lock_();
+  return detail::write_memmap(td, folder, false).dict();
 }
 WEFT_DECL lazy_stack memmap(const lazy_stack& stack, const std::filesystem::path& folder) {
-  const tensordict_value out = detail::write_memmap(stack, folder, false);
-  detail::each_dict(out, [](const tensordict& td) { tensordict(td).lock_(); });
-  return out.stack();
+  return detail::write_memmap(stack, folder, false).stack();
 }
 WEFT_DECL tensordict memmap_like(const tensordict& like, const std::filesystem::path& folder) {
-  tensordict out = detail::write_memmap(like, folder, true).dict();
-  return out.lock_();
+  return detail::write_memmap(like, folder, true).dict();
 }
 
 WEFT_DECL tensordict& make_memmap(tensordict& td, const nested_key& key, at::IntArrayRef shape,
@@ -316,11 +328,11 @@ WEFT_DECL tensordict& refresh_memmap(tensordict& td) {
 WEFT_DECL void flush_memmap(const tensordict& td) {
   using namespace detail;
   const std::filesystem::path& folder = folder_of(tensordict_node::of(td));
-  for (const auto& [key, t] : td.leaves()) {  // each is a mapping of its own
+  each_tensor(td, [&](const at::Tensor& t) {  // each is a mapping of its own
     if (t.nbytes() > 0 && ::msync(t.storage().mutable_data(), t.storage().nbytes(), MS_SYNC) != 0) {
       refuse_file(folder, "flush", errno);
     }
-  }
+  });
   std::error_code failed;
   std::filesystem::recursive_directory_iterator entry(folder, failed);
   for (; !failed && entry != std::filesystem::recursive_directory_iterator();

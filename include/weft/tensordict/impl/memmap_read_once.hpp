@@ -39,9 +39,7 @@ class memmap_reader {
     try {
       return read_as(read_json(text), folder, at.shown, batch, depth);
     } catch (const tensordict_error& e) {
-      const bool told = std::string_view(e.what()).starts_with(at.shown.string());
-      if (told || e.code() == tensordict_errc::file) throw;
-      refuse_format(meta_at.shown, e.what());
+      rethrow_with(meta_at.shown, e, at.shown);
     }
   }
 
@@ -79,12 +77,9 @@ class memmap_reader {
     for (const auto& [key, about] : meta.items()) {
       if (!about.is_object()) continue;
       if (about.contains("type")) {
-        tensordict_value child =
-            read(child_place(folder, shown, key, ""), out.batch_size(), depth + 1);
-        if (child.is_dict()) require_batch(child.dict().batch_size(), out.batch_size(), key);
-        out.set(key, std::move(child));
+        set_read(out, key, read(child_place(folder, shown, key, ""), out.batch_size(), depth + 1));
       } else {
-        out.set(key, leaf_in(about, folder, shown, key));
+        set_read(out, key, leaf_in(about, folder, shown, key));
       }
     }
     if (shared_) {
@@ -109,9 +104,7 @@ class memmap_reader {
     }
     if (*bytes == 0) return at::empty(sizes, *type);
     const place at = child_place(folder, shown, key, ".memmap");
-    const int how = (shared_ ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    const descriptor file(::openat(at.folder, at.name.c_str(), how));
-    if (!file) refuse_file(at.shown, errno == ELOOP ? "follow the symbolic link" : "open", errno);
+    const descriptor file = open_file(at, shared_ ? access::write : access::read);
     const std::uint64_t there = size_of(file, at.shown);
     if (there < static_cast<std::uint64_t>(*bytes)) {
       refuse_format(at.shown, "it has " + std::to_string(there) + " bytes, and its tensor " +
@@ -137,19 +130,14 @@ class memmap_reader {
 
   tensordict_value stack_in(const json& meta, const descriptor& folder,
                             const std::filesystem::path& shown, int depth) {
-    const json& dim = json_member(meta, "stack_dim");
-    const json name = meta.contains("stack_dim_name") ? meta["stack_dim_name"] : json();
-    if (!dim.is_number_integer() || !(name.is_null() || name.is_string())) {
-      refuse_format(shown, "a lazy stack without stack_dim");
-    }
+    stack_place place = stack_place_in(meta);
     std::vector<tensordict_value> parts;
     for (;;) {
-      const place part = inside(folder, shown, std::to_string(parts.size()));
+      const auto part = inside(folder, shown, std::to_string(parts.size()));
       if (!is_there(part)) break;
       parts.push_back(read(part, {}, depth + 1));
     }
-    return lazy_stack(std::move(parts), dim.get<std::int64_t>(),
-                      name.is_null() ? std::string() : name.get<std::string>());
+    return lazy_stack(std::move(parts), place.dim, std::move(place.name));
   }
 
   /// `list` has a list for each dimension of `batch`.
@@ -203,10 +191,7 @@ class memmap_reader {
 };
 
 WEFT_DECL tensordict_value read_memmap(const std::filesystem::path& folder, bool shared) {
-  std::error_code failed;
-  const std::filesystem::path whole = std::filesystem::absolute(folder, failed);
-  if (failed) refuse_file(folder, "find the folder", failed.value());
-  tensordict_value out = memmap_reader(shared).read(at_path(whole), {}, 0);
+  tensordict_value out = memmap_reader(shared).read(at_absolute(folder), {}, 0);
   each_dict(out, [](const tensordict& td) { tensordict(td).lock_(); });
   return out;
 }

@@ -18,15 +18,7 @@ inline std::vector<std::pair<key_path, at::Tensor>> tensors_of(const torch::nn::
   const auto add = [&](const auto& named) {
     for (const auto& item : named) {
       if (!item.value().defined()) continue;
-      key_path path;
-      const std::string& name = item.key();
-      for (std::size_t begin = 0;;) {
-        const std::size_t end = name.find('.', begin);
-        path.push_back(name.substr(begin, end - begin));
-        if (end == std::string::npos) break;
-        begin = end + 1;
-      }
-      out.emplace_back(std::move(path), item.value());
+      out.emplace_back(split_name(item.key()), item.value());
     }
   };
   add(module.named_parameters(true));
@@ -38,11 +30,6 @@ struct matched_tensor {
   key_path key;
   at::Tensor own, value;
 };
-inline std::string dotted(const key_path& key) {
-  std::string name;
-  for (const std::string& part : key) name += (name.empty() ? "" : ".") + part;
-  return name;
-}
 /// The module's tensors, and those of `td` for them.
 inline std::vector<matched_tensor> matched(const tensordict& td, const torch::nn::Module& module,
                                            all_names all) {
@@ -51,14 +38,14 @@ inline std::vector<matched_tensor> matched(const tensordict& td, const torch::nn
   for (const auto& [key, tensor] : own) {
     if (all == all_names::no || td.contains(key)) continue;
     throw tensordict_error(tensordict_errc::no_key,
-                           "there is no entry for the module's '" + dotted(key) + "'");
+                           "there is no entry for the module's '" + joined_name(key) + "'");
   }
   for (const auto& [key, value] : td.leaves()) {
     const auto found =
         std::find_if(own.begin(), own.end(), [&](const auto& o) { return o.first == key; });
     if (found == own.end()) {
       throw tensordict_error(tensordict_errc::no_key,
-                             "the module has no parameter or buffer '" + dotted(key) + "'");
+                             "the module has no parameter or buffer '" + joined_name(key) + "'");
     }
     const at::Tensor& into = found->second;
     if (into.sizes() != value.sizes()) {

@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -71,8 +70,7 @@ class safetensors_schema {
       throw tensordict_error(tensordict_errc::kind, "entry '" + name + "': safetensors has no " +
                                                         std::string(torch_name(t.scalar_type())));
     }
-    if (!tensors.emplace(name, t.detach().contiguous().resolve_conj().resolve_neg()).second ||
-        name == "__metadata__") {
+    if (!tensors.emplace(name, plain_of(t)).second || name == "__metadata__") {
       throw tensordict_error(tensordict_errc::key_exists, "two entries would have the name '" +
                                                               name + "', or the format uses it");
     }
@@ -86,7 +84,7 @@ struct safetensors_file {
   std::uint64_t bytes = 0;
 };
 WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
-  const descriptor file = open_to_read(at_path(path));
+  const descriptor file = open_file(at_path(path));
   const std::uint64_t size = size_of(file, path);
   constexpr std::uint64_t head = sizeof(std::uint64_t);
   constexpr std::uint64_t most = 100'000'000;  // of the JSON, as the format says
@@ -111,7 +109,7 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
     std::string name;
     at::ScalarType type;
     std::vector<std::int64_t> sizes;
-    std::int64_t begin, bytes;
+    std::int64_t begin;
   };
   std::vector<tensor_at> found;
   for (const auto& [name, about] : header.items()) {
@@ -136,7 +134,7 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
                               " bytes of data");
     }
     ranges.emplace_back(where[0], where[1]);
-    found.push_back({name, *type, sizes, where[0], *bytes});
+    found.push_back({name, *type, sizes, where[0]});
   }
   std::sort(ranges.begin(), ranges.end());
   std::int64_t at = 0;
@@ -146,18 +144,8 @@ WEFT_DECL safetensors_file open_safetensors(const std::filesystem::path& path) {
   }
   if (at != data) refuse_format(path, "it has data behind its tensors");
   for (const tensor_at& t : found) {  // no byte is of two of them
-    at::Tensor tensor;
-    if (t.begin % static_cast<std::int64_t>(c10::elementSize(t.type)) == 0) {
-      tensor = view_of(buffer, t.begin, t.type, t.sizes);
-    } else {
-      tensor = at::empty(t.sizes, t.type);
-      std::memcpy(tensor.mutable_data_ptr(),
-                  static_cast<const char*>(buffer.const_data_ptr()) + t.begin,
-                  static_cast<std::size_t>(t.bytes));
-    }
-    require_bools(tensor, t.name);
     out.order.push_back(t.name);
-    out.tensors.emplace(t.name, std::move(tensor));
+    out.tensors.emplace(t.name, tensor_in(buffer, t.begin, t.type, t.sizes, t.name));
   }
   out.bytes = size;
   return out;
@@ -177,33 +165,25 @@ WEFT_DECL tensordict_value level_of(const nlohmann::ordered_json& level, safeten
         throw tensordict_error(tensordict_errc::format,
                                "entry '" + key + "' is a tensor that is not there, or twice");
       }
-      out.set(key, std::move(found->second));
+      set_read(out, key, std::move(found->second));
       file.tensors.erase(found);
     } else if (const auto data = entry.find("non_tensor");
                entry.is_object() && data != entry.end()) {
-      out.set(key, non_tensor(*data));
+      set_read(out, key, non_tensor(*data));
     } else {
-      tensordict_value child = level_of(json_member(entry, "td"), file, depth + 1);
-      if (child.is_dict()) require_batch(child.dict().batch_size(), out.batch_size(), key);
-      out.set(key, std::move(child));
+      set_read(out, key, level_of(json_member(entry, "td"), file, depth + 1));
     }
   }
   const auto dim = level.find("stack_dim");
   if (dim == level.end() || dim->is_null()) return out;
-  if (!dim->is_number_integer()) {
-    throw tensordict_error(tensordict_errc::format, "a stack_dim that is no number");
-  }
-  const auto d = dim->get<std::int64_t>();
-  const auto parts_there = static_cast<std::uint64_t>(
-      out.batch_size()[static_cast<std::size_t>(wrap(d, out.dim(), "stack_dim"))]);
+  const std::int64_t d = wrap(stack_place_in(level).dim, out.dim(), "stack_dim");
+  const auto parts_there =
+      static_cast<std::uint64_t>(out.batch_size()[static_cast<std::size_t>(d)]);
   if (parts_there > file.bytes / (out.leaves().size() + 1)) {  // its parts would be larger than it
     throw tensordict_error(tensordict_errc::format,
                            "a lazy stack of " + std::to_string(parts_there) + " parts");
   }
-  const std::vector<tensordict> parts = out.unbind(d);
-  const auto own = out.names();
-  return lazy_stack({parts.begin(), parts.end()}, d,
-                    own[static_cast<std::size_t>(wrap(d, out.dim(), "stack_dim"))]);
+  return lazy_stack::of(out.unbind(d), d, out.names()[static_cast<std::size_t>(d)]);
 }
 
 WEFT_DECL tensordict_value read_safetensors(const std::filesystem::path& path) {
@@ -228,9 +208,7 @@ WEFT_DECL tensordict_value read_safetensors(const std::filesystem::path& path) {
     }
     return out;
   } catch (const tensordict_error& e) {
-    const bool told = std::string_view(e.what()).starts_with(path.string());
-    if (told || e.code() == tensordict_errc::file) throw;
-    refuse_format(path, e.what());
+    rethrow_with(path, e, path);
   }
 }
 

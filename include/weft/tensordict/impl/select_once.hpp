@@ -92,13 +92,7 @@ WEFT_DECL tensordict tensordict::unflatten_keys(std::string_view separator) cons
   }
   for (const auto& e : node().entries) {
     if (e.key.find(separator) == std::string::npos) continue;
-    key_path path;
-    for (std::size_t begin = 0;;) {
-      const std::size_t end = e.key.find(separator, begin);
-      path.push_back(e.key.substr(begin, end - begin));
-      if (end == std::string::npos) break;
-      begin = end + separator.size();
-    }
+    const key_path path = detail::split_name(e.key, separator);
     tensordict_value value = e.value;
     bool taken = out.contains(path);
     for (std::size_t n = 1; n < path.size() && !taken; ++n) {

@@ -65,9 +65,7 @@ WEFT_DECL tensordict_value reshaped_value(const tensordict_value& value, const r
   if (dim >= how.before) {
     std::vector<tensordict_value> parts;
     for (const tensordict_value& part : stack.parts()) parts.push_back(reshaped_value(part, how));
-    batch_sizes inner(stack.batch_size().begin(), stack.batch_size().end());
-    inner.erase(inner.begin() + dim);
-    inner = with_rest(how.batch, inner, how.before);
+    const batch_sizes inner = with_rest(how.batch, part_batch(stack), how.before);
     return lazy_stack(std::move(parts),
                       static_cast<std::int64_t>(dim - how.before + how.batch.size()),
                       stack.stack_dim_name(), inner);

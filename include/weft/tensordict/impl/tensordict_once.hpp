@@ -38,20 +38,20 @@ WEFT_DECL tensordict tensordict_node::make(at::IntArrayRef batch, std::vector<st
 
 inline constexpr std::uint32_t no_entry = 0xffffffff;
 
-WEFT_DECL std::uint32_t* tensordict_node::slot(index& in, std::string_view key) const noexcept {
-  const std::size_t mask = in.size() - 1;
+WEFT_DECL std::size_t tensordict_node::slot(std::string_view key) const noexcept {
+  const std::size_t mask = index_.size() - 1;
   std::size_t at = std::hash<std::string_view>()(key) & mask;
   constexpr std::size_t most_steps = 1000;  // at most half is full: a dozen are rare
   for (std::size_t steps = 0; steps < most_steps; ++steps) {
-    if (in[at] == no_entry || entries[in[at]].key == key) return &in[at];
+    if (index_[at] == no_entry || entries[index_[at]].key == key) return at;
     at = (at + 1) & mask;
   }
-  return nullptr;
+  return npos;
 }
 WEFT_DECL std::size_t tensordict_node::find(std::string_view key) const noexcept {
   if (entries.size() > most_searched) {
-    const std::uint32_t* const at = slot(*index_, key);
-    return at == nullptr || *at == no_entry ? npos : *at;
+    const std::size_t at = slot(key);
+    return at == npos || index_[at] == no_entry ? npos : index_[at];
   }
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].key == key) return i;
@@ -67,13 +67,12 @@ WEFT_DECL void tensordict_node::put(std::string_view key, tensordict_value value
   entries.push_back({std::string(key), std::move(value)});
   if (entries.size() <= most_searched) return;
   bool placed = true;
-  if (!index_ || index_->size() < 2 * entries.size()) {
+  if (index_.size() < 2 * entries.size()) {
     placed = index_new();
   } else {
-    if (index_.use_count() > 1) index_ = std::make_shared<index>(*index_);
-    std::uint32_t* const place = slot(*index_, key);
-    placed = place != nullptr;
-    if (placed) *place = static_cast<std::uint32_t>(entries.size() - 1);
+    const std::size_t at = slot(key);
+    placed = at != npos;
+    if (placed) index_[at] = static_cast<std::uint32_t>(entries.size() - 1);
   }
   if (placed) return;
   entries.pop_back();
@@ -84,7 +83,7 @@ WEFT_DECL void tensordict_node::put(std::string_view key, tensordict_value value
 
 WEFT_DECL void tensordict_node::remove(std::size_t at) {
   entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(at));
-  index_.reset();
+  index_.clear();
   static_cast<void>(index_new());
 }
 
@@ -97,11 +96,11 @@ WEFT_DECL bool tensordict_node::index_new() {
     }
     return true;
   }
-  index_ = std::make_shared<index>(std::bit_ceil(4 * entries.size()), no_entry);
+  index_.assign(std::bit_ceil(4 * entries.size()), no_entry);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    std::uint32_t* const place = slot(*index_, entries[i].key);
-    if (place == nullptr || *place != no_entry) return false;
-    *place = static_cast<std::uint32_t>(i);
+    const std::size_t at = slot(entries[i].key);
+    if (at == npos || index_[at] != no_entry) return false;
+    index_[at] = static_cast<std::uint32_t>(i);
   }
   return true;
 }
@@ -196,7 +195,8 @@ WEFT_DECL std::int64_t tensordict::numel() const noexcept {
 }
 WEFT_DECL std::int64_t tensordict::bytes() const {
   std::int64_t n = 0;
-  for (const auto& [key, t] : leaves()) n += static_cast<std::int64_t>(t.nbytes());
+  detail::each_tensor(*this,
+                      [&](const at::Tensor& t) { n += static_cast<std::int64_t>(t.nbytes()); });
   return n;
 }
 WEFT_DECL std::vector<std::string> tensordict::names() const {
@@ -206,8 +206,7 @@ WEFT_DECL std::size_t tensordict::size() const noexcept { return node().entries.
 WEFT_DECL bool tensordict::is_empty() const noexcept {
   bool empty = true;
   for (const auto& e : node().entries) {
-    empty = empty && !e.value.is_tensor() && !e.value.is_data() &&
-            !(e.value.is_stack() && e.value.stack().is_data());
+    empty = empty && !e.value.is_tensor() && !detail::holds_data(e.value);
     detail::each_dict(e.value, [&](const tensordict& td) { empty = empty && td.is_empty(); });
   }
   return empty;
@@ -243,22 +242,7 @@ WEFT_DECL const lazy_stack& tensordict_value::stack() const {
 // ── entries ──
 
 WEFT_DECL bool tensordict::contains(const nested_key& key) const noexcept {
-  const tensordict_node* at = &node();
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    const std::size_t place = at->find(key[i]);
-    if (place == tensordict_node::npos) return false;
-    const tensordict_value* next = &at->entries[place].value;
-    while (next->is_stack() && i + 1 < key.size()) {
-      const std::size_t part = detail::part_number(next->stack(), key[i + 1]);
-      if (part == tensordict_node::npos) return false;
-      next = &next->stack().parts()[part];
-      ++i;
-    }
-    if (i + 1 == key.size()) return true;
-    if (!next->is_dict()) return false;
-    at = &tensordict_node::of(next->dict());
-  }
-  return false;
+  return detail::walk(node(), key).value != nullptr;
 }
 WEFT_DECL const tensordict_value& tensordict::get(const nested_key& key) const {
   return detail::value_at(node(), key);
@@ -405,20 +389,9 @@ WEFT_DECL tensordict& tensordict::set(const nested_key& key, tensordict_value va
   return *this;
 }
 
-namespace detail {
-WEFT_DECL bool through_stack(tensordict_node& root, const nested_key& key) {
-  key_path above;
-  for (std::size_t i = 0; i + 1 < key.size(); ++i) {
-    above.emplace_back(key[i]);
-    if (value_at(root, above).is_stack()) return true;
-  }
-  return false;
-}
-}  // namespace detail
-
 WEFT_DECL tensordict& tensordict::set_(const nested_key& key, const at::Tensor& value) {
   const at::Tensor& into = tensor(key);
-  const bool part = key.size() > 1 && detail::through_stack(node(), key);
+  const bool part = detail::walk(node(), key).through_stack;
   if (!part) detail::require_batch(value.sizes(), detail::parent_of(node(), key).batch, key);
   detail::require_broadcast(value.sizes(), into.sizes(), key);
   into.copy_(value);

@@ -5,6 +5,7 @@
 #include <weft/config.hpp>
 #include <weft/tensordict/detail/buffer_plan.hpp>
 #include <weft/tensordict/detail/file.hpp>
+#include <weft/tensordict/detail/words.hpp>
 #include <weft/tensordict/files.hpp>
 
 #include <ATen/core/Dict.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -33,12 +35,7 @@ WEFT_DECL void take_tensors(const c10::IValue& value, key_path& path, tensordict
     require_level(static_cast<int>(path.size()) +
                   static_cast<int>(std::min<std::ptrdiff_t>(std::count(key.begin(), key.end(), '.'),
                                                             most_levels + 1)));
-    for (std::size_t begin = 0;;) {
-      const std::size_t end = key.find('.', begin);
-      path.push_back(key.substr(begin, end - begin));
-      if (end == std::string::npos) break;
-      begin = end + 1;
-    }
+    for (std::string& name : split_name(key)) path.push_back(std::move(name));
     take_tensors(entry.value(), path, out);
     path.resize(before);
   }
@@ -47,7 +44,7 @@ WEFT_DECL void take_tensors(const c10::IValue& value, key_path& path, tensordict
 }  // namespace detail
 
 WEFT_DECL tensordict from_torch_save(const std::filesystem::path& path) {
-  const detail::descriptor file = detail::open_to_read(detail::at_path(path));
+  const detail::descriptor file = detail::open_file(detail::at_path(path));
   std::vector<char> bytes(detail::size_of(file, path));
   detail::read_at(file, bytes.data(), bytes.size(), 0, path);
   c10::IValue value;

@@ -101,9 +101,7 @@ WEFT_DECL tensordict tensordict::replace(const tensordict& other) const {
 WEFT_DECL tensordict::state_type tensordict::state_dict() const {
   state_type out;
   for (const auto& [key, tensor] : leaves()) {
-    std::string name = key.front();
-    for (std::size_t i = 1; i < key.size(); ++i) name.append(".").append(key[i]);
-    out.emplace_back(std::move(name), tensor);
+    out.emplace_back(detail::joined_name(key), tensor);
   }
   return out;
 }
@@ -127,7 +125,7 @@ WEFT_DECL tensordict& tensordict::load_state_dict(const state_type& state) {
   return *this;
 }
 WEFT_DECL tensordict& tensordict::zero_() {
-  for (const auto& [path, value] : leaves()) value.zero_();
+  detail::each_tensor(*this, [](const at::Tensor& t) { t.zero_(); });
   return *this;
 }
 WEFT_DECL tensordict& tensordict::fill_(const nested_key& key, const at::Scalar& value) {
