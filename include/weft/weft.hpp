@@ -10,6 +10,7 @@
 
 #include <weft/core/detail/macros_off.hpp>
 
+#include <weft/autograd/backward.hpp>
 #include <weft/autograd/context.hpp>
 #include <weft/autograd/grad_mode.hpp>
 #include <weft/call.hpp>

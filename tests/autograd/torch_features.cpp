@@ -9,6 +9,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <array>
+#include <atomic>
+#include <stdexcept>
+
 namespace autograd_tests {
 
 TEST_CASE("autograd features: a tensor written in place after it was sent fails its pass alone") {
@@ -60,31 +64,83 @@ TEST_CASE("autograd features: anomaly mode names the node and the worker where t
 /// Its backward asks for a callback at the end of libtorch's own pass.
 struct asks_for_callback : torch::autograd::Function<asks_for_callback> {
   static inline std::atomic<int> called{0};
+  static inline std::atomic<int> too_early{0};  // while a node of its worker was still to run
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            std::uint32_t here) {
+    ctx->saved_data["worker"] = static_cast<std::int64_t>(here);
+    ++to_run()[here];
+    return x * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list g) {
+    const auto here = static_cast<std::uint32_t>(ctx->saved_data["worker"].toInt());
+    --to_run()[here];
+    torch::autograd::Engine::get_default_engine().queue_callback([here] {
+      ++called;
+      if (to_run()[here] != 0) ++too_early;
+    });
+    return {g[0] * 2, at::Tensor()};
+  }
+  static std::array<std::atomic<int>, 2>& to_run() {
+    static std::array<std::atomic<int>, 2> counts;
+    return counts;
+  }
+};
+struct asks_for_bad_callback : torch::autograd::Function<asks_for_bad_callback> {
+  static inline std::atomic<bool> of_std{true};
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
     return x * 2;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
                                                  torch::autograd::variable_list g) {
-    torch::autograd::Engine::get_default_engine().queue_callback([] { ++called; });
+    torch::autograd::Engine::get_default_engine().queue_callback([] {
+      if (of_std) throw std::runtime_error("no callback");
+      throw 7;
+    });
     return {g[0] * 2};
   }
 };
-at::Tensor with_callback(const at::Tensor& x) { return asks_for_callback::apply(x); }
+at::Tensor with_callback(const at::Tensor& x, std::uint32_t here) {
+  return asks_for_callback::apply(x, here);
+}
 
-TEST_CASE("autograd features: a node that queues a callback of libtorch's engine is refused") {
+/// The graph of each worker's part is over when its callbacks run, and the pass is not.
+TEST_CASE("autograd features: callbacks of libtorch's engine run when a worker's part is over") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     asks_for_callback::called = 0;
     const at::Tensor a = leaf(1, {3});
     co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
-      const at::Tensor y = co_await me.peer(1).call<&with_callback>(a);
-      const auto e = co_await thrown_by(ctx.backward(y.sum()));
-      CAPTURE(e.message());
-      CHECK(e == errc::autograd_pass_aborted);
-      CHECK(e.detail().peer == "worker1");
-      CHECK(says(e, "callback"));
-      CHECK((co_await ctx.gradients()).empty());
+      // Worker 1 has two nodes that ask, and waits for worker 0 between them.
+      const at::Tensor x = co_await me.peer(1).call<&with_callback>(a, 1u);
+      const at::Tensor y = co_await me.peer(1).call<&with_callback>(with_callback(x, 0), 1u);
+      co_await ctx.backward(y.sum());
+      CHECK(asks_for_callback::called == 3);
+      CHECK(asks_for_callback::too_early == 0);
+      CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 8.0)));
     });
-    CHECK(asks_for_callback::called == 0);
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
+at::Tensor with_bad_callback(const at::Tensor& x) { return asks_for_bad_callback::apply(x); }
+
+TEST_CASE("autograd features: a callback that throws fails the pass") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {3});
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor y = co_await me.peer(1).call<&with_bad_callback>(a);
+      for (const bool of_std : {true, false}) {
+        asks_for_bad_callback::of_std = of_std;
+        const auto e =
+            co_await thrown_by(ctx.backward(y.sum(), {.retention = graph_retention::retain}));
+        CAPTURE(e.message());
+        CHECK(e == errc::autograd_pass_aborted);
+        CHECK(e.detail().peer == "worker1");
+        CHECK(says(e, "a callback of Engine::queue_callback"));
+        CHECK(says(e, of_std ? "no callback" : "unknown type"));
+        CHECK((co_await ctx.gradients()).empty());
+      }
+    });
     CHECK(co_await all_forgotten(all));
   });
 }

@@ -117,15 +117,19 @@ class network {
     for (worker_rank w = 0; w < world_; ++w) {
       if (!at_[w].ready.empty() && !dead_.contains(w)) runners.push_back(w);
     }
-    const std::size_t total = choices.size() + runners.size() + notices_.size();
+    std::vector<worker_rank> walking(walks_.begin(), walks_.end());
+    const std::size_t total = choices.size() + runners.size() + walking.size() + notices_.size();
     if (total == 0) return false;
     std::size_t pick = random_() % total;
     if (pick < choices.size()) {
       deliver(choices[pick]);
     } else if (pick -= choices.size(); pick < runners.size()) {
       run_node(runners[pick]);
+    } else if (pick -= runners.size(); pick < walking.size()) {
+      walks_.erase(walking[pick]);
+      if (!dead_.contains(walking[pick])) feed(walking[pick], walk_on{});
     } else {
-      pick -= runners.size();
+      pick -= walking.size();
       const auto [who, gone] = notices_[pick];
       notices_.erase(notices_.begin() + static_cast<std::ptrdiff_t>(pick));
       const bool news = at_[who].told.insert(gone).second;
@@ -240,7 +244,10 @@ class network {
     };
     return sent(a, b) || sent(b, a);
   }
-  void make_wave(worker_rank w) { at_[w].plan.emplace(pass_, w, world_); }
+  void make_wave(worker_rank w) {
+    at_[w].plan.emplace(pass_, w, world_);
+    if (random_() % 2 == 0) at_[w].plan->walk_in_pieces_of(1 + random_() % 3);
+  }
 
   void transmit_to(worker_rank from, worker_rank to, control c) {
     REQUIRE(to != from);
@@ -337,6 +344,8 @@ class network {
     } else if (const auto* st = std::get_if<start>(&out)) {
       CHECK(s.left[st->node] == 0);
       s.ready.push_back(st->node);
+    } else if (std::get_if<wave_output::walks>(&out) != nullptr) {
+      walks_.insert(w);
     } else if (std::get_if<commit>(&out) != nullptr) {
       ++s.commits;
     } else if (const auto* f = std::get_if<finished>(&out)) {
@@ -394,6 +403,7 @@ class network {
   std::optional<finished> finished_;
   std::vector<violation> violations_;
   std::size_t early_launches_ = 0;
+  std::set<worker_rank> walks_;  // who has a walk under way
 };
 
 struct random_case {
@@ -904,6 +914,9 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
   grad.set(10);
   CHECK(grad.count() == 2);
   CHECK(!grad.has(9));
+  grad_message opening = grad;
+  opening.opens = pass_opening{
+      {graph_retention::retain, gradient_graph::create, leaf_gradients::inputs}, 0x01020304};
   const std::vector<control_body> bodies{need_message{3, graph_retention::retain, {1, ~0ULL, 5}},
                                          need_message{},
                                          need_message{0, {}, {2}, need_reply::none},
@@ -911,9 +924,13 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
                                          ack_message{4, {0, 7}, 9, {7}},
                                          go_message{},
                                          grad,
+                                         opening,
                                          done_message{},
+                                         done_message{{0, 7}},
                                          abort_message{2, abort_reason::lost, "worker 2 was lost"},
-                                         end_message{}};
+                                         end_message{},
+                                         which_message{},
+                                         waits_message{"message 3"}};
   for (const auto& body : bodies) {
     const control message{pass, body};
     auto bytes = encode(message);
@@ -936,12 +953,12 @@ TEST_CASE("messages: every kind survives its bytes, and no truncation or additio
 
 TEST_CASE("messages: counts beyond the bytes, unknown values and long texts are refused") {
   auto bytes = encode({{1, 2, 3}, need_message{0, graph_retention::release, {1}}});
-  for (const std::size_t at : {0U, 21U, 22U}) {  // kind, retention, reply
+  for (const std::size_t at : {0U, 21U, 22U, 23U, 24U}) {  // kind, settings, reply
     auto bad = bytes;
     bad[at] = std::byte{9};
     CHECK(!decode(bad).has_value());
   }
-  for (std::size_t i = 23; i < 27; ++i) bytes[i] = std::byte{0xFF};
+  for (std::size_t i = 25; i < 29; ++i) bytes[i] = std::byte{0xFF};
   CHECK(!decode(bytes).has_value());
   CHECK(!decode(encode({{1, 2, 3}, grad_message{1, 3, {0x08}}})).has_value());
   // No more memory than the bytes pay for.

@@ -27,10 +27,11 @@ using needs_seen = weft::detail::sequence_set<std::uint32_t>;
 
 template struct exploring::revealed<needs_seen, &needs_seen::next_, &needs_seen::beyond_>;
 template struct exploring::revealed<
-    wave, &wave::phase_, &wave::retention_, &wave::visited_, &wave::open_, &wave::dependencies_,
-    &wave::needed_nodes_, &wave::needed_, &wave::premature_, &wave::early_, &wave::asked_,
-    &wave::asked_by_, &wave::deficit_, &wave::parent_, &wave::below_, &wave::waiting_,
-    &wave::discovered_, &wave::lost_, &wave::participants_, &wave::done_>;
+    wave, &wave::phase_, &wave::settings_, &wave::opens_, &wave::visited_, &wave::open_,
+    &wave::dependencies_, &wave::needed_nodes_, &wave::needed_, &wave::premature_, &wave::early_,
+    &wave::asked_, &wave::asked_by_, &wave::deficit_, &wave::parent_, &wave::below_,
+    &wave::waiting_, &wave::leads_to_, &wave::discovered_, &wave::lost_, &wave::participants_,
+    &wave::done_>;
 
 namespace waves {
 
@@ -311,13 +312,14 @@ struct world {
   }
   void encode(encoder& e, const wave& w) const {
     exploring::with_members(
-        w, [&](auto phase, auto retention, const auto& visited, const auto& open,
-               const auto& dependencies, auto needed_nodes, const auto& needed,
+        w, [&](auto phase, const auto& settings, const auto& opens, const auto& visited,
+               const auto& open, const auto& dependencies, auto needed_nodes, const auto& needed,
                const auto& premature, const auto& early, const auto& asked, const auto& asked_by,
                auto deficit, const auto& parent, const auto& below, const auto& waiting,
-               bool discovered, const auto& lost_ones, const auto& participants, const auto& done) {
-          e << static_cast<std::uint64_t>(phase) << static_cast<std::uint64_t>(retention)
-            << needed_nodes << deficit << (discovered ? 1 : 0);
+               const auto& leads_to, bool discovered, const auto& lost_ones,
+               const auto& participants, const auto& done) {
+          e << static_cast<std::uint64_t>(phase) << static_cast<std::uint64_t>(settings.retention)
+            << (opens ? 1 : 0) << needed_nodes << deficit << (discovered ? 1 : 0);
           e.list(visited);
           e.list(open);
           e.list(dependencies);
@@ -343,7 +345,7 @@ struct world {
           });
           e << (parent ? 1 : 0);
           if (parent) e << parent->from << parent->sequence;
-          for (const auto* set : {&below, &waiting, &lost_ones, &participants, &done}) {
+          for (const auto* set : {&below, &waiting, &leads_to, &lost_ones, &participants, &done}) {
             e.list(*set);
           }
         });

@@ -49,7 +49,7 @@ struct test_graph {
   }
   template <class F>
   void each_send(F&& meet) {
-    for (const auto& [id, point] : sends) meet(point);
+    for (const auto& [id, point] : sends) meet(id, point);
   }
   void freeze() {}
 };

@@ -574,6 +574,7 @@ void add_context(given_bytes& in, weft::message& m) {
   section.number(context_of(in.one()));
   section.number(std::uint64_t{in.one()});
   const std::uint8_t joined = in.one();
+  section.number(static_cast<std::uint8_t>(joined >> 5 & 1));  // its mode
   section.number(std::uint32_t{joined % 4u});
   for (std::uint32_t i = 0; i < joined % 4u; ++i) section.number(joined / 4u % 3);
   m.section(weft::section_kind::autograd, section.view());
@@ -591,12 +592,17 @@ std::vector<std::byte> control_of(given_bytes& in) {
     for (worker_rank& r : all) r = in.one() % 3u;
     return all;
   };
-  switch (kind % 10) {
+  const auto settings = [](unsigned bits) {
+    return pass_settings(static_cast<graph_retention>(bits & 1),
+                         static_cast<gradient_graph>(bits >> 1 & 1),
+                         static_cast<leaf_gradients>(bits >> 2 & 1));
+  };
+  switch (kind % 12) {
   case 0: {
     need_message m;
     const std::uint8_t how = in.one();
     m.sequence = how & 3u;
-    m.retention = static_cast<graph_retention>(how >> 2 & 1);
+    m.settings = settings(how >> 2 & 1 | how >> 5 & 6);
     m.reply = static_cast<need_reply>(how >> 3 & 1);
     for (unsigned i = how >> 4 & 3; i > 0; --i) m.messages.push_back(in.one());
     out.body = std::move(m);
@@ -623,11 +629,14 @@ std::vector<std::byte> control_of(given_bytes& in) {
     for (std::uint32_t i = 0; i < m.slots; ++i) {
       if ((bits >> i % 8 & 1) != 0) m.set(i);
     }
+    if (const std::uint8_t opens = in.one(); (opens & 1) != 0) {
+      m.opens = pass_opening{settings(opens >> 1), opens >> 4u & 3u};
+    }
     out.body = std::move(m);
     break;
   }
   case 4:
-    out.body = done_message{};
+    out.body = done_message{ranks()};
     break;
   case 5:
     out.body =
@@ -636,9 +645,15 @@ std::vector<std::byte> control_of(given_bytes& in) {
   case 6:
     out.body = end_message{};
     break;
+  case 7:
+    out.body = which_message{};
+    break;
+  case 8:
+    out.body = waits_message{"for nothing"};
+    break;
   default: {  // what only the service knows, or nobody
     const auto raw = in.take(in.one());
-    std::vector<std::byte> all = {static_cast<std::byte>(kind % 10)};
+    std::vector<std::byte> all = {static_cast<std::byte>(kind % 12 + 6)};  // 16, 17: theirs
     weft::bytes id;
     id.number(out.pass.context);
     all.insert(all.end(), id.data(), id.data() + id.size());

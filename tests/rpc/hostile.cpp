@@ -593,7 +593,7 @@ TEST_CASE("hostile: a hello that lies is refused with the reason") {
   CHECK(feature == errc::version_mismatch);
   CHECK(feature.message().find("'zip'") != std::string::npos);
   byte_string newer = hello_of(all, 2);
-  newer[4] = std::byte{3};
+  newer[4] = std::byte{weft::wire_version + 1};
   CHECK(refusal(newer) == errc::version_mismatch);
   CHECK(refusal(bytes_of(other(frame_kind::request))) == errc::protocol_error);
   CHECK(refusal(bytes_of(other(frame_kind::hello))) == errc::protocol_error);

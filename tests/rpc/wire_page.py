@@ -232,6 +232,9 @@ def many(encode, values):
     return u32(len(values)) + b"".join(encode(value) for value in values)
 
 
+VERSION = 3
+
+
 def frame(of_kind, payload=b"", sections=(), tensors=(), **fields):
     flags, call, function = (fields.pop(name, 0) for name in ("flags", "call", "function"))
     types, deadline = (fields.pop(name, 0) for name in ("signature", "deadline"))
@@ -239,7 +242,7 @@ def frame(of_kind, payload=b"", sections=(), tensors=(), **fields):
     table = b"".join(number(len(tensor)) for tensor in tensors)
     for section, content in sections:
         table += struct.pack("<HHI", section, 0, len(content)) + content
-    head = b"WEFT" + struct.pack("<BBHQQII", 2, of_kind, flags, call, function, types, deadline)
+    head = b"WEFT" + struct.pack("<BBHQQII", VERSION, of_kind, flags, call, function, types, deadline)
     head += struct.pack("<QQHHIQ", 0, 0, len(sections), len(tensors), len(table), len(payload))
     return head + payload + table + b"".join(tensors)
 
@@ -284,11 +287,11 @@ TOKEN = f"{0xABC:016x}{0xDEF:016x}"
 
 def speaker(rank, nonce):
     ids = {"incarnation": f"{5:016x}{rank:016x}", "nonce": f"{nonce:016x}{nonce + 1:016x}"}
-    return {"weft": 2, "features": [], "rank": rank, "to": 1 - rank, **ids}
+    return {"weft": VERSION, "features": [], "rank": rank, "to": 1 - rank, **ids}
 
 
 def proof(verb, *speakers):
-    lines = [f"weft 2 {verb}"] + [f"{s['rank']} {s['incarnation']} {s['nonce']}" for s in speakers]
+    lines = [f"weft {VERSION} {verb}"] + [f"{s['rank']} {s['incarnation']} {s['nonce']}" for s in speakers]
     lines = "".join(line + "\n" for line in lines)
     return {"proof": hmac.new(TOKEN.encode(), lines.encode(), hashlib.sha256).hexdigest()}
 
@@ -422,8 +425,10 @@ RREF_FRAMES = {
 
 # ── gradients (autograd/messages.hpp) ──
 
-NEED, ACK, GO, GRAD, DONE, ABORT, END, RELEASE, JOINED = range(9)
-RETAIN, REPLY_NONE, LOST_WORKER = 1, 1, 2
+NEED, ACK, GO, GRAD, DONE, ABORT, END, WHICH, WAITS = range(9)
+RELEASE, JOINED = 16, 17
+RETAIN, CREATE, INPUTS, REPLY_NONE, LOST_WORKER = 1, 1, 1, 1, 2
+FAST = 1
 
 
 def context(creator, serial):
@@ -441,9 +446,13 @@ def autograd(message, sections=(), tensors=()):
     return frame(AUTOGRAD, u32(len(message)) + message, sections, tensors)
 
 
-def grad(message, slots, *present):
+def settings(retention=0, graph=0, leaves=0):
+    return u8(retention) + u8(graph) + u8(leaves)
+
+
+def grad(message, slots, *present, opens=b""):
     bits = sum(1 << slot for slot in present).to_bytes((slots + 7) // 8, "little")
-    return of_pass(GRAD, number(message) + u32(slots) + bits)
+    return of_pass(GRAD, number(message) + u32(slots) + bits + u8(1 if opens else 0) + opens)
 
 
 FLOAT_TYPE, DOUBLE_TYPE, STRIDED = 6, 7, 1
@@ -459,19 +468,22 @@ def tensors_section(*rows):
 
 
 def autograd_section(of_context):
-    return [(AUTOGRAD_SECTION, of_context + number(0) + many(u32, []))]
+    return [(AUTOGRAD_SECTION, of_context + number(0) + u8(0) + many(u32, []))]
 
 
 WAVE_FRAMES = {
     "need": of_pass(
-        NEED, u32(5) + u8(RETAIN) + u8(REPLY_NONE) + many(number, [6, 0x0102030405060708])
+        NEED, u32(5) + settings(RETAIN) + u8(REPLY_NONE) + many(number, [6, 0x0102030405060708])
     ),
     "ack": of_pass(ACK, u32(5) + u32(3) + many(u32, [1, 2]) + many(u32, [2])),
     "go": of_pass(GO),
     "grad": grad(6, 10, 0, 9),
-    "done": of_pass(DONE),
+    "opening": grad(6, 1, 0, opens=settings(RETAIN, CREATE, INPUTS) + u32(7)),
+    "done": of_pass(DONE, many(u32, [1, 2])),
     "abort_pass": of_pass(ABORT, u32(2) + u8(LOST_WORKER) + string("gone")),
     "end": of_pass(END),
+    "which": of_pass(WHICH),
+    "waits": of_pass(WAITS, string("message 6")),
 }
 
 STEP = context(1, 1)

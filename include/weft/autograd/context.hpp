@@ -9,6 +9,7 @@
 //   });                                      // released everywhere
 #pragma once
 
+#include <weft/autograd/options.hpp>
 #include <weft/autograd/service.hpp>
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/out_of_memory.hpp>
@@ -18,7 +19,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,23 +38,12 @@ class context;
 /// context nothing is recorded. Then a leaf arrives as a leaf, and a computed tensor arrives with a
 /// history that only throws and says what to do.
 template <class Body>
-[[nodiscard]] auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>()));
+[[nodiscard]] auto with_context(worker& me, Body body, context_options how = {})
+    -> decltype(body(std::declval<context>()));
 
 /// The context of the running coroutine: in `with_context`, and in functions called from there.
 /// Such a function can begin passes of its own. Throws autograd_context_gone if there is none.
 [[nodiscard]] context this_context(worker& me);
-
-/// How a backward pass runs.
-///
-///   co_await ctx.backward(loss, {.retention = graph_retention::retain, .limit = 10s});
-struct backward_options {
-  /// `retain` keeps the tensors that nodes saved, so that another pass can run over the same graph.
-  graph_retention retention = graph_retention::release;
-  /// One gradient per root, of its shape and dtype. None: ones, for real roots of one element.
-  std::vector<at::Tensor> gradients{};
-  /// Limit of the whole pass. None: the worker's call deadline. Never later than the caller's.
-  std::optional<duration> limit{};
-};
 
 /// A handle to a context that is open here. When the `with_context` that opened it ends, its
 /// members throw autograd_context_gone. Cheap to copy; for the worker's thread.
@@ -67,8 +56,8 @@ class context {
 
   [[nodiscard]] context_id id() const noexcept { return state_->id; }
 
-  /// Runs backward from the roots over all workers that contributed to them. Only nodes that the
-  /// roots need run (SMART mode), so unused results cost nothing and never hang. Gradients become
+  /// Runs backward from the roots over all workers that contributed to them. In SMART mode, only
+  /// nodes that the roots need run, so unused results cost nothing and never hang. Gradients become
   /// visible everywhere when the whole pass has succeeded. Gradients of several passes add up, and
   /// several passes may run at once over a retained graph. Cancelling ends the pass at all workers.
   /// If others train the parameters meanwhile (Hogwild), their values may be newer than in forward.
@@ -77,16 +66,28 @@ class context {
   /// gradient given; a tensor belongs to another context, ...), autograd_pass_aborted (names the
   /// worker that failed and its error; no gradient is visible), peer_died (a worker that takes part
   /// was lost, or the run failed; `ran()` is not_sent if no other worker has heard of the pass),
-  /// timed_out, cancelled, autograd_context_gone.
+  /// timed_out (in FAST mode it names the messages whose gradients did not come, and their calls),
+  /// cancelled, autograd_context_gone.
   [[nodiscard]] asio::awaitable<void> backward(std::vector<at::Tensor> roots,
-                                               backward_options how = {}) const {
-    return weft::detail::or_die([&] {
-      return me_->use<autograd_service>().backward(
-          state_, std::move(roots), std::move(how.gradients), how.retention, how.limit);
-    });
-  }
+                                               backward_options how = {}) const;
   [[nodiscard]] asio::awaitable<void> backward(at::Tensor root, backward_options how = {}) const {
     return backward(std::vector<at::Tensor>{std::move(root)}, std::move(how));
+  }
+
+  /// The gradients of the roots with respect to `inputs`, as torch::autograd::grad: one per input,
+  /// of its shape and dtype. They are returned and not added to the context's. Inputs are tensors
+  /// of this worker that require grad, leaves or computed. The gradient is undefined if the roots
+  /// do not depend on the input. The input's tensor hooks have run. `how.inputs` is not used.
+  /// Errors are those of `backward`.
+  ///
+  ///   const auto g = co_await ctx.grad(loss, {x}, {.graph = gradient_graph::create});
+  ///   co_await ctx.backward(g[0].pow(2).sum());
+  [[nodiscard]] asio::awaitable<std::vector<at::Tensor>> grad(std::vector<at::Tensor> roots,
+                                                              std::vector<at::Tensor> inputs,
+                                                              backward_options how = {}) const;
+  [[nodiscard]] asio::awaitable<std::vector<at::Tensor>>
+  grad(at::Tensor root, std::vector<at::Tensor> inputs, backward_options how = {}) const {
+    return grad(std::vector<at::Tensor>{std::move(root)}, std::move(inputs), std::move(how));
   }
 
   /// The gradients of this worker's leaves so far. `find(variable)` is an undefined tensor if there

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs this worker's part of a backward pass over `torch::autograd::Node`s, with the semantics of
-// libtorch's engine, except that gradients go into a map instead of `.grad`. There is no
-// `create_graph`, no `inputs=`, no callback of the engine, and post-accumulate hooks do not run.
+// libtorch's engine, except that gradients go into a map instead of `.grad`. Hooks that libtorch
+// runs after it changed `.grad` do not run, because nothing changes it.
 //
 //   seed(root) ─┐                                    ┌─► gradients()   per pass, per variable
 //   seed(send) ─┴─► node ─► node ─► … ─► AccumulateGrad
 //                                   └──► recv_node ────► the caller's sink, to be sent
 //
 // Per node, in libtorch's order: tensor hooks, retained gradients, pre hooks, the function, shape
-// and dtype checks of its results, post hooks, release, the anomaly mode's search for NaN. Hooks
-// that libtorch runs after it changed `.grad` do not run, because nothing changes it. There is no
-// graph task of libtorch. So hooks that call Engine::queue_callback (DistributedDataParallel)
-// throw, and the pass fails.
+// and dtype checks of its results, post hooks, release, the anomaly mode's search for NaN. Nodes
+// run in a task of libtorch's engine (detail/engine_task.hpp). Callbacks that they queue there run
+// when all needed nodes of this worker have run.
 #pragma once
 
+#include <weft/autograd/detail/engine_task.hpp>
 #include <weft/autograd/impl/gradient_map.hpp>
 #include <weft/autograd/input_buffer.hpp>
 #include <weft/autograd/local_graph.hpp>
@@ -60,11 +60,20 @@ enum class executor_status {
   stopped,  ///< `stop()` was called
 };
 
+/// An input whose gradient is asked for.
+struct wanted_input {
+  node_index node = 0;
+  std::uint32_t slot = 0;  ///< of the node
+  std::size_t place = 0;   ///< in `captured()`
+};
+
 /// One pass on one worker, made at `launch`. One thread at a time uses it, except for `stop`.
-/// Nodes run in the given thread-local state, else in the thread's own; gradient recording is off.
-/// Streams of devices other than the CPU are not followed yet.
+/// Nodes run in the given thread-local state, else in the thread's own; gradients are recorded if
+/// the plan's settings say so. Streams of devices other than the CPU are not followed yet.
 class local_executor {
  public:
+  using variable_list = torch::autograd::variable_list;
+
   /// `graph` is as the walk left it, and must outlive the executor. `plan` has launched. Gradients
   /// for the plan's own worker stay inside.
   local_executor(const local_graph& graph, const wave& plan,
@@ -73,6 +82,10 @@ class local_executor {
   /// After a plan that left nodes out at `launch` has completed, these nodes run, too. For other
   /// plans it does nothing. Do not call it during `evaluate_ready`.
   void complete(const wave& plan);
+  /// Only these gradients are computed, and those that other workers need. Nodes that lead to none
+  /// do not run. `capture`: they go to `captured()`; else into `gradients()`, and the inputs are
+  /// leaves. Before the first `evaluate_ready`.
+  void want(std::vector<wanted_input> inputs, bool capture);
   bool has_ready() const { return !ready_.empty(); }
   /// Whether `evaluate_ready` has something to do.
   bool has_work() const { return has_ready() || has_drained(); }
@@ -95,10 +108,11 @@ class local_executor {
   const node_failure& failure() const { return *failure_; }
   /// The gradients of leaves in this pass. Merge them into the context's only if the pass commits.
   gradient_map& gradients() { return gradients_; }
+  /// By `wanted_input::place`; undefined if the roots do not depend on the input.
+  const variable_list& captured() const { return captured_; }
   std::size_t nodes_run() const { return nodes_run_; }
 
  private:
-  using variable_list = torch::autograd::variable_list;
   using node_type = torch::autograd::Node;
 
   struct task {
@@ -117,6 +131,13 @@ class local_executor {
   }
   bool is_open(node_index n) const { return n < open_.size() && open_[n]; }
   bool has_drained() const { return open_.empty() && nodes_run_ == needed_; }
+  template <class Sink>
+  executor_status run_ready(Sink& sink);
+  /// Finds out which nodes lead to what is wanted.
+  void prune();
+  [[nodiscard]] bool runs(node_index n) const { return !pruned_ || leads_to_wanted_[n]; }
+  /// Takes the gradients of a node that are wanted.
+  void capture(node_index n, variable_list& inputs);
   /// The node's function between its hooks; what it returns goes to its edges.
   std::optional<outgoing_gradients> evaluate(node_index n);
   variable_list call(node_index n, variable_list inputs);
@@ -132,8 +153,15 @@ class local_executor {
   std::priority_queue<task> ready_;
   std::size_t needed_ = 0;  // once complete
   std::size_t nodes_run_ = 0;
-  graph_retention retention_;
+  pass_settings settings_;
   worker_rank self_;
+  detail::engine_task task_;
+  bool pruned_ = false;
+  bool captures_ = false;
+  std::vector<wanted_input> wanted_;
+  std::vector<bool> is_wanted_;        // by node, as the next
+  std::vector<bool> leads_to_wanted_;  // such nodes run
+  variable_list captured_;
   gradient_map gradients_;
   std::optional<at::ThreadLocalState> state_;
   std::optional<node_failure> failure_;
@@ -142,7 +170,7 @@ class local_executor {
 
 /// Runs a whole pass in the calling thread, for graphs without messages (or only with messages of
 /// `self` to itself). If it succeeds, it adds to `into`; else it throws the node's exception.
-void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+void evaluate_local(std::vector<root> roots, pass_settings settings, gradient_map& into,
                     const send_table& sends = {}, worker_rank self = 0);
 
 }  // namespace weft::autograd

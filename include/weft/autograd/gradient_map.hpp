@@ -2,6 +2,8 @@
 // Gradients by variable, kept outside the variables: `.grad` is never touched.
 #pragma once
 
+#include <weft/autograd/types.hpp>
+
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -28,8 +30,10 @@ class gradient_map {
   /// Adds `gradient` to the variable's, as libtorch does for `.grad`. The first gradient is taken
   /// over if only the caller holds it, it owns its memory, and its strides fit; else it is copied.
   /// Later ones are added in place if that is possible.
+  /// With a graph, the sum has a history, and nothing changes in place.
   /// Defined, as `merge`, in impl/gradient_map.hpp: only passes add.
-  void accumulate(const at::Tensor& variable, const at::Tensor& gradient);
+  void accumulate(const at::Tensor& variable, const at::Tensor& gradient,
+                  gradient_graph graph = gradient_graph::none);
 
   /// True if a variable of `pass` already has a gradient here, so that merging must compute.
   bool overlaps(const gradient_map& pass) const {
@@ -37,7 +41,8 @@ class gradient_map {
       return index_.contains(e.variable.unsafeGetTensorImpl());
     });
   }
-  /// Adds all gradients of `pass`, and leaves it empty. If it throws, some were added, and `pass`
+  /// Adds all gradients of `pass`, and leaves it empty. Sums with gradients that have a history
+  /// have one, too. If it throws, some were added, and `pass`
   /// has the others.
   void merge(gradient_map&& pass);
 

@@ -13,8 +13,8 @@
 
 namespace weft::autograd {
 
-/// One slot per input of the node, made when the first gradient comes. Gradient recording is off
-/// while it is used. Not thread-safe.
+/// One slot per input of the node, made when the first gradient comes. Sums are recorded if the
+/// thread records. Not thread-safe.
 class input_buffer {
  public:
   /// Undefined gradients leave the slot as it is.
@@ -41,12 +41,13 @@ inline void input_buffer::add(std::uint32_t slot, at::Tensor&& gradient) {
   if (!gradient.defined()) return;
   if (slot >= slots_.size()) slots_.resize(slot + std::size_t{1});
   at::Tensor& sum = slots_[slot];
+  const bool in_place = !at::GradMode::is_enabled();
   if (!sum.defined()) {
     sum = std::move(gradient);
   } else if (sum.is_sparse() || sum.is_sparse_csr()) {
     // Dense + sparse has a kernel, sparse + dense has none; of two sparse ones the later leads.
-    sum = writable(gradient) ? gradient.add_(sum) : gradient.add(sum);
-  } else if (writable(sum) && !at::isTensorSubclassLike(gradient)) {
+    sum = in_place && writable(gradient) ? gradient.add_(sum) : gradient.add(sum);
+  } else if (in_place && writable(sum) && !at::isTensorSubclassLike(gradient)) {
     sum.add_(gradient);
   } else {
     sum = sum.add(gradient);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <weft/autograd/nodes.hpp>
+#include <weft/autograd/roots.hpp>
 #include <weft/autograd/wave.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -16,43 +16,36 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace weft::autograd {
 
-/// A pass begins here: a gradient for one input of one node.
-struct root {
-  torch::autograd::Edge edge;
-  at::Tensor gradient;
-};
-
-/// The roots of `tensors`. `gradients` is empty, or has one per tensor. If a gradient is undefined,
-/// or none is given, it is 1; then the tensor must be real and have one element. Throws
-/// `std::invalid_argument` with a sentence.
-std::vector<root> roots_of(std::span<const at::Tensor> tensors,
-                           std::span<const at::Tensor> gradients = {});
-
-/// The nodes that one pass meets on this worker; it keeps them alive. Models `graph`. The walk runs
-/// under the context's lock, because it reads the send table. From `launch` on, the graph is
-/// constant: after `freeze` the walk only reads it, while nodes run without the lock.
+/// The nodes that one pass meets on this worker. It keeps roots and send nodes alive, and these the
+/// others. Models `graph`. The walk runs under the context's lock, because it reads the send table.
+/// From `launch` on, the graph is constant: after `freeze` the walk only reads it, while nodes run
+/// without the lock.
 class local_graph {
  public:
   /// `sends` must outlive the walk.
   explicit local_graph(const send_table& sends) : sends_(&sends) {}
 
-  /// The node's number. A node that was not met before gets a new number.
-  node_index index(const std::shared_ptr<torch::autograd::Node>& node);
+  /// The number of a root or send node, which it keeps. One that was not met before gets a new one.
+  node_index index(const std::shared_ptr<torch::autograd::Node>& node) {
+    owners_.push_back(node);
+    return number(node.get());
+  }
+  /// Hands over what keeps the nodes alive.
+  std::vector<std::shared_ptr<torch::autograd::Node>> release_owners() {
+    return std::exchange(owners_, {});
+  }
 
   template <class F>
   void next(node_index n, F&& visit) {
-    const std::shared_ptr<torch::autograd::Node> node = nodes_[n].node;
-    for (const auto& edge : node->next_edges()) {
-      if (edge.is_valid()) visit(index(edge.function));
+    const torch::autograd::Node& node = *nodes_[n].node;
+    for (const auto& edge : node.next_edges()) {
+      if (edge.is_valid()) visit(number(edge.function.get()));
     }
   }
   std::optional<peer_message> receive(node_index n) const {
@@ -64,7 +57,7 @@ class local_graph {
   template <class F>
   void each_send(F&& visit) {
     sends_->for_each([&](message_id id) {
-      if (const auto point = send(id)) visit(*point);
+      if (const auto point = send(id)) visit(id, *point);
     });
   }
   /// From now on `send` finds only nodes that it has found before.
@@ -74,6 +67,12 @@ class local_graph {
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }
   /// The node as a leaf; null if it is none.
   torch::autograd::AccumulateGrad* leaf(node_index n) const { return nodes_[n].leaf; }
+  /// The number of a node, if it was met.
+  std::optional<node_index> find(const torch::autograd::Node* node) const {
+    const auto found = index_.find(node);
+    if (found == index_.end()) return std::nullopt;
+    return found->second;
+  }
   /// The number of a node that was met.
   node_index index_of(const torch::autograd::Node* node) const { return index_.at(node); }
   /// The send node of a message, if `send` has found it before.
@@ -84,25 +83,27 @@ class local_graph {
   }
 
  private:
+  node_index number(torch::autograd::Node* node);
+
   struct met {
-    std::shared_ptr<torch::autograd::Node> node;
+    torch::autograd::Node* node = nullptr;
     const recv_node* receive = nullptr;
     torch::autograd::AccumulateGrad* leaf = nullptr;
   };
 
   const send_table* sends_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> owners_;
   std::vector<met> nodes_;
   std::unordered_map<const torch::autograd::Node*, node_index> index_;  // for look-up only
   std::map<message_id, node_index> met_sends_;
   bool frozen_ = false;
 };
 
-inline node_index local_graph::index(const std::shared_ptr<torch::autograd::Node>& node) {
-  const auto [found, fresh] =
-      index_.try_emplace(node.get(), static_cast<node_index>(nodes_.size()));
+inline node_index local_graph::number(torch::autograd::Node* node) {
+  const auto [found, fresh] = index_.try_emplace(node, static_cast<node_index>(nodes_.size()));
   if (fresh) {
-    nodes_.push_back({node, dynamic_cast<const recv_node*>(node.get()),
-                      dynamic_cast<torch::autograd::AccumulateGrad*>(node.get())});
+    nodes_.push_back({node, dynamic_cast<const recv_node*>(node),
+                      dynamic_cast<torch::autograd::AccumulateGrad*>(node)});
   }
   return found->second;
 }
@@ -116,37 +117,6 @@ inline std::optional<send_point> local_graph::send(message_id id) {
   const node_index n = index(node);
   met_sends_.emplace(id, n);
   return send_point{n, node->where().peer};
-}
-
-inline std::vector<root> roots_of(std::span<const at::Tensor> tensors,
-                                  std::span<const at::Tensor> gradients) {
-  const auto refuse = [](std::size_t i, const std::string& why) {
-    throw std::invalid_argument("weft: backward: root " + std::to_string(i) + " " + why);
-  };
-  if (tensors.empty()) throw std::invalid_argument("weft: backward: no root was given");
-  if (!gradients.empty() && gradients.size() != tensors.size()) {
-    throw std::invalid_argument("weft: backward: " + std::to_string(gradients.size()) +
-                                " gradients for " + std::to_string(tensors.size()) + " roots");
-  }
-  std::vector<root> roots;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& t = tensors[i];
-    if (!t.defined()) refuse(i, "is undefined");
-    if (!t.requires_grad()) refuse(i, "does not require grad");
-    at::Tensor gradient = gradients.empty() ? at::Tensor() : gradients[i];
-    if (!gradient.defined()) {
-      if (t.numel() != 1) refuse(i, "is not a scalar and has no gradient given");
-      if (t.is_complex()) refuse(i, "is complex and has no gradient given");
-      gradient = at::ones_like(t.detach());
-    } else if (gradient.sizes() != t.sizes()) {
-      refuse(i, "and its gradient differ in shape");
-    } else if (gradient.scalar_type() != t.scalar_type()) {
-      refuse(i, "and its gradient differ in dtype");
-    }
-    // The user's handle as it is: whoever would take its memory over sees that it is not alone.
-    roots.push_back({torch::autograd::impl::gradient_edge(t), std::move(gradient)});
-  }
-  return roots;
 }
 
 }  // namespace weft::autograd

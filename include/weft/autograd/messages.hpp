@@ -3,15 +3,19 @@
 //
 // Wire form, little-endian, fixed width:
 //   kind u8 | context u64 | initiator u32 | number u32 | body
-//   need  0: sequence u32 | retention u8 | reply u8 | count u32 | count x message u64
+//   need  0: sequence u32 | settings | reply u8 | count u32 | count x message u64
 //   ack   1: sequence u32 | needs u32 | count u32 | count x worker u32
 //                                     | count u32 | count x worker u32
 //   go    2: nothing
 //   grad  3: message u64 | slots u32 | (slots + 7) / 8 bytes of presence bits; the gradients that
-//            are present follow as tensors of the same frame, in slot order
-//   done  4: nothing
+//            are present follow as tensors of the same frame, in slot order; then
+//            opens u8 (0: ends here) | settings | plan u32
+//   done  4: count u32 | count x worker u32
 //   abort 5: origin u32 | reason u8 | length u32 | length bytes of text
 //   end   6: nothing
+//   which 7: nothing
+//   waits 8: length u32 | length bytes of text
+//   settings: retention u8 | graph u8 | leaves u8
 #pragma once
 
 #include <weft/autograd/types.hpp>
@@ -60,7 +64,7 @@ enum class need_reply : std::uint8_t {
 /// "Your send nodes of these messages are needed." Sent by the forward receiver.
 struct need_message {
   std::uint32_t sequence = 0;  ///< counts per (pass, sender, receiver)
-  graph_retention retention = graph_retention::release;
+  pass_settings settings{};
   std::vector<message_id> messages;
   need_reply reply = need_reply::own;
   friend bool operator==(const need_message&, const need_message&) = default;
@@ -77,11 +81,20 @@ struct ack_message {
 struct go_message {
   friend bool operator==(const go_message&, const go_message&) = default;
 };
+/// What a worker needs to know of a pass that begins there without discovery.
+struct pass_opening {
+  pass_settings settings{};
+  /// The number of the initiator's pass whose plan it repeats; 0: all messages are needed (FAST).
+  std::uint32_t plan = 0;
+  friend bool operator==(const pass_opening&, const pass_opening&) = default;
+};
 /// The gradients of one forward message. Undefined gradients are not sent.
 struct grad_message {
   message_id message = 0;
   std::uint32_t slots = 0;
   std::vector<std::uint8_t> present;  ///< bit i % 8 of byte i / 8; bits past `slots` are zero
+  /// In a pass without discovery, which opens at a worker with the first gradient that comes.
+  std::optional<pass_opening> opens{};
 
   /// Whether slot `i` < `slots` has a gradient.
   bool has(std::uint32_t i) const { return ((present[i / 8] >> (i % 8)) & 1U) != 0; }
@@ -98,6 +111,8 @@ struct grad_message {
 };
 /// All needed nodes have run here. Sent to the initiator.
 struct done_message {
+  /// In a pass without discovery: the workers that got gradients from here.
+  std::vector<worker_rank> workers{};
   friend bool operator==(const done_message&, const done_message&) = default;
 };
 /// The pass is aborted; its gradients are dropped.
@@ -111,9 +126,24 @@ struct abort_message {
 struct end_message {
   friend bool operator==(const end_message&, const end_message&) = default;
 };
+/// "Which gradients do you wait for?" The initiator asks, shortly before the deadline.
+struct which_message {
+  friend bool operator==(const which_message&, const which_message&) = default;
+};
+/// Answers `which_message`, for people.
+struct waits_message {
+  std::string text;  ///< UTF-8, at most `max_abort_text` bytes
+  friend bool operator==(const waits_message&, const waits_message&) = default;
+};
 
 using control_body = std::variant<need_message, ack_message, go_message, grad_message, done_message,
-                                  abort_message, end_message>;
+                                  abort_message, end_message, which_message, waits_message>;
+
+/// Whether a pass may begin with this message where it comes. Who sends it, waits for what follows.
+[[nodiscard]] inline bool begins(const control_body& m) {
+  const auto* grad = std::get_if<grad_message>(&m);
+  return std::holds_alternative<need_message>(m) || (grad && grad->opens);
+}
 
 struct control {
   pass_id pass;

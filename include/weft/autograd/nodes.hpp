@@ -26,14 +26,21 @@
 
 namespace weft::autograd {
 
+/// The call that a message belonged to.
+struct sending_call {
+  std::uint64_t function = 0;  ///< its id; 0: unknown
+  bool request = false;        ///< else its reply
+};
+
 /// The node at which gradients of a sent message enter the sender's graph. It passes each on to the
 /// gradient edge of its tensor. It has one slot per sent tensor that requires grad, in order.
 class send_node final : public torch::autograd::Node {
  public:
-  explicit send_node(peer_message where) : where_(where) {}
+  explicit send_node(peer_message where, sending_call call = {}) : where_(where), call_(call) {}
 
   /// The forward receiver and the message.
   const peer_message& where() const { return where_; }
+  const sending_call& call() const { return call_; }
 
   /// If these gradients, taken from the wire, do not fit the sent tensors, a sentence; else empty.
   /// Undefined gradients always fit. A sparse gradient may stand for a dense one.
@@ -51,6 +58,7 @@ class send_node final : public torch::autograd::Node {
 
  private:
   peer_message where_;
+  sending_call call_;
 };
 
 /// The node at which the graph of a received message ends: the grad_fn of its tensors. weft's
@@ -88,7 +96,8 @@ class recv_node final : public torch::autograd::Node {
 /// Records that `tensors` leave in the message and to the peer of `where`. Null if none requires
 /// grad, or gradients are switched off in this thread. Throws `c10::Error` for a tensor that
 /// autograd cannot follow. Integral and undefined tensors may be among them; they have no slot.
-std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors, peer_message where);
+std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors, peer_message where,
+                                       sending_call call = {});
 
 /// Makes a new recv node the grad_fn of `tensors`. These are the tensors that require grad at the
 /// sender, in order; they must be fresh. A hostile peer may send anything: if one cannot have a
@@ -156,14 +165,14 @@ inline std::string send_node::mismatch(const torch::autograd::variable_list& gra
 }
 
 inline std::shared_ptr<send_node> record_send(std::span<const at::Tensor> tensors,
-                                              peer_message where) {
+                                              peer_message where, sending_call call) {
   torch::autograd::variable_list sent;
   for (const at::Tensor& t : tensors) {
     if (t.defined() && t.requires_grad()) sent.push_back(t);
   }
   if (!torch::autograd::compute_requires_grad(sent)) return nullptr;
   // deleteNode: long chains are destroyed without recursion.
-  std::shared_ptr<send_node> node(new send_node(where), torch::autograd::deleteNode);
+  std::shared_ptr<send_node> node(new send_node(where, call), torch::autograd::deleteNode);
   node->set_next_edges(torch::autograd::collect_next_edges(sent));
   for (const at::Tensor& t : sent) node->add_input_metadata(t);
   return node;

@@ -21,9 +21,12 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -61,27 +64,74 @@ inline std::optional<std::vector<at::Tensor>> unpack(const grad_message& message
   return gradients;
 }
 
+/// What a pass over a retained graph has found out on this worker, for later passes from the same
+/// roots. It keeps no node alive.
+struct kept_plan {
+  wave plan;
+  std::shared_ptr<local_graph> graph;
+  std::vector<std::weak_ptr<torch::autograd::Node>> owners;  ///< of the graph's nodes
+  std::vector<const torch::autograd::Node*> roots;           ///< at the initiator, ascending
+
+  /// Those that are alive, if all are; else nothing, and the plan is of no use any more.
+  std::vector<std::shared_ptr<torch::autograd::Node>> lock() const {
+    std::vector<std::shared_ptr<torch::autograd::Node>> all;
+    for (const auto& weak : owners) {
+      all.push_back(weak.lock());
+      if (!all.back()) return {};
+    }
+    return all;
+  }
+};
+
 /// Destroy it without the lock, because it may run destructors of users' nodes.
 class local_pass {
  public:
   /// `sends` is the context's table and must outlive the pass. At the initiator, nodes run in the
-  /// thread-local state of the thread that makes the pass. Only the initiator uses `retention`.
+  /// thread-local state of the thread that makes the pass. Only the initiator uses the settings and
+  /// the mode.
   local_pass(pass_id pass, worker_rank self, worker_rank world, const send_table& sends,
-             graph_retention retention = graph_retention::release)
-      : wave_(pass, self, world, retention), graph_(sends) {
+             pass_settings settings = {}, mode how = mode::smart)
+      : wave_(pass, self, world, settings, how), graph_(std::make_shared<local_graph>(sends)) {
     if (wave_.is_initiator()) state_.emplace();
   }
 
+  /// Repeats a plan. `owners` is what `lock` has returned.
+  local_pass(pass_id pass, const kept_plan& kept, pass_settings settings,
+             std::vector<std::shared_ptr<torch::autograd::Node>> owners)
+      : wave_(pass, kept.plan, settings), graph_(kept.graph), owners_(std::move(owners)) {
+    if (wave_.is_initiator()) state_.emplace();
+  }
+  /// The nodes at which passes from these roots begin, as in `kept_plan`.
+  static std::vector<const torch::autograd::Node*> nodes_of(std::span<const root> roots);
+  /// Whether `keep` may be called: the pass has run here, and another one may follow.
+  bool can_be_kept() const {
+    const bool ran = wave_.phase() == wave_phase::settled || wave_.phase() == wave_phase::ended;
+    return ran && !wave_.opens() && wave_.settings().retention == graph_retention::retain;
+  }
+  /// Its plan. The graph's nodes are kept alive by this pass alone from then on.
+  std::shared_ptr<const kept_plan> keep();
+
+  /// See `wave`. Before `begin`.
+  void walk_in_pieces_of(std::size_t nodes) { wave_.walk_in_pieces_of(nodes); }
+
   // ── under the lock ──
   outputs begin(std::vector<root> roots);
+  /// At the initiator, before `begin`: gradients of these inputs only. `capture`: they are kept
+  /// for `captured()`; else the inputs are leaves, and have them in `gradients()`.
+  void want(std::vector<torch::autograd::Edge> inputs, bool capture) {
+    wanted_ = std::move(inputs);
+    captures_ = capture;
+  }
   /// `tensors` are those of a frame with a `grad_message`, else empty.
   outputs arrive(worker_rank from, const control_body& body, std::vector<at::Tensor> tensors = {});
   /// Called instead of `arrive` if the tensors of that frame are lost. If the pass awaits them from
   /// that worker, it aborts the pass with the text `why`.
   outputs gradients_lost(worker_rank from, const grad_message& what, std::string why);
-  outputs lost(worker_rank peer) { return absorb(wave_.step(wave_input::lost{peer}, graph_)); }
+  /// The answer to `walks`.
+  outputs walk_on() { return absorb(wave_.step(wave_input::walk_on{}, *graph_)); }
+  outputs lost(worker_rank peer) { return absorb(wave_.step(wave_input::lost{peer}, *graph_)); }
   outputs abort(abort_reason reason, std::string text) {
-    return absorb(wave_.step(wave_input::failed{reason, std::move(text)}, graph_));
+    return absorb(wave_.step(wave_input::failed{reason, std::move(text)}, *graph_));
   }
   /// True if there is work, and no thread does it. The caller must then call `evaluate` and
   /// `completed` once, in this order.
@@ -100,10 +150,13 @@ class local_pass {
   /// The gradients of this worker's leaves in this pass. Merge them into the context's when
   /// `commit` comes. Before that no other code may see them.
   gradient_map& gradients() { return executor_->gradients(); }
+  /// One per input that was wanted; undefined if the roots do not depend on it. Once it finished.
+  torch::autograd::variable_list captured() const;
 
  private:
   /// Acts on outputs that only this worker needs; returns the others.
   outputs absorb(outputs from_wave);
+  void launch();
 
   struct seeding {
     node_index node = 0;
@@ -112,9 +165,13 @@ class local_pass {
 
   std::optional<at::ThreadLocalState> state_;
   wave wave_;
-  local_graph graph_;
-  std::optional<local_executor> executor_;  // from launch on
+  std::shared_ptr<local_graph> graph_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> owners_;  // of a kept graph
+  std::optional<local_executor> executor_;                      // from launch on
   std::vector<root> roots_;
+  std::vector<const torch::autograd::Node*> root_nodes_;
+  std::vector<torch::autograd::Edge> wanted_;
+  bool captures_ = false;
   std::map<message_id, std::vector<at::Tensor>> parked_;  // came before launch
   std::vector<seeding> seeds_;                            // may enter at the next `evaluate`
 
@@ -126,9 +183,14 @@ class local_pass {
 
 inline outputs local_pass::begin(std::vector<root> roots) {
   wave_input::begin in;
-  for (const root& r : roots) in.roots.push_back(graph_.index(r.edge.function));
+  const bool repeats = !owners_.empty();  // then the graph is kept, and has them
+  for (const root& r : roots) {
+    in.roots.push_back(repeats ? graph_->index_of(r.edge.function.get())
+                               : graph_->index(r.edge.function));
+  }
+  root_nodes_ = nodes_of(roots);
   roots_ = std::move(roots);
-  return absorb(wave_.step(in, graph_));
+  return absorb(wave_.step(in, *graph_));
 }
 
 inline outputs local_pass::arrive(worker_rank from, const control_body& body,
@@ -137,15 +199,15 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
   const auto* grad = std::get_if<grad_message>(&body);
   if (grad == nullptr) {
     if (!tensors.empty()) return {wave_output::violation{from, "tensors with a control message"}};
-    return absorb(wave_.step(wave_input::arrived{from, body}, graph_));
+    return absorb(wave_.step(wave_input::arrived{from, body}, *graph_));
   }
-  const auto point = graph_.send(grad->message);
-  if (!point || graph_.node(point->node).num_inputs() != grad->slots) {
+  const auto point = graph_->send(grad->message);
+  if (!point || point->peer != from || graph_->node(point->node).num_inputs() != grad->slots) {
     return {wave_output::violation{from, "gradients that do not fit the sent message"}};
   }
   auto gradients = unpack(*grad, std::move(tensors));
   if (!gradients) return {wave_output::violation{from, "gradients other than announced"}};
-  outputs out = wave_.step(wave_input::arrived{from, body}, graph_);
+  outputs out = wave_.step(wave_input::arrived{from, body}, *graph_);
   const bool refused = !out.empty() && std::holds_alternative<wave_output::violation>(out.front());
   // A second copy of a message finds its place taken, or yields no start.
   if (!refused && !over()) parked_.try_emplace(grad->message, std::move(*gradients));
@@ -157,11 +219,11 @@ inline outputs local_pass::arrive(worker_rank from, const control_body& body,
 inline outputs local_pass::gradients_lost(worker_rank from, const grad_message& what,
                                           std::string why) {
   if (over()) return {};
-  const auto point = graph_.send(what.message);
-  if (!point || graph_.node(point->node).num_inputs() != what.slots) {
+  const auto point = graph_->send(what.message);
+  if (!point || graph_->node(point->node).num_inputs() != what.slots) {
     return {wave_output::violation{from, "gradients that do not fit the sent message"}};
   }
-  outputs out = wave_.step(wave_input::arrived{from, what}, graph_);
+  outputs out = wave_.step(wave_input::arrived{from, what}, *graph_);
   if (!out.empty() && std::holds_alternative<wave_output::violation>(out.front())) return out;
   return abort(abort_reason::failed, std::move(why));
 }
@@ -169,8 +231,8 @@ inline outputs local_pass::gradients_lost(worker_rank from, const grad_message& 
 inline outputs local_pass::absorb(outputs from_wave) {
   const auto mine = [&](const wave_output::any& out) {
     if (std::holds_alternative<wave_output::launch>(out)) {
-      graph_.freeze();
-      executor_.emplace(graph_, wave_, state_);
+      graph_->freeze();
+      launch();
     } else if (std::holds_alternative<wave_output::complete>(out)) {
       if (activity_ == activity::resting) executor_->complete(wave_);  // else when it rests
     } else if (const auto* s = std::get_if<wave_output::start>(&out)) {
@@ -185,6 +247,37 @@ inline outputs local_pass::absorb(outputs from_wave) {
   };
   std::erase_if(from_wave, mine);
   return from_wave;
+}
+
+inline std::vector<const torch::autograd::Node*> local_pass::nodes_of(std::span<const root> roots) {
+  std::vector<const torch::autograd::Node*> nodes;
+  for (const root& r : roots) nodes.push_back(r.edge.function.get());
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+inline std::shared_ptr<const kept_plan> local_pass::keep() {
+  if (owners_.empty()) owners_ = graph_->release_owners();
+  return std::make_shared<const kept_plan>(
+      kept_plan{wave_, graph_, {owners_.begin(), owners_.end()}, root_nodes_});
+}
+
+inline void local_pass::launch() {
+  executor_.emplace(*graph_, wave_, state_);
+  if (wave_.settings().leaves != leaf_gradients::inputs) return;
+  std::vector<wanted_input> wanted;
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const auto node = graph_->find(wanted_[i].function.get());
+    if (node) wanted.push_back({*node, wanted_[i].input_nr, i});
+  }
+  executor_->want(std::move(wanted), captures_);
+}
+
+inline torch::autograd::variable_list local_pass::captured() const {
+  torch::autograd::variable_list all = executor_->captured();
+  all.resize(wanted_.size());
+  return all;
 }
 
 inline bool local_pass::claim() {
@@ -205,7 +298,9 @@ void local_pass::evaluate(Sink&& sink) {
   claimed_seeds_.clear();
   last_ = executor_->evaluate_ready([&](outgoing_gradients&& leaving) {
     const worker_rank to = leaving.to.peer;
-    sink(to, pack(std::move(leaving)), executor_->has_ready());
+    packed_gradients packed = pack(std::move(leaving));
+    packed.message.opens = wave_.opens();
+    sink(to, std::move(packed), executor_->has_ready());
   });
 }
 
@@ -216,7 +311,7 @@ inline outputs local_pass::completed() {
                  executor_->failure().node + ": " + executor_->failure().text);
   }
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
-  return last_ == executor_status::drained ? absorb(wave_.step(wave_input::drained{}, graph_))
+  return last_ == executor_status::drained ? absorb(wave_.step(wave_input::drained{}, *graph_))
                                            : outputs();
 }
 

@@ -27,8 +27,19 @@ namespace autograd {
 
 /// A context on one worker, as its handles see it.
 struct open_context : ref_counted {
-  explicit open_context(context_id which) noexcept : id(which) {}
+  open_context(context_id which, mode passes) noexcept : id(which), how(passes) {}
   const context_id id;
+  const mode how;
+};
+
+/// What one backward pass is asked for.
+struct backward_request {
+  std::vector<at::Tensor> roots;
+  std::vector<at::Tensor> gradients;  ///< none, or one per root
+  pass_settings settings;
+  std::vector<at::Tensor> inputs;  ///< with leaf_gradients::inputs
+  bool capture = false;            ///< gradients of inputs are returned, not added
+  std::optional<duration> limit;
 };
 
 }  // namespace autograd
@@ -42,12 +53,12 @@ class autograd_service : public service {
   autograd_service() noexcept : service(place, {section_kind::tensors, section_kind::autograd}) {}
 
   // ── for autograd::context; awaitables on the worker's thread ──
-  [[nodiscard]] virtual context_ptr open() = 0;
+  [[nodiscard]] virtual context_ptr open(autograd::mode how) = 0;
   /// Tells every worker that joined, and forgets the context here. Only its creator calls it.
   virtual void release(const context_ptr& state) = 0;
-  [[nodiscard]] virtual asio::awaitable<void>
-  backward(context_ptr state, std::vector<at::Tensor> roots, std::vector<at::Tensor> gradients,
-           autograd::graph_retention retention, std::optional<duration> limit) = 0;
+  /// Returns what is captured: one gradient per input, or nothing.
+  [[nodiscard]] virtual asio::awaitable<std::vector<at::Tensor>>
+  backward(context_ptr state, autograd::backward_request what) = 0;
   /// The gradients of this worker's leaves. Waits until the outcome of every pass that ran here is
   /// known. So if the caller was told that a `backward` has returned, they contain that pass.
   /// Throws autograd_context_gone; timed_out at the scope's deadline or after the call deadline;

@@ -19,11 +19,14 @@
 // graph leads back to the worker that asked: that need has no ack of its own. The asker is engaged
 // until it has the ack for its own need, and that ack says how many needs it must have seen.
 //
-// No worker waits for discovery longer than it must. All nodes that the roots reach were recorded
-// before the pass began. So a worker knows all of its send nodes that may still be needed; once all
-// of them are needed, its counts are final. The initiator runs at once the nodes that no other send
-// node leads to. If there are none, it waits until discovery is over. If this pass is a small part
-// of its context, it waits, too: looking for these nodes must not cost more than the pass itself.
+// All nodes that the roots reach were recorded before the pass began. So once all send nodes of a
+// worker are needed, its counts are final, and it runs. The initiator runs at once the nodes that
+// no other send node leads to, unless there are none, or finding them costs more than the pass.
+//
+// FAST passes have no discovery: all send nodes count as needed. A worker joins with the first
+// gradient that comes. Each done names who got gradients from there, so the initiator knows when
+// all is done. A later pass from the same roots over a retained graph repeats the plan that all
+// have kept, and begins in the same way.
 //
 // The protocol assumes no order of messages between two workers: a gradient may come before the
 // need that announces it, and a message may arrive twice. Messages of a worker to itself are edges
@@ -37,6 +40,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -68,7 +72,7 @@ struct send_point {
 /// The local part of the autograd graph. It must not change between `begin` and `launch`.
 template <class G>
 concept graph = requires(G& g, node_index n, message_id m, void (*visit)(node_index),
-                         void (*meet)(const send_point&)) {
+                         void (*meet)(message_id, const send_point&)) {
   /// Calls `visit` for the target of each edge of `n`, in order, once per edge.
   { g.next(n, visit) };
   /// The message that `n` came with, if `n` is a receive node. Such a node has no edges.
@@ -106,7 +110,9 @@ struct failed {
 struct lost {
   worker_rank peer = 0;
 };
-using any = std::variant<begin, arrived, drained, failed, lost>;
+/// The next piece of a walk.
+struct walk_on {};
+using any = std::variant<begin, arrived, drained, failed, lost, walk_on>;
 
 }  // namespace wave_input
 
@@ -146,7 +152,10 @@ struct violation {
   std::string text;
   blame on = blame::sender;
 };
-using any = std::variant<transmit, launch, complete, start, commit, finished, aborted, violation>;
+/// The walk over the graph is not over: step `walk_on`, on a thread that may compute.
+struct walks {};
+using any =
+    std::variant<transmit, launch, complete, start, commit, finished, aborted, violation, walks>;
 
 }  // namespace wave_output
 
@@ -164,20 +173,64 @@ enum class wave_phase : std::uint8_t {
 /// One pass on one worker. Not thread-safe: step it under the context's lock.
 class wave {
  public:
-  /// Peers may name ranks below `world`. The initiator chooses `retention`; the other workers learn
-  /// it from the first need.
-  wave(pass_id pass, worker_rank self, worker_rank world,
-       graph_retention retention = graph_retention::release)
-      : pass_(pass), self_(self), world_(world), retention_(retention) {}
+  /// Peers may name ranks below `world`. The initiator chooses `settings` and the mode; the other
+  /// workers learn them from the first message.
+  wave(pass_id pass, worker_rank self, worker_rank world, pass_settings settings = {},
+       mode how = mode::smart)
+      : pass_(pass), self_(self), world_(world), settings_(settings) {
+    if (how == mode::fast) opens_ = pass_opening{settings};
+  }
+
+  /// A pass that repeats the plan of `before`, whose part here has run. Its graph has not changed.
+  wave(pass_id pass, const wave& before, pass_settings settings)
+      : pass_(pass),
+        self_(before.self_),
+        world_(before.world_),
+        settings_(settings),
+        opens_(pass_opening{settings, before.plan_number()}),
+        visited_(before.visited_),
+        dependencies_(before.dependencies_),
+        needed_nodes_(before.needed_nodes_),
+        needed_(before.needed_),
+        discovered_(before.discovered_),
+        participants_(before.participants_) {
+    for (auto& [id, sent] : needed_) sent.arrived = false;
+  }
 
   /// After `launch`, `g` is only read.
   template <graph G>
   outputs step(const wave_input::any& in, G& g);
 
+  /// A piece of a walk is so many nodes.
+  void walk_in_pieces_of(std::size_t nodes) { piece_ = nodes; }
+
   const pass_id& pass() const { return pass_; }
   worker_rank self() const { return self_; }
   wave_phase phase() const { return phase_; }
-  graph_retention retention() const { return retention_; }
+  const pass_settings& settings() const { return settings_; }
+  /// The number of the pass that made its plan.
+  std::uint32_t plan_number() const {
+    return opens_ && opens_->plan != 0 ? opens_->plan : pass_.number;
+  }
+  /// At the initiator, once discovery is over: the others, ascending.
+  const std::set<worker_rank>& participants() const { return participants_; }
+  /// What gradients of a pass without discovery bring along.
+  const std::optional<pass_opening>& opens() const { return opens_; }
+  /// In a pass without discovery: calls `visit` for each message whose gradients have not come.
+  template <class F>
+  void each_missing(F&& visit) const {
+    if (!opens_) return;
+    for (const auto& [id, sent] : needed_) {
+      if (!sent.arrived) visit(peer_message{sent.peer, id, pass_.context});
+    }
+  }
+  /// Of the workers that are known to take part in a pass without discovery: who is not done.
+  std::vector<worker_rank> not_done() const {
+    std::vector<worker_rank> out;
+    std::set_difference(leads_to_.begin(), leads_to_.end(), done_.begin(), done_.end(),
+                        std::back_inserter(out));
+    return out;
+  }
   bool is_initiator() const { return pass_.initiator == self_; }
   /// The pass needs no further input and can be forgotten (see `ended_passes`).
   bool over() const { return phase_ == wave_phase::ended || phase_ == wave_phase::aborted; }
@@ -211,6 +264,18 @@ class wave {
     worker_rank from = 0;
     std::uint32_t sequence = 0;
   };
+  /// A walk over many nodes is done in pieces, between which other threads get the context's lock.
+  /// What comes meanwhile waits for its end.
+  enum class walk_cause : std::uint8_t { begin, need, everything };
+  struct walk_state {
+    walk_cause cause = walk_cause::begin;
+    std::vector<node_index> stack;
+    std::map<worker_rank, std::vector<message_id>> asks{};
+    std::vector<node_index> roots{};  // of begin
+    engagement need{};                // these three of a need
+    need_reply reply = need_reply::own;
+    bool engages = false;
+  };
 
   template <graph G>
   void take(const wave_input::begin& in, G& g, outputs& out);
@@ -225,6 +290,10 @@ class wave {
   }
   template <graph G>
   void take(const wave_input::lost& in, G&, outputs& out);
+  template <graph G>
+  void take(const wave_input::walk_on&, G& g, outputs& out) {
+    if (walk_) walk_piece(g, out);
+  }
 
   template <graph G>
   void on(worker_rank from, const need_message& m, G& g, outputs& out);
@@ -241,11 +310,27 @@ class wave {
   void on(worker_rank from, const abort_message& m, G&, outputs& out);
   template <graph G>
   void on(worker_rank from, const end_message&, G&, outputs& out);
-
-  /// Marks everything reachable from `stack` and asks the peers it leads to.
+  /// These two change nothing in a pass.
   template <graph G>
-  void walk(G& g, std::vector<node_index> stack, outputs& out);
+  void on(worker_rank, const which_message&, G&, outputs&) {}
+  template <graph G>
+  void on(worker_rank, const waits_message&, G&, outputs&) {}
+
+  /// Marks everything reachable from the walk's stack, asks the peers it leads to, and goes on as
+  /// its cause wants.
+  template <graph G>
+  void walk(G& g, walk_state from, outputs& out) {
+    walk_.emplace(std::move(from));
+    walk_piece(g, out);
+  }
+  template <graph G>
+  void walk_piece(G& g, outputs& out);
+  template <graph G>
+  void walked(G& g, const walk_state& done, outputs& out);
   bool visit(node_index n);
+  /// Begins a FAST pass here: from the roots, and from all sent messages.
+  template <graph G>
+  void begin_everywhere(G& g, std::span<const node_index> roots, outputs& out);
   /// Calls `visit` for what `n` leads to here. Returns the message that `n` came with if what it
   /// leads to is not here.
   template <graph G, class F>
@@ -263,6 +348,8 @@ class wave {
                 outputs& out) const;
   void enter_run_phase(outputs& out);
   void maybe_finish(outputs& out);
+  /// At the initiator: these workers take part; nobody else does. False: one of them is lost.
+  bool discover(std::set<worker_rank> all, outputs& out);
   void abort(abort_message why, worker_rank heard_from, outputs& out);
   void give_up_for(worker_rank gone, outputs& out) {
     abort({gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"}, self_, out);
@@ -278,9 +365,13 @@ class wave {
   pass_id pass_;
   worker_rank self_;
   worker_rank world_;
-  graph_retention retention_;
+  pass_settings settings_;
+  std::optional<pass_opening> opens_;
   wave_phase phase_ = wave_phase::idle;
 
+  std::size_t piece_ = 1024;
+  std::optional<walk_state> walk_;         // under way
+  std::vector<wave_input::any> deferred_;  // what came meanwhile
   std::vector<bool> visited_;
   std::vector<bool> open_;  // see may_grow; empty unless run_early has launched
   std::vector<std::uint32_t> dependencies_;
@@ -295,6 +386,8 @@ class wave {
   std::optional<engagement> parent_;            // the need to acknowledge last
   std::set<worker_rank> below_;                 // who joined below this worker
   std::set<worker_rank> waiting_;               // of those, who waits for go
+  /// Without discovery: who gets gradients from here; at the initiator, from anywhere.
+  std::set<worker_rank> leads_to_;
 
   // The initiator's:
   bool discovered_ = false;
@@ -306,3 +399,4 @@ class wave {
 }  // namespace weft::autograd
 
 #include <weft/autograd/impl/wave.hpp>
+#include <weft/autograd/impl/wave_walk.hpp>

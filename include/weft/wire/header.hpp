@@ -48,7 +48,7 @@ inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded;
 
 inline constexpr std::size_t header_size = 64;
 inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"
-inline constexpr std::uint8_t wire_version = 2;
+inline constexpr std::uint8_t wire_version = 3;
 
 /// The 64 bytes before each frame, as the wire page lists them.
 ///
@@ -112,7 +112,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //
 //   offset size field      meaning
 //        0    4 magic      57 45 46 54, "WEFT"
-//        4    1 version    2
+//        4    1 version    3
 //        5    1 kind       frame_kind
 //        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
 //                          others zero
@@ -199,9 +199,9 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //   10 window             nothing; `function`: credit, 0: the sender needs some (link/window.hpp)
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
-//                         gradients are the tensors of the frame, in order. Two messages belong to
-//                         no pass: release is 7 1, context 8; joined is 8 1, context 8, count 4,
-//                         count ranks of 4 bytes
+//                         gradients are the tensors of the frame, in order; if they have a history,
+//                         it has section 3, too. Two messages belong to no pass: release is 16 1,
+//                         context 8; joined is 17 1, context 8, count 4, count ranks of 4 bytes
 // What the sections hold:
 //    1 tensors   descriptors (wire/tensor_desc.hpp)
 //    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how many workers
@@ -209,8 +209,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                creation 24, and count 4, count transfers of 24 bytes: the references of the
 //                payload, which has only their places (rref/ledger_wire.hpp)
 //    3 autograd  context 8 (serial in the low 44 bits, creator in the high 20), message 8 (0: no
-//                tensor has a history), count 4, count ranks of 4 bytes: the workers that joined
-//                the context through this call (none in requests)
+//                tensor has a history), mode 1, count 4, count ranks of 4 bytes: the workers that
+//                joined the context through this call (none in requests)
 //    4 trace     not sent yet
 //
 // Numbers that these pages give names to:
@@ -228,7 +228,9 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //     0 fine, 1 lost, 2 owner died, 3 creation failed, 4 creator died, 5 too many; epoch 1;
 //     sequence: 0 in xack, elsewhere not; transfer: never 0 in xack, any in add, elsewhere 0
 //   an rref in a payload     its place among the section's transfers, 4 bytes; 2^32 - 1: empty
-//   autograd messages        retention: 0 release, 1 retain; reply: 0 an ack of its own, 1 none;
+//   autograd messages        retention: 0 release, 1 retain; graph: 0 none, 1 create; leaves: 0
+//     all, 1 inputs; reply: 0 an ack of its own, 1 none; plan: 0 all messages of the context; mode
+//     of a context: 0 smart, 1 fast;
 //     reason: 0 failed, 1 refused, 2 lost, 3 cancelled, 4 misused; text of at most 4096 bytes; bit
 //     i of the presence bits is bit i % 8 of byte i / 8, those past `slots` are zero
 //   dtype                    0 uint8, 1 int8, 2 int16, 3 int32, 4 int64, 5 float16, 6 float32,

@@ -35,6 +35,47 @@ scope_with(intrusive_ptr<const ref_counted> context) {
 
 }  // namespace detail
 
+namespace detail {
+[[nodiscard]] inline backward_request request_of(std::vector<at::Tensor> roots,
+                                                 backward_options how) {
+  backward_request out;
+  out.roots = std::move(roots);
+  out.gradients = std::move(how.gradients);
+  const bool creates = how.graph == gradient_graph::create;
+  out.settings.retention =
+      how.retention.value_or(creates ? graph_retention::retain : graph_retention::release);
+  out.settings.graph = how.graph;
+  out.settings.leaves = how.inputs.empty() ? leaf_gradients::all : leaf_gradients::inputs;
+  out.inputs = std::move(how.inputs);
+  out.limit = how.limit;
+  return out;
+}
+
+inline asio::awaitable<void> without_result(asio::awaitable<std::vector<at::Tensor>> pass) {
+  co_await std::move(pass);
+}
+}  // namespace detail
+
+inline asio::awaitable<void> context::backward(std::vector<at::Tensor> roots,
+                                               backward_options how) const {
+  return weft::detail::or_die([&] {
+    return detail::without_result(me_->use<autograd_service>().backward(
+        state_, detail::request_of(std::move(roots), std::move(how))));
+  });
+}
+
+inline asio::awaitable<std::vector<at::Tensor>> context::grad(std::vector<at::Tensor> roots,
+                                                              std::vector<at::Tensor> inputs,
+                                                              backward_options how) const {
+  return weft::detail::or_die([&] {
+    how.inputs = std::move(inputs);
+    backward_request what = detail::request_of(std::move(roots), std::move(how));
+    what.settings.leaves = leaf_gradients::inputs;
+    what.capture = true;
+    return me_->use<autograd_service>().backward(state_, std::move(what));
+  });
+}
+
 inline context this_context(worker& me) {
   auto state = autograd_service::current();
   if (!state) {
@@ -47,12 +88,13 @@ inline context this_context(worker& me) {
 }
 
 template <class Body>
-auto with_context(worker& me, Body body) -> decltype(body(std::declval<context>())) {
+auto with_context(worker& me, Body body, context_options how)
+    -> decltype(body(std::declval<context>())) {
   if (const auto outer = this_scope(); outer && outer->autograd) {
     throw rpc_error(errc::invalid_argument,
                     "an autograd context is open in this coroutine already");
   }
-  const context ctx(me, me.use<autograd_service>().open());
+  const context ctx(me, me.use<autograd_service>().open(how.mode));
   const detail::release_guard release(me, ctx.state());
   co_return co_await with_scope(weft::detail::context_of(me), detail::scope_with(ctx.state()),
                                 body(ctx));

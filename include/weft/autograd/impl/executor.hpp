@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -25,7 +26,7 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
       buffers_(graph.size()),
       is_root_(graph.size()),
       needed_(plan.needed_nodes()),
-      retention_(plan.retention()),
+      settings_(plan.settings()),
       self_(plan.self()),
       state_(std::move(state)) {
   const auto counts = plan.dependencies();
@@ -51,13 +52,74 @@ inline void local_executor::complete(const wave& plan) {
   }
 }
 
+inline void local_executor::want(std::vector<wanted_input> inputs, bool capture) {
+  pruned_ = true;
+  captures_ = capture;
+  wanted_ = std::move(inputs);
+  std::size_t places = 0;
+  for (const wanted_input& w : wanted_) places = std::max(places, w.place + 1);
+  captured_.resize(places);
+}
+
+inline void local_executor::prune() {
+  if (!pruned_ || !leads_to_wanted_.empty()) return;
+  std::vector<bool> known(graph_->size());
+  leads_to_wanted_.assign(graph_->size(), false);
+  is_wanted_.assign(graph_->size(), false);
+  for (const wanted_input& w : wanted_) is_wanted_[w.node] = true;
+  struct place {
+    node_index node;
+    std::size_t edge;
+  };
+  std::vector<place> path;
+  const auto enter = [&](node_index n) {
+    if (known[n]) return;
+    known[n] = true;
+    leads_to_wanted_[n] = graph_->receive(n).has_value() || (is_wanted_[n] && !captures_);
+    path.push_back({n, 0});
+  };
+  for (node_index first = 0; first < graph_->size(); ++first) {
+    enter(first);
+    while (!path.empty()) {
+      const auto [n, edge] = path.back();
+      const auto& edges = graph_->node(n).next_edges();
+      if (edge < edges.size()) {
+        ++path.back().edge;
+        if (edges[edge].is_valid()) enter(graph_->index_of(edges[edge].function.get()));
+        continue;
+      }
+      path.pop_back();
+      for (const auto& e : edges) {
+        if (!e.is_valid()) continue;
+        const node_index next = graph_->index_of(e.function.get());
+        if (leads_to_wanted_[next] || is_wanted_[next]) leads_to_wanted_[n] = true;
+      }
+    }
+  }
+  task_.needed.clear();
+  for (node_index n = 0; n < graph_->size(); ++n) {
+    if (leads_to_wanted_[n] || is_wanted_[n]) task_.needed[&graph_->node(n)].needed_ = true;
+  }
+}
+
+inline void local_executor::capture(node_index n, variable_list& inputs) {
+  if (!captures_ || !is_wanted_[n]) return;
+  for (const wanted_input& w : wanted_) {
+    if (w.node != n) continue;
+    const at::Tensor& gradient = inputs.at(w.slot);
+    // The user may change what is returned.
+    const bool own = !gradient.defined() || owns_its_memory(gradient);
+    captured_[w.place] = own ? gradient : gradient.clone();
+  }
+}
+
 inline void local_executor::add(node_index n, std::uint32_t slot, at::Tensor&& gradient) {
   buffers_[n].add(slot, std::move(gradient));
 }
 
 inline void local_executor::seed(root r) {
   const node_index n = graph_->index_of(r.edge.function.get());
-  const at::AutoGradMode off(false);
+  const at::AutoGradMode mode(settings_.graph == gradient_graph::create);
   add(n, r.edge.input_nr, std::move(r.gradient));
   if (is_root_[n]) return;
   is_root_[n] = true;
@@ -79,7 +141,39 @@ template <class Sink>
 executor_status local_executor::evaluate_ready(Sink&& sink) {
   std::optional<at::ThreadLocalStateGuard> guard;
   if (state_) guard.emplace(*state_);
-  const at::AutoGradMode off(false);
+  auto status = executor_status::waiting;
+  std::exception_ptr from_sink;
+  try {
+    task_.run(settings_.retention == graph_retention::retain, [&] {
+      try {
+        status = run_ready(sink);
+      } catch (...) {  // kept, and thrown below
+        from_sink = std::current_exception();
+      }
+      return !from_sink && status == executor_status::drained;
+    });
+  } catch (...) {
+    status = executor_status::failed;
+    std::string text = "an exception of unknown type";
+    try {
+      throw;
+    } catch (const std::exception& e) {
+      text = weft::detail::words_of(e);
+    } catch (...) {  // it has no words
+    }
+    if (!failure_) {
+      failure_ = node_failure{"a callback of Engine::queue_callback", std::move(text),
+                              std::current_exception()};
+    }
+  }
+  if (from_sink) std::rethrow_exception(from_sink);
+  return status;
+}
+
+template <class Sink>
+executor_status local_executor::run_ready(Sink& sink) {
+  const at::AutoGradMode mode(settings_.graph == gradient_graph::create);
+  prune();
   while (!failure_) {
     if (stop_.load(std::memory_order_relaxed)) return executor_status::stopped;
     if (ready_.empty()) return has_drained() ? executor_status::drained : executor_status::waiting;
@@ -100,9 +194,16 @@ executor_status local_executor::evaluate_ready(Sink&& sink) {
 inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) {
   node_type& node = graph_->node(n);
   try {
-    variable_list results = call(n, buffers_[n].take(node.num_inputs()));
+    variable_list inputs = buffers_[n].take(node.num_inputs());
+    variable_list results(runs(n) ? 0 : node.num_outputs());
+    if (runs(n)) {
+      results = call(n, std::move(inputs));
+    } else if (captures_ && is_wanted_[n]) {
+      for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
+      capture(n, inputs);
+    }
     if (const auto message = graph_->receive(n)) return {{*message, std::move(results)}};
-    if (retention_ == graph_retention::release) node.release_variables();
+    if (settings_.retention == graph_retention::release && runs(n)) node.release_variables();
     using torch::autograd::AnomalyMode;
     const bool search = AnomalyMode::is_enabled() && AnomalyMode::should_check_nan();
     for (std::uint32_t i = 0; i < results.size(); ++i) {
@@ -126,6 +227,8 @@ inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) 
 inline auto local_executor::call(node_index n, variable_list inputs) -> variable_list {
   node_type& node = graph_->node(n);
   for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
+  // libtorch captures before the hooks if the node leads to another input that is wanted.
+  capture(n, inputs);
   if (auto& retained = node.retains_grad_hooks(); !retained.empty()) {
     for (std::size_t i = 0; i < node.num_inputs(); ++i) {  // in order of the tensors they belong to
       if (const auto hook = retained.find(i); hook != retained.end()) {
@@ -150,7 +253,7 @@ inline auto local_executor::call(node_index n, variable_list inputs) -> variable
     for (const auto& hook : node.post_hooks()) (*hook)({}, for_hooks);
     return inputs;
   } else {
-    if (retention_ == graph_retention::release) node.will_release_variables();
+    if (settings_.retention == graph_retention::release) node.will_release_variables();
     results = node(std::move(inputs));
     torch::autograd::validate_outputs(node.next_edges(), results, [&](const std::string& what) {
       return node.name() + " returned an " + what;
@@ -168,7 +271,7 @@ inline void local_executor::accumulate(torch::autograd::AccumulateGrad& leaf,
     throw std::logic_error("a leaf variable became the result of an operation");
   }
   if (!leaf.variable.requires_grad()) return;
-  gradients_.accumulate(leaf.variable, gradient);
+  gradients_.accumulate(leaf.variable, gradient, settings_.graph);
 }
 
 inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {
@@ -192,12 +295,13 @@ inline void local_executor::fail(node_type& node, std::string text, std::excepti
   if (torch::autograd::AnomalyMode::is_enabled()) node.metadata()->print_stack(node.name());
 }
 
-inline void evaluate_local(std::vector<root> roots, graph_retention retention, gradient_map& into,
+inline void evaluate_local(std::vector<root> roots, pass_settings settings, gradient_map& into,
                            const send_table& sends, worker_rank self) {
   local_graph nodes(sends);
   wave_input::begin start_at;
   for (const root& r : roots) start_at.roots.push_back(nodes.index(r.edge.function));
-  wave plan({0, self, 0}, self, self + 1, retention);
+  wave plan({0, self, 0}, self, self + 1, settings);
+  plan.walk_in_pieces_of(std::numeric_limits<std::size_t>::max());
   for (const wave_output::any& out : plan.step(start_at, nodes)) {
     if (const auto* t = std::get_if<wave_output::transmit>(&out)) {
       throw std::invalid_argument("weft: backward: a root depends on worker " +

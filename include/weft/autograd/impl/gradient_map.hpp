@@ -42,10 +42,11 @@ inline bool owns_its_memory(const at::Tensor& t) {
   return t.storage().use_count() == mine;
 }
 
-inline void gradient_map::accumulate(const at::Tensor& variable, const at::Tensor& gradient) {
+inline void gradient_map::accumulate(const at::Tensor& variable, const at::Tensor& gradient,
+                                     gradient_graph graph) {
   if (!gradient.defined()) return;
   at::Tensor& sum = at(variable).gradient;
-  const at::AutoGradMode off(false);
+  const at::AutoGradMode mode(graph == gradient_graph::create);
   const std::size_t references_of_an_owner = owns_its_memory(gradient) ? 1 : 0;
   torch::autograd::AccumulateGrad::accumulateGrad(
       variable, sum, gradient, references_of_an_owner,
@@ -57,7 +58,8 @@ inline void gradient_map::merge(gradient_map&& pass) {
     if (!e.gradient.defined()) continue;
     at::Tensor& sum = at(e.variable).gradient;
     if (sum.defined()) {
-      accumulate(e.variable, e.gradient);
+      const bool history = sum.requires_grad() || e.gradient.requires_grad();
+      accumulate(e.variable, e.gradient, history ? gradient_graph::create : gradient_graph::none);
       e.gradient = at::Tensor();
     } else {
       sum = std::move(e.gradient);  // the pass owned it

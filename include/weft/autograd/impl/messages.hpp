@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -21,9 +22,33 @@ namespace detail {
 using weft::detail::byte_sink;
 using weft::detail::byte_source;
 
+inline void encode_settings(byte_sink& to, const pass_settings& s) {
+  to.put(s.retention);
+  to.put(s.graph);
+  to.put(s.leaves);
+}
+inline pass_settings decode_settings(byte_source& from) {
+  pass_settings s;
+  s.retention = from.get_enum(graph_retention::retain);
+  s.graph = from.get_enum(gradient_graph::create);
+  s.leaves = from.get_enum(leaf_gradients::inputs);
+  return s;
+}
+inline void encode_text(byte_sink& to, std::string_view text) {
+  text = text.substr(0, max_abort_text);
+  to.put(static_cast<std::uint32_t>(text.size()));
+  to.put_raw(std::as_bytes(std::span(text)));
+}
+inline std::string decode_text(byte_source& from) {
+  const auto length = from.get<std::uint32_t>();
+  if (length > max_abort_text) from.fail();
+  const auto raw = from.get_raw(from.ok() ? length : 0);
+  return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
+}
+
 inline void encode_body(byte_sink& to, const need_message& m) {
   to.put(m.sequence);
-  to.put(m.retention);
+  encode_settings(to, m.settings);
   to.put(m.reply);
   to.put_all(m.messages);
 }
@@ -38,23 +63,27 @@ inline void encode_body(byte_sink& to, const grad_message& m) {
   to.put(m.message);
   to.put(m.slots);
   to.put_raw(std::as_bytes(std::span(m.present)));
+  to.put(static_cast<std::uint8_t>(m.opens.has_value()));
+  if (!m.opens) return;
+  encode_settings(to, m.opens->settings);
+  to.put(m.opens->plan);
 }
-inline void encode_body(byte_sink&, const done_message&) {}
+inline void encode_body(byte_sink& to, const done_message& m) { to.put_all(m.workers); }
 inline void encode_body(byte_sink& to, const abort_message& m) {
   to.put(m.origin);
   to.put(m.reason);
-  const auto text = std::string_view(m.text).substr(0, max_abort_text);
-  to.put(static_cast<std::uint32_t>(text.size()));
-  to.put_raw(std::as_bytes(std::span(text)));
+  encode_text(to, m.text);
 }
 inline void encode_body(byte_sink&, const end_message&) {}
+inline void encode_body(byte_sink&, const which_message&) {}
+inline void encode_body(byte_sink& to, const waits_message& m) { encode_text(to, m.text); }
 
 inline control_body decode_body(byte_source& from, std::uint8_t kind) {
   switch (kind) {
   case 0: {
     need_message m;
     m.sequence = from.get<std::uint32_t>();
-    m.retention = from.get_enum(graph_retention::retain);
+    m.settings = decode_settings(from);
     m.reply = from.get_enum(need_reply::none);
     m.messages = from.get_all<message_id>();
     return m;
@@ -80,22 +109,29 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     if (!m.present.empty() && m.slots % 8 != 0 && (m.present.back() >> (m.slots % 8)) != 0) {
       from.fail();
     }
+    const auto opens = from.get<std::uint8_t>();
+    if (opens > 1) from.fail();
+    if (opens != 0) {
+      m.opens.emplace().settings = decode_settings(from);
+      m.opens->plan = from.get<std::uint32_t>();
+    }
     return m;
   }
   case 4:
-    return done_message{};
+    return done_message{from.get_all<worker_rank>()};
   case 5: {
     abort_message m;
     m.origin = from.get<worker_rank>();
     m.reason = from.get_enum(abort_reason::misused);
-    const auto length = from.get<std::uint32_t>();
-    if (length > max_abort_text) return from.fail(), m;
-    const auto raw = from.get_raw(length);
-    m.text.assign(reinterpret_cast<const char*>(raw.data()), raw.size());
+    m.text = decode_text(from);
     return m;
   }
   case 6:
     return end_message{};
+  case 7:
+    return which_message{};
+  case 8:
+    return waits_message{decode_text(from)};
   default:
     from.fail();
     return end_message{};

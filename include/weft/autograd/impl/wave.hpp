@@ -10,23 +10,32 @@ namespace weft::autograd {
 template <graph G>
 outputs wave::step(const wave_input::any& in, G& g) {
   outputs out;
+  const bool waits = walk_ && !std::holds_alternative<wave_input::walk_on>(in) &&
+                     !std::holds_alternative<wave_input::failed>(in);
+  if (waits) {
+    deferred_.push_back(in);
+    return out;
+  }
   if (!over()) std::visit([&](const auto& i) { take(i, g, out); }, in);
+  while (!walk_ && !over() && !deferred_.empty()) {
+    const wave_input::any next = std::move(deferred_.front());
+    deferred_.erase(deferred_.begin());
+    std::visit([&](const auto& i) { take(i, g, out); }, next);
+  }
   return out;
 }
 
 template <graph G>
 void wave::take(const wave_input::begin& in, G& g, outputs& out) {
   if (phase_ != wave_phase::idle || !is_initiator()) return;
+  if (opens_ && opens_->plan != 0) return enter_run_phase(out);
+  if (opens_) return begin_everywhere(g, in.roots, out);
   phase_ = wave_phase::discover;
   std::vector<node_index> stack;
   for (node_index n : in.roots) {
     if (visit(n)) stack.push_back(n);
   }
-  walk(g, std::move(stack), out);
-  if (over()) return;
-  maybe_settle(out);
-  maybe_run(g, out);
-  if (phase_ == wave_phase::discover) run_early(g, in.roots, out);
+  walk(g, {.cause = walk_cause::begin, .stack = std::move(stack), .roots = in.roots}, out);
 }
 
 template <graph G>
@@ -42,7 +51,7 @@ void wave::take(const wave_input::drained&, G&, outputs& out) {
   if (phase_ != wave_phase::run) return;
   phase_ = wave_phase::settled;
   if (is_initiator()) return maybe_finish(out);
-  send(pass_.initiator, done_message{}, out);
+  send(pass_.initiator, done_message{{leads_to_.begin(), leads_to_.end()}}, out);
 }
 
 template <graph G>
@@ -52,9 +61,14 @@ void wave::take(const wave_input::lost& in, G&, outputs& out) {
   const bool open = phase_ != wave_phase::settled || deficit_ != 0;
   const bool early = std::any_of(premature_.begin(), premature_.end(),
                                  [&](const auto& p) { return p.second == in.peer; });
-  const bool waits = in.peer == pass_.initiator ||
-                     (is_initiator() && participants_.contains(in.peer)) ||
-                     (open && (early || asked_.contains(in.peer) || asked_by_.contains(in.peer)));
+  const bool missing = opens_ && std::any_of(needed_.begin(), needed_.end(), [&](const auto& n) {
+                         return n.second.peer == in.peer && !n.second.arrived;
+                       });
+  const bool waits =
+      in.peer == pass_.initiator ||
+      (is_initiator() && (participants_.contains(in.peer) || leads_to_.contains(in.peer))) ||
+      (open && (early || missing || asked_.contains(in.peer) || asked_by_.contains(in.peer) ||
+                leads_to_.contains(in.peer)));
   if (waits) return give_up_for(in.peer, out);
   // It may have been drawn in by others, and have answered them, so that none of them waits for it:
   // their acks, still on their way, will name it.
@@ -78,8 +92,8 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
   if (m.reply == need_reply::none && (log == asked_.end() || log->second.open.empty())) {
     return refuse(from, "a need without reply, but this worker waits for no ack", out);
   }
-  if (phase_ != wave_phase::idle && m.retention != retention_) {
-    return refuse(from, "two needs of one pass differ in retention", out, blame::somebody);
+  if (phase_ != wave_phase::idle && m.settings != settings_) {
+    return refuse(from, "two needs of one pass differ in settings", out, blame::somebody);
   }
 
   std::vector<std::pair<message_id, node_index>> fresh;
@@ -87,7 +101,7 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
   for (message_id id : m.messages) {
     const auto point = g.send(id);
     if (!point || point->peer != from) {
-      retention_ = m.retention;
+      settings_ = m.settings;
       asked_by_[from].insert(m.sequence);
       return abort({self_, abort_reason::refused,
                     "worker " + std::to_string(self_) + " has recorded no message " +
@@ -100,7 +114,7 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     fresh.emplace_back(id, point->node);
   }
 
-  retention_ = m.retention;
+  settings_ = m.settings;
   asked_by_[from].insert(m.sequence);
   const bool engages = !is_initiator() && !parent_;
   if (engages) parent_ = engagement{from, m.sequence};
@@ -112,13 +126,13 @@ void wave::on(worker_rank from, const need_message& m, G& g, outputs& out) {
     if (came) early_.push_back(id);
     if (visit(node)) stack.push_back(node);
   }
-  walk(g, std::move(stack), out);
-  if (over()) return;
-  maybe_run(g, out);
-  // Whether this worker waits for go, the ack of its engagement says.
-  if (!engages && m.reply == need_reply::own) send_ack({from, m.sequence}, {self_}, {}, out);
-  if (log != asked_.end()) take_acks(from, log->second);
-  maybe_settle(out);
+  walk(g,
+       {.cause = walk_cause::need,
+        .stack = std::move(stack),
+        .need = {from, m.sequence},
+        .reply = m.reply,
+        .engages = engages},
+       out);
 }
 
 template <graph G>
@@ -171,6 +185,26 @@ void wave::on(worker_rank from, const go_message&, G&, outputs& out) {
 
 template <graph G>
 void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
+  if (m.opens && phase_ == wave_phase::idle && !is_initiator()) {
+    const auto point = g.send(m.message);
+    if (!point || point->peer != from) {
+      return refuse(from, "a gradient from a worker that did not get the message", out);
+    }
+    if (!premature_.empty()) {
+      return refuse(from, "a pass with and without discovery", out, blame::somebody);
+    }
+    const bool repeats = opens_.has_value();
+    if (repeats ? m.opens != opens_ : m.opens->plan != 0) {
+      return refuse(from, "a gradient that opens another pass", out, blame::somebody);
+    }
+    settings_ = m.opens->settings;
+    opens_ = m.opens;
+    repeats ? enter_run_phase(out) : begin_everywhere(g, {}, out);
+    if (over()) return;
+  }
+  if (m.opens != opens_) {
+    return refuse(from, "a gradient that opens another pass", out, blame::somebody);
+  }
   const auto needed = needed_.find(m.message);
   if (needed == needed_.end()) {
     const auto point = g.send(m.message);
@@ -196,14 +230,20 @@ void wave::on(worker_rank from, const grad_message& m, G& g, outputs& out) {
 }
 
 template <graph G>
-void wave::on(worker_rank from, const done_message&, G&, outputs& out) {
+void wave::on(worker_rank from, const done_message& m, G&, outputs& out) {
   const bool possible =
       discovered_ ? participants_.contains(from) : is_initiator() && phase_ != wave_phase::idle;
   if (!possible) {
     return refuse(from, "a done from a worker that takes no part", out,
                   is_initiator() ? blame::somebody : blame::sender);
   }
+  const auto impossible = [&](worker_rank w) { return w >= world_; };
+  if (m.workers.size() > world_ || std::any_of(m.workers.begin(), m.workers.end(), impossible)) {
+    return refuse(from, "a done that names an impossible worker", out);
+  }
   if (!done_.insert(from).second) return;  // came twice
+  if (opens_) leads_to_.insert(m.workers.begin(), m.workers.end());
+  leads_to_.erase(self_);
   maybe_finish(out);
 }
 
@@ -222,129 +262,13 @@ void wave::on(worker_rank from, const end_message&, G&, outputs& out) {
   phase_ = wave_phase::ended;
 }
 
-template <graph G>
-void wave::walk(G& g, std::vector<node_index> stack, outputs& out) {
-  std::map<worker_rank, std::vector<message_id>> asks;
-  const auto edge_to = [&](node_index n) {
-    const bool first = visit(n);
-    ++dependencies_[n];
-    if (first) stack.push_back(n);
-  };
-  while (!stack.empty()) {
-    const node_index n = stack.back();
-    stack.pop_back();
-    const auto elsewhere = follow(g, n, edge_to);
-    if (!elsewhere) continue;
-    if (std::string why = misuse_of(*elsewhere); !why.empty()) {
-      return abort({self_, abort_reason::misused, std::move(why)}, self_, out);
-    }
-    if (elsewhere->peer == self_) {
-      return abort({self_, abort_reason::refused,
-                    "worker " + std::to_string(self_) + " has lost its message " +
-                        std::to_string(elsewhere->message) + " to itself"},
-                   self_, out);
-    }
-    asks[elsewhere->peer].push_back(elsewhere->message);
-  }
-  for (auto& [peer, messages] : asks) {
-    need_log& log = asked_[peer];
-    const bool back = parent_ && parent_->from == peer;
-    if (!back) {
-      log.open.insert(log.next);
-      ++deficit_;
-    }
-    const auto reply = back ? need_reply::none : need_reply::own;
-    send(peer, need_message{log.next++, retention_, std::move(messages), reply}, out);
-  }
-}
-
-template <graph G, class F>
-std::optional<peer_message> wave::follow(G& g, node_index n, F&& visit) const {
-  const auto received = g.receive(n);
-  if (!received) {
-    g.next(n, visit);
-    return std::nullopt;
-  }
-  if (received->peer != self_ || !misuse_of(*received).empty()) return received;
-  const auto point = g.send(received->message);
-  if (!point || point->peer != self_) return received;
-  visit(point->node);
-  return std::nullopt;
-}
-
-inline std::string wave::misuse_of(const peer_message& m) const {
-  if (m.message != 0 && m.context == pass_.context) return {};
-  const std::string tensor = "a tensor that came from worker " + std::to_string(m.peer);
-  if (m.message == 0) {
-    return tensor + " was not recorded, so its history there is lost: make the call inside "
-                    "autograd::with_context, "
-                    "or detach() its result";
-  }
-  return tensor +
-         " belongs to another autograd context, and gradients do not flow from one context into "
-         "another: detach() tensors that you carry over, or compute them anew inside this scope";
-}
-
-inline bool wave::visit(node_index n) {
-  if (n >= visited_.size()) {
-    visited_.resize(n + std::size_t{1});
-    dependencies_.resize(n + std::size_t{1});
-  }
-  if (visited_[n]) return false;
-  visited_[n] = true;
-  ++needed_nodes_;
-  return true;
-}
-
-template <graph G>
-void wave::maybe_run(G& g, outputs& out) {
-  if (phase_ == wave_phase::discover && g.messages(self_) == needed_.size()) enter_run_phase(out);
-}
-
-template <graph G>
-void wave::run_early(G& g, std::span<const node_index> roots, outputs& out) {
-  const std::size_t affordable = 256 + 4 * needed_nodes_;
-  if (g.messages(self_) > affordable) return;
-  std::vector<node_index> stack;
-  std::size_t met = 0;
-  const auto meet = [&](node_index n) {
-    if (n >= open_.size()) open_.resize(n + std::size_t{1});
-    if (open_[n]) return;
-    stack.push_back(n);
-    open_[n] = true;
-    ++met;
-  };
-  g.each_send([&](const send_point& p) {
-    if (p.peer != self_) meet(p.node);
-  });
-  while (!stack.empty() && met <= affordable) {
-    const node_index n = stack.back();
-    stack.pop_back();
-    follow(g, n, meet);
-  }
-  const auto grows = [&](node_index n) { return may_grow(n); };
-  if (!stack.empty() || std::all_of(roots.begin(), roots.end(), grows)) return open_.clear();
-  g.freeze();
-  out.emplace_back(wave_output::launch{});
-}
-
 inline void wave::maybe_settle(outputs& out) {
   if (deficit_ != 0) return;
   if (is_initiator()) {
     if (discovered_ || phase_ == wave_phase::idle) return;
-    discovered_ = true;
-    participants_ = std::exchange(below_, {});
-    participants_.erase(self_);
+    if (!discover(std::exchange(below_, {}), out)) return;
     waiting_.erase(self_);
-    for (worker_rank w : std::exchange(lost_, {})) {
-      if (participants_.contains(w)) return give_up_for(w, out);
-    }
     for (worker_rank w : waiting_) send(w, go_message{}, out);
-    std::erase_if(done_, [&](worker_rank w) {
-      if (participants_.contains(w)) return false;
-      refuse(w, "a done from a worker that takes no part", out, blame::somebody);
-      return true;
-    });
     if (phase_ == wave_phase::discover) enter_run_phase(out);
     return maybe_finish(out);
   }
@@ -377,7 +301,25 @@ inline void wave::enter_run_phase(outputs& out) {
   }
 }
 
+inline bool wave::discover(std::set<worker_rank> all, outputs& out) {
+  discovered_ = true;
+  participants_ = std::move(all);
+  participants_.erase(self_);
+  for (worker_rank w : std::exchange(lost_, {})) {
+    if (participants_.contains(w)) return give_up_for(w, out), false;
+  }
+  std::erase_if(done_, [&](worker_rank w) {
+    if (participants_.contains(w)) return false;
+    refuse(w, "a done from a worker that takes no part", out, blame::somebody);
+    return true;
+  });
+  return true;
+}
+
 inline void wave::maybe_finish(outputs& out) {
+  if (opens_ && phase_ == wave_phase::settled && !discovered_) {
+    if (!not_done().empty() || !discover(leads_to_, out)) return;
+  }
   if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
   phase_ = wave_phase::ended;
   for (worker_rank w : participants_) send(w, end_message{}, out);
@@ -391,6 +333,7 @@ inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out)
   // knows of. Whose done comes later is told then.
   std::set<worker_rank> tell = participants_;
   tell.insert(done_.begin(), done_.end());
+  tell.insert(leads_to_.begin(), leads_to_.end());
   tell.insert(pass_.initiator);
   for (const auto& asked : asked_) tell.insert(asked.first);
   for (const auto& asking : asked_by_) tell.insert(asking.first);
@@ -399,6 +342,8 @@ inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out)
   if (why.reason != abort_reason::refused) tell.erase(heard_from);
   for (worker_rank w : tell) send(w, why, out);
   phase_ = wave_phase::aborted;
+  walk_.reset();
+  deferred_.clear();
   out.emplace_back(wave_output::aborted{why.origin, why.reason, std::move(why.text)});
 }
 

@@ -2,12 +2,13 @@
 // The shell around the wave: records messages, carries passes between workers, keeps contexts.
 //
 //   section of a request, reply or failure
-//     {context 8, message 8 (0: no tensor with grad), count 4, workers 4 each}
+//     {context 8, message 8 (0: no tensor with grad), mode 1, count 4, workers 4 each}
 //     workers: in replies and failures, those that joined the context below the call
 //   frame of kind autograd   {length 4, what 1, ...}, `length` counting from `what`
-//     what 0-6   a control message (messages.hpp), gradients as tensors of the frame
-//     what 7     {context 8}: its creator releases it
-//     what 8     {context 8, count 4, workers 4 each}: tells the creator who else joined, where no
+//     what 0-8   a control message (messages.hpp), gradients as tensors of the frame; if these have
+//                a history, such a section, too, as they are a recorded message
+//     what 16    {context 8}: its creator releases it
+//     what 17    {context 8, count 4, workers 4 each}: tells the creator who else joined, where no
 //                reply could
 //
 //   creator                     participant                  participant below
@@ -54,12 +55,10 @@ class autograd_service final : public weft::autograd_service {
  public:
   explicit autograd_service(engine::worker& me) : me_(me) {}
 
-  [[nodiscard]] context_ptr open() override;
+  [[nodiscard]] context_ptr open(autograd::mode how) override;
   void release(const context_ptr& state) override;
-  [[nodiscard]] asio::awaitable<void> backward(context_ptr context, std::vector<at::Tensor> roots,
-                                               std::vector<at::Tensor> gradients,
-                                               autograd::graph_retention retention,
-                                               std::optional<duration> limit) override;
+  [[nodiscard]] asio::awaitable<std::vector<at::Tensor>>
+  backward(context_ptr context, autograd::backward_request what) override;
   [[nodiscard]] asio::awaitable<autograd::gradient_map> gradients(context_ptr context) override;
   [[nodiscard]] error ended(const context_ptr& context) const override;
   [[nodiscard]] std::optional<autograd::gradient_map>
@@ -94,6 +93,7 @@ class autograd_service final : public weft::autograd_service {
   struct effects {
     std::vector<std::uint32_t> flush;
     std::vector<std::shared_ptr<autograd::local_pass>> run;
+    std::vector<std::shared_ptr<autograd::local_pass>> walk;
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
     std::vector<intrusive_ptr<event>> wake;
     std::optional<autograd::wave_output::violation> violation;
@@ -106,7 +106,8 @@ class autograd_service final : public weft::autograd_service {
     error refused;  ///< set: the call is, and its link stays
   };
   [[nodiscard]] intrusive_ptr<context_state> find(autograd::context_id id) const;
-  [[nodiscard]] expected<joining> join(autograd::context_id id, std::uint32_t from);
+  [[nodiscard]] expected<joining> join(autograd::context_id id, autograd::mode how,
+                                       std::uint32_t from);
   void forget(const intrusive_ptr<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
@@ -118,7 +119,11 @@ class autograd_service final : public weft::autograd_service {
 
   // frames
   [[nodiscard]] error queue(std::uint32_t to, std::span<const std::byte> what,
-                            const std::vector<at::Tensor>& tensors);
+                            const std::vector<at::Tensor>& tensors,
+                            std::span<const std::byte> section = {});
+  [[nodiscard]] error queue_gradients(const intrusive_ptr<context_state>& c, std::uint32_t to,
+                                      const autograd::control& what,
+                                      const std::vector<at::Tensor>& tensors);
   void refuse(const refusal& what);
   [[nodiscard]] bool takes_refusals(std::uint32_t to);
   [[nodiscard]] expected<void> release_arrived(weft::link& from, std::span<const std::byte> body);
@@ -126,6 +131,14 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] expected<void> control_arrived(weft::link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors,
                                                const error& allocation_error);
+  static void keep_plan(context_state& c, autograd::local_pass& pass);
+  [[nodiscard]] static std::shared_ptr<const autograd::kept_plan>
+  find_plan(context_state& c, std::uint32_t initiator, std::uint32_t number);
+  [[nodiscard]] std::shared_ptr<autograd::local_pass>
+  new_pass(context_state& c, const autograd::pass_id& id, const std::vector<autograd::root>& roots,
+           autograd::pass_settings settings);
+  void look_for_lost(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
+                     effects& todo);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
                                                  const autograd::control_body& body);
   void hear(const intrusive_ptr<context_state>& c,
@@ -154,6 +167,13 @@ class autograd_service final : public weft::autograd_service {
   void run_effects(const intrusive_ptr<context_state>& c, effects todo);
   void evaluate(const intrusive_ptr<context_state>& c,
                 const std::shared_ptr<autograd::local_pass>& pass);
+  void ask_for_missing(const intrusive_ptr<context_state>& c,
+                       const std::shared_ptr<autograd::local_pass>& pass);
+  [[nodiscard]] static std::string missing_here(const context_state& c,
+                                                const autograd::local_pass& pass);
+  [[nodiscard]] std::string missing_anywhere(const context_state& c,
+                                             const autograd::local_pass& pass,
+                                             const pass_waiter& heard) const;
   [[nodiscard]] time_point deadline_of(std::optional<duration> limit) const;
   [[nodiscard]] rpc_error failure_of(const context_state& c,
                                      const autograd::wave_output::aborted& why,
@@ -173,5 +193,6 @@ class autograd_service final : public weft::autograd_service {
 }  // namespace weft::engine
 
 #include <weft/engine/services/impl/autograd_backward.hpp>
+#include <weft/engine/services/impl/autograd_plans.hpp>
 #include <weft/engine/services/impl/autograd_receive.hpp>
 #include <weft/engine/services/impl/autograd_service.hpp>

@@ -21,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace weft::engine {
 
@@ -43,15 +44,17 @@ using autograd::worker_rank;
 /// Who waits for a pass that began here.
 struct pass_waiter : ref_counted {
   intrusive_ptr<event> over = make_intrusive<event>();
-  // These two under the context's lock, before `over` is set.
+  // These under the context's lock, before `over` is set.
   std::optional<autograd::wave_output::aborted> failure;
   error run_ended;
+  std::vector<at::Tensor> captured;
+  std::map<worker_rank, std::string> waits;  ///< what others said that they wait for
 };
 
 /// One context on one worker.
 struct context_state final : open_context {
-  context_state(context_id which, worker_rank made_by, worker_rank from)
-      : open_context(which), creator(made_by), brought_by(from) {}
+  context_state(context_id which, autograd::mode passes, worker_rank made_by, worker_rank from)
+      : open_context(which, passes), creator(made_by), brought_by(from) {}
   const worker_rank creator;
   const worker_rank brought_by;  ///< whose call came first; the creator itself where it was made
 
@@ -68,6 +71,8 @@ struct context_state final : open_context {
   bool unreported = false;       ///< `joined` grew since the last reply
   ended_passes ended;            ///< of others' passes
   std::map<pass_id, std::shared_ptr<local_pass>> passes;
+  /// By initiator and number, of its last passes over retained graphs that have succeeded.
+  std::map<worker_rank, std::map<std::uint32_t, std::shared_ptr<const autograd::kept_plan>>> plans;
   std::map<pass_id, intrusive_ptr<pass_waiter>> waiters;
   gradient_map gradients;
   intrusive_ptr<event> pass_over;  ///< set when the next pass is over; made by who waits for that
@@ -100,8 +105,8 @@ struct recorded_send final : message_extension {
 };
 
 /// Values of `what` beside the control messages.
-inline constexpr std::uint8_t release_frame = 7;
-inline constexpr std::uint8_t joined_frame = 8;
+inline constexpr std::uint8_t release_frame = 16;
+inline constexpr std::uint8_t joined_frame = 17;
 
 /// The engine's part of what a handle points to.
 [[nodiscard]] inline intrusive_ptr<context_state>

@@ -37,10 +37,11 @@ namespace engine {
 /// Queues a frame without writing it; what is wrong is said. Any thread, also under a context's
 /// lock.
 inline error autograd_service::queue(std::uint32_t to, std::span<const std::byte> what,
-                                     const std::vector<at::Tensor>& tensors) {
+                                     const std::vector<at::Tensor>& tensors,
+                                     std::span<const std::byte> section) {
   weft::frame sealed;
   try {
-    sealed = autograd::seal(what, me_.settings().bounds, tensors);
+    sealed = autograd::seal(what, me_.settings().bounds, tensors, section);
   } catch (const rpc_error& e) {
     return e.error();
   } catch (const std::bad_alloc&) {
@@ -54,6 +55,32 @@ inline error autograd_service::queue(std::uint32_t to, std::span<const std::byte
   }
   frames_.fetch_add(1, std::memory_order_relaxed);
   return {};
+}
+
+/// As `queue`, on the thread that computed them. Gradients with a history leave as a recorded
+/// message, so that a later pass finds its way on.
+inline error autograd_service::queue_gradients(const intrusive_ptr<context_state>& c,
+                                               std::uint32_t to, const autograd::control& what,
+                                               const std::vector<at::Tensor>& tensors) {
+  const auto bytes = autograd::encode(what);
+  std::shared_ptr<autograd::send_node> node;
+  autograd::message_id message = 0;
+  if (at::GradMode::is_enabled()) {
+    const std::lock_guard lock(c->mutex);
+    message = c->last_message + 1;
+    node = autograd::record_send(tensors, {to, message, c->id});
+    if (node) c->last_message = message;
+    if (node && !c->released) c->sends.add(node);
+  }
+  if (!node) return queue(to, bytes, tensors);
+  weft::bytes section;
+  autograd::detail::append_message(section, {c->id, message, c->how, {}});
+  error failed = queue(to, bytes, tensors, section.view());
+  if (failed) {  // destroyed without the lock
+    const std::lock_guard lock(c->mutex);
+    static_cast<void>(c->sends.remove(message));
+  }
+  return failed;
 }
 
 /// Who asks without end and does not read the answers is no participant of any pass; a full outbox
@@ -132,6 +159,7 @@ inline autograd::outputs autograd_service::apply(context_state& c,
     if (failed) return pass->abort(autograd::abort_reason::failed, failed.message());
     todo.flush.push_back(t->to);
   } else if (std::holds_alternative<autograd::wave_output::commit>(one)) {
+    keep_plan(c, *pass);
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
@@ -143,7 +171,12 @@ inline autograd::outputs autograd_service::apply(context_state& c,
   } else if (auto* a = std::get_if<autograd::wave_output::aborted>(&one)) {
     wake(a);
   } else if (std::holds_alternative<autograd::wave_output::finished>(one)) {
+    if (const auto w = c.waiters.find(id); w != c.waiters.end()) {
+      w->second->captured = pass->captured();
+    }
     wake(nullptr);
+  } else if (std::holds_alternative<autograd::wave_output::walks>(one)) {
+    todo.walk.push_back(pass);
   } else if (auto* v = std::get_if<autograd::wave_output::violation>(&one)) {
     if (v->on == autograd::blame::somebody) {
       todo.refusals.push_back({v->from, id, v->text, false});
@@ -160,6 +193,10 @@ inline void autograd_service::run_effects(const intrusive_ptr<context_state>& c,
   for (auto& pass : todo.run) {
     // After `stop_pool` nothing runs any more; that drops the pass with the worker.
     post_or_die(me_.compute_pool(), [this, c, pass] { evaluate(c, pass); });
+  }
+  for (auto& pass : todo.walk) {
+    post_or_die(me_.compute_pool(),
+                [this, c, pass] { whole_step(c, pass, [&] { return pass->walk_on(); }); });
   }
   for (const intrusive_ptr<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.link_to(rank).flush();
@@ -179,7 +216,7 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
   effects todo;
   const auto send = [&](autograd::worker_rank to, autograd::packed_gradients&& packed, bool more) {
     const autograd::control what{pass->plan().pass(), std::move(packed.message)};
-    const error failed = queue(to, autograd::encode(what), packed.tensors);
+    const error failed = queue_gradients(c, to, what, packed.tensors);
     if (!failed && more) {
       me_.link_to(to).flush();
     } else if (!failed) {
@@ -240,21 +277,22 @@ inline rpc_error autograd_service::failure_of(const context_state& c,
   return rpc_error(error(code, std::move(text), ran).with([&](error_detail& d) { d.peer = who; }));
 }
 
-inline asio::awaitable<void> autograd_service::backward(context_ptr context,
-                                                        std::vector<at::Tensor> roots,
-                                                        std::vector<at::Tensor> gradients,
-                                                        autograd::graph_retention retention,
-                                                        std::optional<duration> limit) try {
+inline asio::awaitable<std::vector<at::Tensor>>
+autograd_service::backward(context_ptr context, autograd::backward_request what) try {
   const intrusive_ptr<context_state> state = state_of(context);
   std::vector<autograd::root> from;
+  std::vector<torch::autograd::Edge> wanted;
   try {
-    from = autograd::roots_of(roots, gradients);
+    from = autograd::roots_of(what.roots, what.gradients);
+    if (what.settings.leaves == autograd::leaf_gradients::inputs) {
+      wanted = autograd::inputs_of(what.inputs, what.capture);
+    }
   } catch (const std::bad_alloc&) {  // libtorch's
     throw rpc_error(errc::resource_exhausted, "no memory for the roots (std::bad_alloc)");
   } catch (const std::exception& e) {  // a sentence of ours, or libtorch's
     throw rpc_error(errc::invalid_argument, words_of(e));
   }
-  const time_point deadline = deadline_of(limit);
+  const time_point deadline = deadline_of(what.limit);
   const auto waiter = make_intrusive<pass_waiter>();
   std::shared_ptr<autograd::local_pass> pass;
   effects todo;
@@ -271,11 +309,12 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
                                                 " passes are under way in this autograd context");
     }
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
-    pass = std::make_shared<autograd::local_pass>(id, me_.rank(), me_.world_size(), state->sends,
-                                                  retention);
+    pass = new_pass(*state, id, from, what.settings);
+    pass->want(std::move(wanted), what.capture);
     state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);
     step(*state, pass, pass->begin(std::move(from)), todo);
+    look_for_lost(*state, pass, todo);
     begun = !todo.flush.empty() || !todo.run.empty();
   }
   run_effects(state, std::move(todo));
@@ -292,9 +331,21 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   };
   bool late = false;
   bool cancelled = false;
+  std::string missing;
+  const auto give_up = [&] {
+    {
+      const std::lock_guard lock(state->mutex);
+      missing = missing_anywhere(*state, *pass, *waiter);
+    }
+    late = abort("the deadline passed");
+  };
   try {
-    const autograd::detail::alarm at_deadline(me_.deadlines(), deadline,
-                                              [&] { late = abort("the deadline passed"); });
+    std::optional<autograd::detail::alarm> before;
+    if (state->how == autograd::mode::fast) {
+      const duration left = std::max(deadline - me_.time().now(), duration());
+      before.emplace(me_.deadlines(), deadline - left / 8, [&] { ask_for_missing(state, pass); });
+    }
+    const autograd::detail::alarm at_deadline(me_.deadlines(), deadline, give_up);
     co_await event::wait(waiter->over);
   } catch (const std::system_error&) {
     cancelled = true;
@@ -304,7 +355,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
     throw rpc_error(errc::cancelled, "backward was cancelled", call_progress::maybe_executed);
   }
   if (late) {
-    throw rpc_error(errc::timed_out, "backward did not end by its deadline",
+    throw rpc_error(errc::timed_out, "backward did not end by its deadline" + missing,
                     call_progress::maybe_executed);
   }
   std::optional<autograd::wave_output::aborted> failure;
@@ -322,6 +373,7 @@ inline asio::awaitable<void> autograd_service::backward(context_ptr context,
   }
   const std::lock_guard lock(state->mutex);
   if (state->invalid_reason) throw rpc_error(state->invalid_reason);
+  co_return std::move(waiter->captured);
 } catch (const std::bad_alloc&) {
   out_of_memory();
 }

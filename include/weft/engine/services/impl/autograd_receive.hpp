@@ -13,8 +13,16 @@ namespace engine {
 
 inline expected<void> autograd_service::frame(weft::link& from, incoming_message& m) {
   autograd::unsealed came;
+  std::optional<autograd::peer_message> recorded;
+  if (const auto section = m.section(section_kind::autograd)) {
+    const auto said = autograd::detail::read_message(*section, me_.world_size());
+    if (!said || said->message == 0 || !said->joined.empty()) {
+      return broken_protocol("gradients of a message that nobody recorded");
+    }
+    recorded = autograd::peer_message{from.rank(), said->message, said->context};
+  }
   try {
-    came = autograd::unseal(m);
+    came = autograd::unseal(m, recorded);
   } catch (const rpc_error& e) {
     return broken_protocol("an autograd frame: " + words_of(e));
   }
@@ -32,6 +40,10 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
                                 call_progress::maybe_executed));
   }
   if (!message) return broken_protocol("an autograd frame that is no message");
+  if (recorded && (recorded->context != message->pass.context ||
+                   !std::holds_alternative<autograd::grad_message>(message->body))) {
+    return broken_protocol("gradients that belong to another context");
+  }
   if (message->pass.initiator >= me_.world_size() ||
       autograd::creator_of(message->pass.context) >= me_.world_size()) {
     return broken_protocol("an autograd frame of an impossible pass");
@@ -97,7 +109,7 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
   }
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
-    if (std::holds_alternative<autograd::need_message>(what.body)) {
+    if (autograd::begins(what.body)) {
       refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)});
     }
     return {};
@@ -123,6 +135,18 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
       whole_step(c, pass, [&] { return pass->arrive(rank, body); });
     });
   }
+  if (std::holds_alternative<autograd::which_message>(body)) {
+    const autograd::waits_message answer{missing_here(*c, *pass)};
+    if (!queue(from.rank(), autograd::encode({pass->plan().pass(), answer}), {})) {
+      todo.flush.push_back(from.rank());
+    }
+    return;
+  }
+  if (const auto* waits = std::get_if<autograd::waits_message>(&body)) {
+    const auto w = c->waiters.find(pass->plan().pass());
+    if (w != c->waiters.end()) w->second->waits[from.rank()] = waits->text;
+    return;
+  }
   const auto* grad = std::get_if<autograd::grad_message>(&body);
   autograd::outputs out;
   if (grad && allocation_error) {
@@ -133,6 +157,22 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
     out = pass->arrive(from.rank(), body, std::move(tensors));
   }
   step(*c, pass, std::move(out), todo);
+  if (grad && grad->opens) look_for_lost(*c, pass, todo);
+}
+
+/// Whose gradients a pass without discovery waits for may have been lost before it began; nothing
+/// is sent there that would tell. Under the context's lock.
+inline void autograd_service::look_for_lost(context_state& c,
+                                            const std::shared_ptr<autograd::local_pass>& pass,
+                                            effects& todo) {
+  std::set<autograd::worker_rank> from;
+  pass->plan().each_missing([&](const autograd::peer_message& m) { from.insert(m.peer); });
+  from.insert(pass->plan().participants().begin(), pass->plan().participants().end());
+  for (const auto rank : from) {
+    if (pass->over()) return;
+    if (me_.link_to(rank).current_state() != weft::link::state::down) continue;
+    step(c, pass, pass->lost(rank), todo);
+  }
 }
 
 /// This message is the last that a pass waits for, and what it adds must be summed up.
@@ -161,6 +201,10 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
   };
   const bool mine = what.pass.initiator == me_.rank();
   if (const auto at = c.passes.find(what.pass); at != c.passes.end()) return at->second;
+  if (std::holds_alternative<autograd::which_message>(what.body) ||
+      std::holds_alternative<autograd::waits_message>(what.body)) {
+    return nullptr;
+  }
   // Of those that this worker began, whatever is not under way is over.
   const bool begun = what.pass.number != 0 && what.pass.number <= c.last_pass;
   if (mine && !begun) return unknown("the pass was not begun");
@@ -169,7 +213,7 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
     break;
   case autograd::admission::stale:
     // Who says done to a pass that was given up here may not have been told.
-    if (std::holds_alternative<autograd::need_message>(what.body) ||
+    if (autograd::begins(what.body) ||
         (mine && !std::holds_alternative<autograd::abort_message>(what.body))) {
       refused("the pass is over on worker '" + me_.name() + "'");
     }
@@ -183,8 +227,21 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
             " passes are under way in this autograd context on worker '" + me_.name() + "'");
     return nullptr;
   }
-  auto pass =
-      std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
+  std::shared_ptr<autograd::local_pass> pass;
+  const auto* grad = std::get_if<autograd::grad_message>(&what.body);
+  if (grad && grad->opens && grad->opens->plan != 0) {
+    const auto kept = find_plan(c, what.pass.initiator, grad->opens->plan);
+    auto owners = kept ? kept->lock() : std::vector<std::shared_ptr<torch::autograd::Node>>();
+    if (owners.empty()) {
+      c.ended.add(what.pass);
+      refused("the plan that the pass repeats is not known on worker '" + me_.name() + "'");
+      return nullptr;
+    }
+    pass = std::make_shared<autograd::local_pass>(what.pass, *kept, grad->opens->settings,
+                                                  std::move(owners));
+  } else {
+    pass = std::make_shared<autograd::local_pass>(what.pass, me_.rank(), me_.world_size(), c.sends);
+  }
   c.passes.emplace(what.pass, pass);
   // Lost after this: `down` finds the pass, for it takes the same lock later.
   if (me_.link_to(what.pass.initiator).current_state() == weft::link::state::down) {

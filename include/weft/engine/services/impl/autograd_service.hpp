@@ -24,10 +24,10 @@ namespace engine {
 
 // ── contexts ──
 
-inline autograd_service::context_ptr autograd_service::open() try {
+inline autograd_service::context_ptr autograd_service::open(autograd::mode how) try {
   const std::lock_guard lock(mutex_);
   const auto id = autograd::make_context_id(me_.rank(), ++last_context_);
-  auto state = make_intrusive<context_state>(id, me_.rank(), me_.rank());
+  auto state = make_intrusive<context_state>(id, how, me_.rank(), me_.rank());
   state->run_ended = run_ended_;
   contexts_.emplace(id, state);
   return state;
@@ -42,7 +42,7 @@ inline intrusive_ptr<context_state> autograd_service::find(autograd::context_id 
 }
 
 /// The context, made if it is new; or why a call in it cannot be served.
-inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
+inline auto autograd_service::join(autograd::context_id id, autograd::mode how, std::uint32_t from)
     -> expected<joining> {
   const auto creator = autograd::creator_of(id);
   const auto refuse = [](errc code, std::string text) {
@@ -71,7 +71,7 @@ inline auto autograd_service::join(autograd::context_id id, std::uint32_t from)
                                                 std::to_string(most_contexts) +
                                                 " autograd contexts open at the callee");
   }
-  auto state = make_intrusive<context_state>(id, creator, from);
+  auto state = make_intrusive<context_state>(id, how, creator, from);
   state->run_ended = run_ended_;
   contexts_.emplace(id, state);
   ++brought;
@@ -104,6 +104,7 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
     }
   }
   autograd::send_table sends;
+  decltype(state->plans) plans;
   autograd::gradient_map gradients;
   std::vector<std::uint32_t> unreported;
   std::map<autograd::pass_id, std::shared_ptr<autograd::local_pass>> passes;
@@ -127,6 +128,7 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
     const std::lock_guard lock(state->mutex);
     // A pass that still runs reads the table only while it is planned, so not any more.
     std::swap(sends, state->sends);
+    std::swap(plans, state->plans);
     std::swap(gradients, state->gradients);
   }
   if (state->creator == me_.rank()) return;
@@ -225,7 +227,8 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
     if (table && header.kind != frame_kind::failure) {
       try {
         node = autograd::record_send(table->tensors(),
-                                     {to.rank(), context->last_message + 1, context->id});
+                                     {to.rank(), context->last_message + 1, context->id},
+                                     {header.function, request});
       } catch (const std::bad_alloc&) {  // libtorch's
         throw rpc_error(errc::resource_exhausted, "no memory for the message (std::bad_alloc)");
       } catch (const c10::Error& e) {
@@ -263,9 +266,8 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
     }
   }
   bytes section;
-  section.number(context->id);
-  section.number(message);
-  autograd::detail::append_ranks(section, joined);
+  autograd::detail::append_message(section,
+                                   {context->id, message, context->how, std::move(joined)});
   m.section(section_kind::autograd, section.view());
 }
 
@@ -300,16 +302,14 @@ inline expected<void> autograd_service::arrive(weft::link& from, incoming_messag
     receive_as({.peer = from.rank()});
     return {};
   }
-  weft::detail::byte_source in(*section);
-  const auto id = in.get<autograd::context_id>();
-  const auto message = in.get<autograd::message_id>();
-  const auto joined = autograd::detail::read_ranks(in, me_.world_size());
-  if (!joined) return broken_protocol("an autograd section that is cut off or names no workers");
+  const auto said = autograd::detail::read_message(*section, me_.world_size());
+  if (!said) return broken_protocol("an autograd section that is cut off or names no workers");
+  const autograd::context_id id = said->context;
   const bool request = m.header().kind == frame_kind::request;
   if (request) {
-    if (!joined->empty())
+    if (!said->joined.empty())
       return broken_protocol("an autograd section of a request that names workers");
-    auto found = join(id, from.rank());
+    auto found = join(id, said->how, from.rank());
     if (!found) return tl::unexpected(std::move(found).error());
     auto& setup = m.record().get<scope_setup>();
     setup.autograd = std::move(found->context);
@@ -318,9 +318,9 @@ inline expected<void> autograd_service::arrive(weft::link& from, incoming_messag
     if (autograd::creator_of(id) >= me_.world_size()) {
       return broken_protocol("an impossible autograd context");
     }
-    add_joined(id, *joined);
+    add_joined(id, said->joined);
   }
-  receive_as({from.rank(), message, id});  // also if it is released here by now
+  receive_as({from.rank(), said->message, id});  // also if it is released here by now
   return {};
 }
 

@@ -116,6 +116,7 @@ inline void serving::answer(served_request& call, request_source& peer) {
   header.call = call.call();
   if (!call.failure) {
     header.kind = frame_kind::reply;
+    header.function = call.in.header().function;  // for who records it; credit travels there
     const auto sent = send(std::move(call.out), header);
     if (sent || peer.current_state() == weft::link::state::down) return;
     call.failure = sent.error().with([](error_detail& d) {
