@@ -195,6 +195,35 @@ TEST_CASE("autograd fast: a node that fails anywhere fails the pass, and the nex
   });
 }
 
+at::Tensor first_of(const at::Tensor& a, const at::Tensor&) { return a * 2; }
+
+TEST_CASE("autograd fast: a tensor without history fails the pass whose gradient reaches it") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const at::Tensor a = leaf(1, {3});
+    const at::Tensor stray = co_await me.peer(1).call<&twice>(a);  // outside any context
+    co_await weft::autograd::with_context(
+        me,
+        [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor y = co_await me.peer(1).call<&first_of>(a, stray);
+          co_await ctx.backward(y.sum());
+          CHECK(same((co_await ctx.gradients()).find(a), at::full({3}, 2.0)));
+        },
+        in_fast_mode);
+    co_await weft::autograd::with_context(
+        me,
+        [&](context ctx) -> asio::awaitable<void> {
+          const at::Tensor y = co_await me.peer(1).call<&add>(a, stray);
+          const auto e = co_await thrown_by(ctx.backward(y.sum()));
+          CAPTURE(e.message());
+          CHECK(e == errc::invalid_argument);
+          CHECK(says(e, "was not recorded"));
+          CHECK((co_await ctx.gradients()).empty());
+        },
+        in_fast_mode);
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
 TEST_CASE("autograd fast: a pass is cancelled at all workers") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
     const at::Tensor a = leaf(1, {3});

@@ -382,6 +382,29 @@ TEST_CASE("autograd plans: a repeated pass that fails or is given up leaves the 
   });
 }
 
+/// Its backward gets zeros for gradients that are undefined, as libtorch's own functions do.
+std::vector<at::Tensor> two_counted(const at::Tensor& x) { return {x * 3, counted_node::apply(x)}; }
+
+TEST_CASE(
+    "autograd service: of a message with two tensors, the node of one that is not used rests") {
+  workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const at::Tensor x = leaf(1, {3}), z = leaf(2, {3});
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      for (const std::uint32_t there : {0u, 1u}) {
+        counted_node::runs = 0;
+        const auto both = co_await me.peer(there).call<&two_counted>(x);
+        const auto only = co_await me.peer(there).call<&two_counted>(z);
+        co_await ctx.backward((both[0] + only[1]).sum());
+        CHECK(counted_node::runs == 1);
+      }
+      const auto gradients = co_await ctx.gradients();
+      CHECK(same(gradients.find(x), at::full({3}, 6.0)));
+      CHECK(same(gradients.find(z), at::full({3}, 4.0)));
+    });
+    CHECK(co_await all_forgotten(all));
+  });
+}
+
 asio::awaitable<void> from_there(context ctx, rref<at::Tensor> loss) {
   co_await weft::autograd::backward(ctx, loss, {.limit = 20s});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Random small graphs over one to four workers give the gradients of one process.
+// Random small graphs over one to six workers give the gradients of one process.
 
 #include "in_process.hpp"
 #include <weft/autograd/pass.hpp>
@@ -9,8 +9,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <core/run_all.hpp>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -27,7 +29,7 @@ enum class values { small_integers, random_floats };
 class twin {
  public:
   twin(std::uint32_t seed, values kind)
-      : random_(seed), kind_(kind), world_(1 + random_() % 4), ws_(world_, seed) {
+      : random_(seed), kind_(kind), world_(1 + random_() % 6), ws_(world_, seed) {
     at::manual_seed(seed);
     for (worker_rank w = 0; w < world_; ++w) {
       here_.emplace_back();
@@ -297,26 +299,32 @@ class twin {
   std::vector<std::pair<worker_rank, pair>> leaves_;
 };
 
-void check_all(values kind, std::uint32_t first, std::uint32_t count) {
+std::vector<std::uint32_t> seeds_from(std::uint32_t first) {
+  std::vector<std::uint32_t> all(weft::testing::rounds(400, 25000));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+void check_all(values kind, std::uint32_t first) {
   std::size_t compared = 0;
-  for (std::uint32_t seed = first; seed < first + count; ++seed) {
+  for (const std::uint32_t seed : seeds_from(first)) {
     CAPTURE(seed);
     twin t(seed, kind);
     t.check(graph_retention::release, 1 + static_cast<int>(seed % 4));
     compared += t.compared;
   }
-  CHECK(compared > count);
+  CHECK(compared > seeds_from(first).size());
 }
 
 }  // namespace
 
 TEST_CASE("random graphs: with small integers, bit for bit what one process gives") {
-  check_all(values::small_integers, 0, 400);
+  check_all(values::small_integers, 0);
 }
 
 TEST_CASE("random graphs: FAST gives what SMART gives, or waits for a message that is not used") {
   std::size_t waited = 0, agreed = 0;
-  for (std::uint32_t seed = 2000; seed < 2400; ++seed) {
+  for (const std::uint32_t seed : seeds_from(200000)) {
     CAPTURE(seed);
     twin t(seed, values::small_integers);
     t.check_modes();
@@ -331,7 +339,7 @@ TEST_CASE("random graphs: FAST gives what SMART gives, or waits for a message th
 TEST_CASE("random graphs: derivatives of three orders are those of one process") {
   std::size_t compared = 0;
   std::map<int, std::size_t> orders;
-  for (std::uint32_t seed = 3000; seed < 3400; ++seed) {
+  for (const std::uint32_t seed : seeds_from(300000)) {
     CAPTURE(seed);
     twin t(seed, seed % 4 == 0 ? values::random_floats : values::small_integers);
     t.check_orders();
@@ -343,5 +351,5 @@ TEST_CASE("random graphs: derivatives of three orders are those of one process")
 }
 
 TEST_CASE("random graphs: with random floats, what one process gives within 1e-5") {
-  check_all(values::random_floats, 1000, 200);
+  check_all(values::random_floats, 100000);
 }

@@ -51,6 +51,7 @@ struct node_failure {
   std::string node;  ///< as `Node::name()`
   std::string text;  ///< of the exception that the node or its hook threw
   std::exception_ptr cause;
+  bool misused = false;  ///< no exception: the graph leads out of the context
 };
 
 enum class executor_status {
@@ -135,7 +136,7 @@ class local_executor {
   executor_status run_ready(Sink& sink);
   /// Finds out which nodes lead to what is wanted.
   void prune();
-  [[nodiscard]] bool runs(node_index n) const { return !pruned_ || leads_to_wanted_[n]; }
+  [[nodiscard]] bool leads_to_wanted(node_index n) const { return !pruned_ || leads_to_wanted_[n]; }
   /// Takes the gradients of a node that are wanted.
   void capture(node_index n, variable_list& inputs);
   /// The node's function between its hooks; what it returns goes to its edges.
@@ -150,11 +151,13 @@ class local_executor {
   std::vector<bool> open_;  // what `wave::may_grow` said at launch; empty once complete
   std::vector<input_buffer> buffers_;
   std::vector<bool> is_root_;
+  std::vector<bool> reached_;  // a gradient came, perhaps an undefined one; others do not run
   std::priority_queue<task> ready_;
   std::size_t needed_ = 0;  // once complete
   std::size_t nodes_run_ = 0;
   pass_settings settings_;
   worker_rank self_;
+  context_id context_;
   detail::engine_task task_;
   bool pruned_ = false;
   bool captures_ = false;

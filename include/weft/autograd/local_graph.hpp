@@ -65,6 +65,7 @@ class local_graph {
 
   std::size_t size() const { return nodes_.size(); }
   torch::autograd::Node& node(node_index n) const { return *nodes_[n].node; }
+  bool is_send(node_index n) const { return nodes_[n].send; }
   /// The node as a leaf; null if it is none.
   torch::autograd::AccumulateGrad* leaf(node_index n) const { return nodes_[n].leaf; }
   /// The number of a node, if it was met.
@@ -88,6 +89,7 @@ class local_graph {
   struct met {
     torch::autograd::Node* node = nullptr;
     const recv_node* receive = nullptr;
+    bool send = false;
     torch::autograd::AccumulateGrad* leaf = nullptr;
   };
 
@@ -103,6 +105,7 @@ inline node_index local_graph::number(torch::autograd::Node* node) {
   const auto [found, fresh] = index_.try_emplace(node, static_cast<node_index>(nodes_.size()));
   if (fresh) {
     nodes_.push_back({node, dynamic_cast<const recv_node*>(node),
+                      dynamic_cast<const send_node*>(node) != nullptr,
                       dynamic_cast<torch::autograd::AccumulateGrad*>(node)});
   }
   return found->second;

@@ -307,8 +307,9 @@ void local_pass::evaluate(Sink&& sink) {
 inline outputs local_pass::completed() {
   activity_ = activity::resting;
   if (last_ == executor_status::failed) {
-    return abort(abort_reason::failed,
-                 executor_->failure().node + ": " + executor_->failure().text);
+    const node_failure& why = executor_->failure();
+    if (why.misused) return abort(abort_reason::misused, why.text);
+    return abort(abort_reason::failed, why.node + ": " + why.text);
   }
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
   return last_ == executor_status::drained ? absorb(wave_.step(wave_input::drained{}, *graph_))

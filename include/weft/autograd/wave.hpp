@@ -208,6 +208,9 @@ class wave {
   worker_rank self() const { return self_; }
   wave_phase phase() const { return phase_; }
   const pass_settings& settings() const { return settings_; }
+  /// Why gradients of a pass in this context cannot flow into a message that came here; empty: they
+  /// can. FAST passes meet such messages that no gradient reaches, so the executor asks.
+  static std::string misuse_of(const peer_message& m, context_id context);
   /// The number of the pass that made its plan.
   std::uint32_t plan_number() const {
     return opens_ && opens_->plan != 0 ? opens_->plan : pass_.number;
@@ -335,8 +338,6 @@ class wave {
   /// leads to is not here.
   template <graph G, class F>
   std::optional<peer_message> follow(G& g, node_index n, F&& visit) const;
-  /// Why gradients of this pass cannot flow into a message that came here; empty: they can.
-  std::string misuse_of(const peer_message& m) const;
   /// Runs if all that can be needed here is.
   template <graph G>
   void maybe_run(G& g, outputs& out);

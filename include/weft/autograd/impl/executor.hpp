@@ -25,9 +25,11 @@ inline local_executor::local_executor(const local_graph& graph, const wave& plan
       open_(plan.phase() == wave_phase::discover ? graph.size() : 0),
       buffers_(graph.size()),
       is_root_(graph.size()),
+      reached_(graph.size()),
       needed_(plan.needed_nodes()),
       settings_(plan.settings()),
       self_(plan.self()),
+      context_(plan.pass().context),
       state_(std::move(state)) {
   const auto counts = plan.dependencies();
   for (node_index n = 0; n < graph.size(); ++n) {
@@ -114,6 +116,7 @@ inline void local_executor::capture(node_index n, variable_list& inputs) {
 }
 
 inline void local_executor::add(node_index n, std::uint32_t slot, at::Tensor&& gradient) {
+  reached_[n] = true;
   buffers_[n].add(slot, std::move(gradient));
 }
 
@@ -132,7 +135,7 @@ inline void local_executor::seed(node_index send, variable_list gradients) {
     return fail(node, why, std::make_exception_ptr(std::runtime_error(why)));
   }
   for (std::uint32_t i = 0; i < gradients.size(); ++i) {
-    buffers_[send].add(i, std::move(gradients[i]));
+    if (gradients[i].defined()) add(send, i, std::move(gradients[i]));
   }
   make_ready(send);
 }
@@ -195,17 +198,27 @@ inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) 
   node_type& node = graph_->node(n);
   try {
     variable_list inputs = buffers_[n].take(node.num_inputs());
-    variable_list results(runs(n) ? 0 : node.num_outputs());
-    if (runs(n)) {
+    variable_list results;
+    const bool runs = reached_[n] && leads_to_wanted(n);
+    if (runs) {
       results = call(n, std::move(inputs));
-    } else if (captures_ && is_wanted_[n]) {
+    } else if (reached_[n] && captures_ && is_wanted_[n]) {
       for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
       capture(n, inputs);
     }
-    if (const auto message = graph_->receive(n)) return {{*message, std::move(results)}};
-    if (settings_.retention == graph_retention::release && runs(n)) node.release_variables();
+    if (const auto message = graph_->receive(n)) {
+      if (std::string why = wave::misuse_of(*message, context_); !why.empty()) {
+        if (runs) fail(node, std::move(why), nullptr);
+        if (runs) failure_->misused = true;
+        return std::nullopt;
+      }
+      results.resize(node.num_inputs());
+      return {{*message, std::move(results)}};
+    }
+    if (runs && settings_.retention == graph_retention::release) node.release_variables();
     using torch::autograd::AnomalyMode;
     const bool search = AnomalyMode::is_enabled() && AnomalyMode::should_check_nan();
+    results.resize(node.num_outputs());
     for (std::uint32_t i = 0; i < results.size(); ++i) {
       if (search && results[i].defined() && at::isnan(results[i])._is_any_true().item<bool>()) {
         throw std::runtime_error("returned NaN as gradient " + std::to_string(i));
@@ -213,7 +226,9 @@ inline std::optional<outgoing_gradients> local_executor::evaluate(node_index n) 
       const auto& edge = node.next_edge(i);
       if (!edge.is_valid()) continue;
       const node_index next = graph_->index_of(edge.function.get());
-      add(next, edge.input_nr, std::move(results[i]));
+      // What was sent and not used there leads nowhere, as in one process it would not.
+      const bool leads_on = runs && (results[i].defined() || !graph_->is_send(n));
+      if (leads_on) add(next, edge.input_nr, std::move(results[i]));
       arrived(next);
     }
   } catch (const std::exception& e) {
@@ -284,7 +299,7 @@ inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {
     return fail(node, why, std::make_exception_ptr(std::runtime_error(why)));
   }
   for (std::uint32_t i = 0; i < leaving.gradients.size(); ++i) {
-    add(*n, i, std::move(leaving.gradients[i]));
+    if (leaving.gradients[i].defined()) add(*n, i, std::move(leaving.gradients[i]));
   }
   arrived(*n);
 }

@@ -46,7 +46,8 @@ void wave::walk_piece(G& g, outputs& out) {
     stack.pop_back();
     const auto elsewhere = follow(g, n, edge_to);
     if (!elsewhere) continue;
-    if (std::string why = misuse_of(*elsewhere); !why.empty()) {
+    if (std::string why = misuse_of(*elsewhere, pass_.context); !why.empty()) {
+      if (opens_) continue;
       return abort({self_, abort_reason::misused, std::move(why)}, self_, out);
     }
     if (elsewhere->peer == self_) {
@@ -87,15 +88,15 @@ std::optional<peer_message> wave::follow(G& g, node_index n, F&& visit) const {
     g.next(n, visit);
     return std::nullopt;
   }
-  if (received->peer != self_ || !misuse_of(*received).empty()) return received;
+  if (received->peer != self_ || !misuse_of(*received, pass_.context).empty()) return received;
   const auto point = g.send(received->message);
   if (!point || point->peer != self_) return received;
   visit(point->node);
   return std::nullopt;
 }
 
-inline std::string wave::misuse_of(const peer_message& m) const {
-  if (m.message != 0 && m.context == pass_.context) return {};
+inline std::string wave::misuse_of(const peer_message& m, context_id context) {
+  if (m.message != 0 && m.context == context) return {};
   const std::string tensor = "a tensor that came from worker " + std::to_string(m.peer);
   if (m.message == 0) {
     return tensor + " was not recorded, so its history there is lost: make the call inside "
