@@ -30,6 +30,7 @@ std::vector<bench::row> rows_that_match(const std::string& filter) {
   bench::add_pipeline_rows(rows);
   bench::add_sim_rows(rows);
   bench::add_autograd_rows(rows);
+  bench::add_gradient_rows(rows);
   bench::add_tensordict_rows(rows);
   bench::add_compile_rows(rows);
   const std::regex wanted(filter);

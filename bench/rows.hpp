@@ -14,7 +14,9 @@ void add_tensor_rows(std::vector<row>& rows);    ///< tensor.*: there and back
 void add_rref_rows(std::vector<row>& rows);      ///< rref.*: references
 void add_pipeline_rows(std::vector<row>& rows);  ///< pipeline.*: stages that pass references
 void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a model on two workers
-void add_sim_rows(std::vector<row>& rows);       ///< sim.*: schedules of a simulated world
+void add_gradient_rows(
+    std::vector<row>& rows);  ///< autograd.table2, .chain, .unused: passes in both modes
+void add_sim_rows(std::vector<row>& rows);  ///< sim.*: schedules of a simulated world
 void add_tensordict_rows(
     std::vector<row>& rows);                    ///< tensordict.*: beside bare tensors, and Python
 void add_compile_rows(std::vector<row>& rows);  ///< compile.*: seconds of the compiler

@@ -72,9 +72,9 @@ TEST_CASE("autograd fast: the note's unused result: SMART ends, FAST waits and s
             CAPTURE(error.message());
             CHECK(error == errc::timed_out);
             CHECK(says(error, "worker 'worker0' waits for the gradients of message 2, the "
-                              "arguments of autograd_tests::mul to worker 1"));
+                              "arguments of autograd_tests::mul to worker 'worker1'"));
             CHECK(says(error, "worker 'worker1' waits for the gradients of message 2, the result "
-                              "of autograd_tests::mul to worker 0"));
+                              "of autograd_tests::mul to worker 'worker0'"));
             CHECK((co_await ctx.gradients()).empty());
           },
           {.mode = how});
@@ -102,7 +102,7 @@ TEST_CASE("autograd fast: a pass that waits elsewhere names the message that it 
           CAPTURE(error.message());
           CHECK(error == errc::timed_out);
           CHECK(says(error, "worker 'worker1' waits for the gradients of"));
-          CHECK(says(error, "the arguments of autograd_tests::mul to worker 2"));
+          CHECK(says(error, "the arguments of autograd_tests::mul to worker 'worker2'"));
         },
         in_fast_mode);
     CHECK(co_await all_forgotten(all));

@@ -54,6 +54,7 @@ TEST_CASE("autograd features: anomaly mode names the node and the worker where t
       CHECK(e.detail().peer == "worker1");
       CHECK(says(e, "SqrtBackward0"));
       CHECK(says(e, "returned NaN"));
+      CHECK(says(e, "the result of autograd_tests::nan_in_backward to worker 'worker0'"));
       co_await ctx.backward(y.sum());  // without it nobody minds
       CHECK(at::isnan((co_await ctx.gradients()).find(a)).all().item<bool>());
     });

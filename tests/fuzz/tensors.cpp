@@ -333,9 +333,10 @@ void give_state(given_bytes& in, way how) {
   it.look_at_all(tensors_in(given->second));
   const std::vector<at::Tensor> parameters = {at::ones({2, 3}), at::ones({1})};
   for (const at::Tensor& p : parameters) p.set_requires_grad(true);
-  weft::optim::detail::aliased_optimizer<Optimizer> mine(parameters, options(0.1));
+  weft::optim::detail::aliased_optimizer<Optimizer> mine(parameters, {parameters.size()},
+                                                         {options(0.1)});
   try {
-    mine.set_options(given->first);
+    mine.set_options(std::nullopt, given->first);
   } catch (const std::runtime_error& e) {
     if (!in_libtorchs_words(e)) throw;
   }

@@ -33,8 +33,9 @@ my $with_engine = qr/^(run|src\w*|sim)\.hpp$/;
 # whose parts are all detail, but for the class that is named:
 my $all_detail = qr/^rref\/ledger_(entries|owner|sessions|user|wire)\.hpp$/;
 # The class is long: of those protocols, whose messages and steps are one list; of the engine\x27s
-# queue; and the worker and the simulated world, whose members for users come first.
-my $long_class = qr/^(rref\/ledger|tensordict\/tensordict|autograd\/wave|transport\/outbox|rpc\/worker|sim\/world)\.hpp$/;
+# queue; and the worker, the simulated world and the distributed optimizer, whose members for users
+# come first.
+my $long_class = qr/^(rref\/ledger|tensordict\/tensordict|optim\/distributed|autograd\/wave|transport\/outbox|rpc\/worker|sim\/world)\.hpp$/;
 
 sub heights {
   my %height;

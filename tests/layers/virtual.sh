@@ -35,6 +35,7 @@ my @exceptions = (  # file, rule, reason
   ["${engine}(join|joined)", "timer", $of_processes],
   ["tests/sim/tool/", "clock", "says how many worlds there were in a second"],
   ["tests/sim/worlds", "timer", "that a world names who waits for one"],
+  ["include/weft/optim/detail/lbfgs_owner", "thread", "libtorch\x27s LBFGS waits for its closure"],
   ["tests/sim/worlds", "thread", "that one outside is not held for ever"],
   ["tests/sim/misused", "thread", "that one outside may not run a world"],
 );

@@ -51,6 +51,7 @@ struct node_failure {
   std::string node;  ///< as `Node::name()`
   std::string text;  ///< of the exception that the node or its hook threw
   std::exception_ptr cause;
+  node_index index = 0;
   bool misused = false;  ///< no exception: the graph leads out of the context
 };
 
@@ -112,6 +113,12 @@ class local_executor {
   /// By `wanted_input::place`; undefined if the roots do not depend on the input.
   const variable_list& captured() const { return captured_; }
   std::size_t nodes_run() const { return nodes_run_; }
+  /// The one whose node runs on this thread; null if none does.
+  static local_executor* running() { return running_; }
+  /// For a node that runs a pass of its own inside: a leaf's gradient, as if it came from here.
+  void contribute(const at::Tensor& variable, const at::Tensor& gradient) {
+    if (!pruned_) gradients_.accumulate(variable, gradient, settings_.graph);
+  }
 
  private:
   using node_type = torch::autograd::Node;
@@ -169,6 +176,7 @@ class local_executor {
   std::optional<at::ThreadLocalState> state_;
   std::optional<node_failure> failure_;
   std::atomic<bool> stop_{false};
+  inline static thread_local local_executor* running_ = nullptr;
 };
 
 /// Runs a whole pass in the calling thread, for graphs without messages (or only with messages of

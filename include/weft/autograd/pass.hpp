@@ -136,7 +136,11 @@ class local_pass {
   /// True if there is work, and no thread does it. The caller must then call `evaluate` and
   /// `completed` once, in this order.
   bool claim();
-  outputs completed();
+  /// `behind`: words about the node that failed, if one did.
+  outputs completed(const std::string& behind = {});
+  /// The sent message from which gradients came to the node that failed in `evaluate`; nothing if
+  /// none failed, or it is reached from the roots only. Before `completed`.
+  std::optional<message_id> failed_behind() const;
 
   // ── on one thread, without the lock, between `claim` and `completed` ──
   /// `sink(worker_rank to, packed_gradients&&, bool more)` sends one frame. `more`: other nodes are
@@ -304,16 +308,38 @@ void local_pass::evaluate(Sink&& sink) {
   });
 }
 
-inline outputs local_pass::completed() {
+inline outputs local_pass::completed(const std::string& behind) {
   activity_ = activity::resting;
   if (last_ == executor_status::failed) {
     const node_failure& why = executor_->failure();
     if (why.misused) return abort(abort_reason::misused, why.text);
-    return abort(abort_reason::failed, why.node + ": " + why.text);
+    return abort(abort_reason::failed, why.node + ": " + why.text + behind);
   }
   if (wave_.phase() == wave_phase::run) executor_->complete(wave_);
   return last_ == executor_status::drained ? absorb(wave_.step(wave_input::drained{}, *graph_))
                                            : outputs();
+}
+
+inline std::optional<message_id> local_pass::failed_behind() const {
+  if (last_ != executor_status::failed) return std::nullopt;
+  const node_index failed = executor_->failure().index;
+  std::vector<bool> seen(graph_->size());
+  std::vector<node_index> stack;
+  std::optional<message_id> found;
+  wave_.each_needed([&](message_id id, node_index send) {
+    stack.push_back(send);
+    while (!found && !stack.empty()) {
+      const node_index n = stack.back();
+      stack.pop_back();
+      if (seen[n]) continue;
+      seen[n] = true;
+      if (n == failed) found = id;
+      for (const auto& edge : graph_->node(n).next_edges()) {
+        if (edge.is_valid()) stack.push_back(graph_->index_of(edge.function.get()));
+      }
+    }
+  });
+  return found;
 }
 
 }  // namespace weft::autograd

@@ -227,6 +227,11 @@ class wave {
       if (!sent.arrived) visit(peer_message{sent.peer, id, pass_.context});
     }
   }
+  /// Calls `visit` for each message to another worker that is needed, and its send node.
+  template <class F>
+  void each_needed(F&& visit) const {
+    for (const auto& [id, sent] : needed_) visit(id, sent.node);
+  }
   /// Of the workers that are known to take part in a pass without discovery: who is not done.
   std::vector<worker_rank> not_done() const {
     std::vector<worker_rank> out;

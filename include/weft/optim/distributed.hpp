@@ -12,6 +12,7 @@
 #include <weft/optim/detail/distributed.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
 #include <weft/optim/options.hpp>
+#include <weft/optim/parameter_group.hpp>
 #include <weft/rpc/call_options.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -66,6 +67,10 @@ class distributed {
   /// As above, for parameters of this worker.
   [[nodiscard]] static asio::awaitable<distributed>
   create(worker& me, std::vector<at::Tensor> parameters, options_type options);
+  /// Parameter groups, each with options of its own. They are numbered as given.
+  using group_type = parameter_group<Optimizer>;
+  [[nodiscard]] static asio::awaitable<distributed> create(worker& me,
+                                                           std::vector<group_type> groups);
 
   /// Steps at all owners in parallel, with the gradients that `ctx` has there, and waits for all.
   /// Parameters without a gradient stay as they are. `.grad` is neither read nor written. `within`
@@ -84,6 +89,10 @@ class distributed {
   /// Gives all owners new options from the next step on, for example a new learning rate. Errors
   /// are those of `create`; if it fails, some owners may have the new options.
   [[nodiscard]] asio::awaitable<void> set_options(options_type options) const;
+  /// The same for one parameter group. remote_exception: there is no such group.
+  [[nodiscard]] asio::awaitable<void> set_options(std::size_t group, options_type options) const;
+  /// The options of each parameter group.
+  [[nodiscard]] asio::awaitable<std::vector<options_type>> options() const;
 
   /// The state of the optimizers, for a checkpoint: per owner, by rank, the state of its parameters
   /// in the order given to `create`. They are copies, without the options.

@@ -176,6 +176,11 @@ executor_status local_executor::evaluate_ready(Sink&& sink) {
 template <class Sink>
 executor_status local_executor::run_ready(Sink& sink) {
   const at::AutoGradMode mode(settings_.graph == gradient_graph::create);
+  struct restored {
+    local_executor* before = std::exchange(running_, nullptr);
+    ~restored() { running_ = before; }
+  } restore;
+  running_ = this;
   prune();
   while (!failure_) {
     if (stop_.load(std::memory_order_relaxed)) return executor_status::stopped;
@@ -306,7 +311,7 @@ inline void local_executor::forward_to_self(outgoing_gradients&& leaving) {
 
 inline void local_executor::fail(node_type& node, std::string text, std::exception_ptr cause) {
   if (failure_) return;  // the first one wins
-  failure_ = node_failure{node.name(), std::move(text), std::move(cause)};
+  failure_ = node_failure{node.name(), std::move(text), std::move(cause), graph_->index_of(&node)};
   if (torch::autograd::AnomalyMode::is_enabled()) node.metadata()->print_stack(node.name());
 }
 

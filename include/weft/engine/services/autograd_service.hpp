@@ -169,8 +169,10 @@ class autograd_service final : public weft::autograd_service {
                 const std::shared_ptr<autograd::local_pass>& pass);
   void ask_for_missing(const intrusive_ptr<context_state>& c,
                        const std::shared_ptr<autograd::local_pass>& pass);
-  [[nodiscard]] static std::string missing_here(const context_state& c,
-                                                const autograd::local_pass& pass);
+  [[nodiscard]] std::string words_of_message(const context_state& c,
+                                             autograd::message_id message) const;
+  [[nodiscard]] std::string missing_here(const context_state& c,
+                                         const autograd::local_pass& pass) const;
   [[nodiscard]] std::string missing_anywhere(const context_state& c,
                                              const autograd::local_pass& pass,
                                              const pass_waiter& heard) const;

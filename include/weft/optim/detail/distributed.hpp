@@ -49,10 +49,11 @@ consteval bool check_optimizer() {
                   "weft: optim::distributed needs an optimizer that is derived from "
                   "torch::optim::Optimizer.");
   } else if constexpr (!step_takes_no_closure<Optimizer>) {
-    static_assert(step_takes_no_closure<Optimizer>,
-                  "weft: this optimizer's step calls a closure that computes the loss anew, and a "
-                  "closure cannot be sent to other workers; use an optimizer whose step takes none "
-                  "(Adam, AdamW, SGD, Adagrad, RMSprop).");
+    static_assert(
+        step_takes_no_closure<Optimizer>,
+        "weft: this optimizer's step calls a closure that computes the loss anew, and a "
+        "closure cannot be sent to other workers; use weft::optim::lbfgs for LBFGS, or an "
+        "optimizer whose step takes none (Adam, AdamW, SGD, Adagrad, RMSprop).");
   } else {
     static_assert(options_are_known<Optimizer>,
                   "weft: weft does not know this optimizer's options; specialise "

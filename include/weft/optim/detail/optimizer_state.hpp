@@ -118,10 +118,10 @@ inline void check_parts(std::size_t parameter, const parameter_state& given,
 
 /// That what an optimizer has kept will do with other options, too.
 template <class Optimizer, class Options>
-void check_kept_state(Optimizer& of, const std::vector<at::Tensor>& aliases,
-                      const Options& options) {
+void check_kept_state(Optimizer& of, const std::vector<at::Tensor>& aliases, std::size_t first,
+                      std::size_t count, const Options& options) {
   const std::vector<parameter_state> kept = read_state(of, aliases);
-  for (std::size_t i = 0; i < kept.size(); ++i) {
+  for (std::size_t i = first; i < first + count; ++i) {
     if (kept[i].empty()) continue;
     for (const auto& [name, like] : parts_kept<Optimizer>(aliases[i], options).after) {
       if (!kept[i].contains(name)) refuse_state(i, "lacks " + name + ", which these options need");
@@ -160,9 +160,9 @@ auto state_from(std::size_t parameter, const at::Tensor& alias, const Options& o
 }
 
 /// All or nothing. Throws std::invalid_argument if it is another optimizer's, or one's with other
-/// options.
-template <class Optimizer, class Options>
-void write_state(Optimizer& to, const std::vector<at::Tensor>& aliases, const Options& options,
+/// options. `options_of(i)` are those of parameter `i`.
+template <class Optimizer, class OptionsOf>
+void write_state(Optimizer& to, const std::vector<at::Tensor>& aliases, OptionsOf&& options_of,
                  const std::vector<parameter_state>& given) {
   if (given.size() != aliases.size()) {
     throw std::invalid_argument("a state of " + std::to_string(given.size()) +
@@ -171,6 +171,7 @@ void write_state(Optimizer& to, const std::vector<at::Tensor>& aliases, const Op
   }
   std::remove_cvref_t<decltype(to.state())> all;
   for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto& options = options_of(i);
     const kept_parts kept = parts_kept<Optimizer>(aliases[i], options);
     const at::AutoGradMode off(false);
     check_parts(i, given[i], given[i].empty() ? kept.before : kept.after);

@@ -102,10 +102,27 @@ class aliased_optimizer {
  public:
   using options_type = typename optimizer_traits<Optimizer>::options;
 
-  aliased_optimizer(std::vector<at::Tensor> parameters, const options_type& options)
-      : parameters_(std::move(parameters)), optimizer_(in_words([&] {
-          return std::make_unique<Optimizer>(aliases_of(parameters_), options);
-        })) {}
+  /// The parameters of each group, one group after another, and each group's options.
+  aliased_optimizer(std::vector<at::Tensor> parameters, std::vector<std::size_t> sizes,
+                    const std::vector<options_type>& options)
+      : parameters_(std::move(parameters)),
+        aliases_(aliases_of(parameters_)),
+        sizes_(std::move(sizes)) {
+    in_words([&] {
+      std::size_t first = 0;
+      for (std::size_t g = 0; g < sizes_.size(); ++g) {
+        const auto begin = aliases_.begin() + static_cast<std::ptrdiff_t>(first);
+        std::vector<at::Tensor> of(begin, begin + static_cast<std::ptrdiff_t>(sizes_[g]));
+        first += sizes_[g];
+        if (g == 0) {
+          optimizer_ = std::make_unique<Optimizer>(std::move(of), options[g]);
+          continue;
+        }
+        check(options[g]);
+        optimizer_->add_param_group({std::move(of), std::make_unique<options_type>(options[g])});
+      }
+    });
+  }
 
   /// What a step may write, by storage.
   [[nodiscard]] std::vector<const void*> memory() const {
@@ -125,7 +142,7 @@ class aliased_optimizer {
   void step(const autograd::gradient_map& gradients, double scale) {
     follow();
     const at::AutoGradMode off(false);
-    const given_gradients given(aliases(), parameters_, gradients, scale);
+    const given_gradients given(aliases_, parameters_, gradients, scale);
     if (given.count() == 0) return;
     in_words([&] { optimizer_->step(); });
   }
@@ -147,26 +164,45 @@ class aliased_optimizer {
     });
   }
 
-  /// Throws what the optimizer's constructor throws of such options; then nothing has changed.
-  /// The same of options that need what it has not kept from its first step on.
-  void set_options(const options_type& options) {
-    in_words([&] {
-      Optimizer(std::vector<at::Tensor>{at::zeros({1})}, options);
+  /// Of one group, or of all. Throws what the optimizer's constructor throws of such options; then
+  /// nothing has changed. The same of options that need what it has not kept from its first step
+  /// on.
+  void set_options(std::optional<std::uint64_t> group, const options_type& options) {
+    if (group && *group >= sizes_.size()) {
+      throw std::invalid_argument("there is no parameter group " + std::to_string(*group) +
+                                  ": the optimizer has " + std::to_string(sizes_.size()));
+    }
+    in_words([&] { check(options); });
+    std::size_t first = 0;
+    for (std::size_t g = 0; g < sizes_.size(); first += sizes_[g++]) {
+      if (group.value_or(g) != g) continue;
       if constexpr (state_is_known<Optimizer>) {
-        check_kept_state(*optimizer_, aliases(), options);
+        in_words([&] { check_kept_state(*optimizer_, aliases_, first, sizes_[g], options); });
       }
-    });
-    optimizer_->param_groups().front().set_options(std::make_unique<options_type>(options));
+    }
+    for (std::size_t g = 0; g < sizes_.size(); ++g) {
+      if (group.value_or(g) != g) continue;
+      optimizer_->param_groups()[g].set_options(std::make_unique<options_type>(options));
+    }
+  }
+  /// Of each group.
+  [[nodiscard]] std::vector<options_type> options() const {
+    std::vector<options_type> out;
+    for (std::size_t g = 0; g < sizes_.size(); ++g) out.push_back(options_of_group(g));
+    return out;
   }
   [[nodiscard]] std::vector<parameter_state> state() {
     const at::AutoGradMode off(false);
-    return in_words([&] { return read_state(*optimizer_, aliases()); });
+    return in_words([&] { return read_state(*optimizer_, aliases_); });
   }
   void set_state(const std::vector<parameter_state>& given) {
     follow();
-    const auto& options = static_cast<const options_type&>(
-        std::as_const(*optimizer_).param_groups().front().options());
-    in_words([&] { write_state(*optimizer_, aliases(), options, given); });
+    const auto options_of = [this](std::size_t i) -> const options_type& {
+      std::size_t g = 0;
+      while (i >= sizes_[g]) i -= sizes_[g++];
+      return options_of_group(g);
+    };
+    in_words([&] { write_state(*optimizer_, aliases_, options_of, given); });
   }
 
  private:
@@ -199,17 +235,19 @@ class aliased_optimizer {
     std::size_t count_ = 0;
   };
 
-  [[nodiscard]] std::vector<at::Tensor>& aliases() {
-    return optimizer_->param_groups().front().params();
+  static void check(const options_type& options) {
+    Optimizer(std::vector<at::Tensor>{at::zeros({1})}, options);
+  }
+  [[nodiscard]] const options_type& options_of_group(std::size_t g) const {
+    return static_cast<const options_type&>(std::as_const(*optimizer_).param_groups()[g].options());
   }
 
   /// torch::load, Module::to and set_data give a parameter other memory. Its alias goes there too
   /// and stays the same tensor, so that the optimizer's state stays with it.
   void follow() {
-    std::vector<at::Tensor>& all = aliases();
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t i = 0; i < aliases_.size(); ++i) {
       const at::Tensor& p = parameters_[i];
-      at::Tensor& alias = all[i];
+      at::Tensor& alias = aliases_[i];
       if (p.scalar_type() != alias.scalar_type() || p.sizes() != alias.sizes() ||
           p.layout() != alias.layout() || p.device() != alias.device()) {
         throw rpc_error(errc::invalid_argument,
@@ -243,7 +281,8 @@ class aliased_optimizer {
     return aliases;
   }
 
-  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> parameters_, aliases_;  // the latter are in the optimizer's groups
+  std::vector<std::size_t> sizes_;                // of the groups
   std::unique_ptr<Optimizer> optimizer_;
 };
 
@@ -286,9 +325,10 @@ class owner_optimizer {
 
   /// Throws what the optimizer's constructor throws, and std::invalid_argument for parameters that
   /// are undefined, not leaves, or given twice.
-  owner_optimizer(std::vector<at::Tensor> parameters, const options_type& options)
+  owner_optimizer(std::vector<at::Tensor> parameters, std::vector<std::size_t> sizes,
+                  const std::vector<options_type>& options)
       : here_(std::make_shared<aliased_optimizer<Optimizer>>(checked(std::move(parameters)),
-                                                             options)) {}
+                                                             std::move(sizes), options)) {}
 
   /// Applies the gradients that the running call's autograd context has for the parameters here.
   /// Computes on this thread, one of the compute pool: the way of most steps, without the worker's
@@ -338,9 +378,13 @@ class owner_optimizer {
   }
 
   // Between steps, in turn with them.
-  asio::awaitable<void> set_options(options_type options) {
+  asio::awaitable<void> set_options(std::optional<std::uint64_t> group, options_type options) {
     const auto turn = co_await my_turn();
-    here_->set_options(options);
+    here_->set_options(group, options);
+  }
+  asio::awaitable<std::vector<options_type>> options() {
+    const auto turn = co_await my_turn();
+    co_return here_->options();
   }
   asio::awaitable<std::vector<parameter_state>> state() {
     const auto turn = co_await my_turn();
@@ -393,14 +437,21 @@ inline immediate<void> await_parameter(at::Tensor&) { return {}; }
 /// What `distributed::create` calls at each owner.
 template <class Optimizer>
 asio::awaitable<rref<owner_optimizer<Optimizer>>>
-make_owner_optimizer(worker& me, std::vector<rref<at::Tensor>> parameters,
-                     typename optimizer_traits<Optimizer>::options options) {
-  std::vector<at::Tensor> here;
-  for (const rref<at::Tensor>& p : parameters) {
-    co_await p.template call<&await_parameter>();
-    here.push_back(*p.local());
+make_owner_optimizer(worker& me, std::vector<std::vector<rref<at::Tensor>>> groups,
+                     std::vector<typename optimizer_traits<Optimizer>::options> options) {
+  if (groups.empty() || groups.size() != options.size()) {
+    throw std::invalid_argument("an optimizer needs options for each of its parameter groups");
   }
-  co_return me.share(owner_optimizer<Optimizer>(std::move(here), options));
+  std::vector<at::Tensor> here;
+  std::vector<std::size_t> sizes;
+  for (const auto& parameters : groups) {
+    sizes.push_back(parameters.size());
+    for (const rref<at::Tensor>& p : parameters) {
+      co_await p.template call<&await_parameter>();
+      here.push_back(*p.local());
+    }
+  }
+  co_return me.share(owner_optimizer<Optimizer>(std::move(here), std::move(sizes), options));
 }
 
 /// "weft::optim::step/SGD", of "step" and what the optimizer's traits call it.
@@ -434,6 +485,9 @@ inline constexpr auto gradient_norm_function =
 template <class Optimizer>
 inline constexpr auto set_options_function =
     named<name_of<Optimizer>("set_options"), &owner_optimizer<Optimizer>::set_options>;
+template <class Optimizer>
+inline constexpr auto options_function =
+    named<name_of<Optimizer>("options"), &owner_optimizer<Optimizer>::options>;
 template <class Optimizer>
 inline constexpr auto state_function =
     named<name_of<Optimizer>("state"), &owner_optimizer<Optimizer>::state>;

@@ -128,18 +128,25 @@ inline std::vector<rref<at::Tensor>> share(worker& me, const std::vector<at::Ten
 
 template <class Optimizer>
 asio::awaitable<distributed<Optimizer>>
-distributed<Optimizer>::create(worker& me, std::vector<rref<at::Tensor>> parameters,
-                               options_type options) {
-  if (parameters.empty()) {
-    throw rpc_error(errc::invalid_argument, "an optimizer needs at least one parameter");
-  }
-  std::map<std::uint32_t, std::vector<rref<at::Tensor>>> by_owner;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i]) {
-      throw rpc_error(errc::invalid_argument,
-                      "parameter " + std::to_string(i) + " is an empty reference");
+distributed<Optimizer>::create(worker& me, std::vector<group_type> groups) {
+  std::map<std::uint32_t, std::vector<std::vector<rref<at::Tensor>>>> by_owner;
+  std::vector<options_type> options;
+  std::size_t number = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    options.push_back(groups[g].options);
+    for (rref<at::Tensor>& p : groups[g].parameters) {
+      if (!p) {
+        throw rpc_error(errc::invalid_argument,
+                        "parameter " + std::to_string(number) + " is an empty reference");
+      }
+      ++number;
+      auto& theirs = by_owner[p.owner().rank()];
+      theirs.resize(groups.size());
+      theirs[g].push_back(std::move(p));
     }
-    by_owner[parameters[i].owner().rank()].push_back(std::move(parameters[i]));
+  }
+  if (by_owner.empty()) {
+    throw rpc_error(errc::invalid_argument, "an optimizer needs at least one parameter");
   }
   const auto here = scoped(weft::detail::context_of(me), this_scope());
   std::vector<future<expected<part>>> calls;
@@ -150,6 +157,15 @@ distributed<Optimizer>::create(worker& me, std::vector<rref<at::Tensor>> paramet
   distributed out;
   out.parts_ = co_await detail::all_of(std::move(calls));
   co_return out;
+}
+
+template <class Optimizer>
+asio::awaitable<distributed<Optimizer>>
+distributed<Optimizer>::create(worker& me, std::vector<rref<at::Tensor>> parameters,
+                               options_type options) {
+  std::vector<group_type> one;
+  one.push_back({std::move(parameters), std::move(options)});
+  return create(me, std::move(one));
 }
 
 template <class Optimizer>
@@ -167,6 +183,7 @@ void distributed<Optimizer>::expose() noexcept {
   weft::expose<detail::settled_function<Optimizer>>();
   weft::expose<detail::gradient_norm_function<Optimizer>>();
   weft::expose<detail::set_options_function<Optimizer>>();
+  weft::expose<detail::options_function<Optimizer>>();
   if constexpr (detail::state_is_known<Optimizer>) {
     weft::expose<detail::state_function<Optimizer>>();
     weft::expose<detail::set_state_function<Optimizer>>();
@@ -250,11 +267,19 @@ asio::awaitable<double> norm_in(std::vector<part_of<Optimizer>> parts, autograd:
 
 template <class Optimizer>
 asio::awaitable<void> set_all_options(std::vector<part_of<Optimizer>> parts,
+                                      std::optional<std::uint64_t> group,
                                       typename optimizer_traits<Optimizer>::options options) {
   auto calls = start_all(parts, [&](const auto& p) {
-    return p.template call<set_options_function<Optimizer>>(options, as_expected);
+    return p.template call<set_options_function<Optimizer>>(group, options, as_expected);
   });
   co_await all_of(std::move(calls));
+}
+
+template <class Optimizer>
+asio::awaitable<std::vector<typename optimizer_traits<Optimizer>::options>>
+options_of(std::vector<part_of<Optimizer>> parts) {
+  if (parts.empty()) throw rpc_error(errc::invalid_argument, "an empty optimizer has no options");
+  co_return co_await parts.front().template call<options_function<Optimizer>>();
 }
 
 template <class Optimizer>
@@ -334,7 +359,16 @@ asio::awaitable<double> distributed<Optimizer>::gradient_norm(autograd::context 
 }
 template <class Optimizer>
 asio::awaitable<void> distributed<Optimizer>::set_options(options_type options) const {
-  return detail::set_all_options<Optimizer>(parts_, std::move(options));
+  return detail::set_all_options<Optimizer>(parts_, std::nullopt, std::move(options));
+}
+template <class Optimizer>
+asio::awaitable<void> distributed<Optimizer>::set_options(std::size_t group,
+                                                          options_type options) const {
+  return detail::set_all_options<Optimizer>(parts_, group, std::move(options));
+}
+template <class Optimizer>
+auto distributed<Optimizer>::options() const -> asio::awaitable<std::vector<options_type>> {
+  return detail::options_of<Optimizer>(parts_);
 }
 template <class Optimizer>
 auto distributed<Optimizer>::state_dict() const -> asio::awaitable<state_dict_type> {

@@ -239,9 +239,13 @@ inline void autograd_service::evaluate(const intrusive_ptr<context_state>& c,
   }
   {
     const std::lock_guard lock(c->mutex);
+    const auto behind = pass->failed_behind();
+    const std::string where =
+        behind ? " (gradients came by " + words_of_message(*c, *behind) + ")" : std::string();
     // In one step, as the pass may be claimed again behind it: what failed here is not done.
     step(*c, pass,
-         broken.empty() ? pass->completed() : pass->abort(autograd::abort_reason::failed, broken),
+         broken.empty() ? pass->completed(where)
+                        : pass->abort(autograd::abort_reason::failed, broken),
          todo);
   }
   run_effects(c, std::move(todo));

@@ -56,22 +56,28 @@ autograd_service::new_pass(context_state& c, const autograd::pass_id& id,
                                                 c.how);
 }
 
+/// Under the context's lock.
+inline std::string autograd_service::words_of_message(const context_state& c,
+                                                      autograd::message_id message) const {
+  std::string text = "message " + std::to_string(message);
+  const auto node = c.sends.find(message);
+  if (!node) return text;
+  const function_entry* const f = find_function(node->call().function);
+  if (f == nullptr) return text + " to worker '" + name_of(node->where().peer) + "'";
+  text += node->call().request ? ", the arguments of " : ", the result of ";
+  return text + std::string(f->name) + " to worker '" + name_of(node->where().peer) + "'";
+}
+
 /// What the pass waits for here, for people.
 inline std::string autograd_service::missing_here(const context_state& c,
-                                                  const autograd::local_pass& pass) {
+                                                  const autograd::local_pass& pass) const {
   constexpr std::size_t most = 8;
   std::string text;
   std::size_t count = 0;
   pass.plan().each_missing([&](const autograd::peer_message& m) {
     if (++count > most) return;
-    const auto node = c.sends.find(m.message);
-    const function_entry* const f = node ? find_function(node->call().function) : nullptr;
     if (count != 1) text += ", ";
-    text += "message " + std::to_string(m.message);
-    if (!node) return;
-    text += node->call().request ? ", the arguments of " : ", the result of ";
-    text += f ? std::string(f->name) : std::string("a call");
-    text += " to worker " + std::to_string(m.peer);
+    text += words_of_message(c, m.message);
   });
   if (count > most) text += " and " + std::to_string(count - most) + " more";
   return text;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSL-1.0
+// Bodies of weft/autograd/checkpoint.hpp.
+#pragma once
+
+#include <weft/autograd/checkpoint.hpp>
+#include <weft/autograd/executor.hpp>
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::autograd {
+
+namespace detail {
+
+/// The state of the CPU's default generator, which is put back at the end of the scope.
+class random_numbers {
+ public:
+  static at::Tensor now() {
+    at::Generator g = at::globalContext().defaultGenerator(at::kCPU);
+    const std::lock_guard lock(g.mutex());
+    return g.get_state();
+  }
+  explicit random_numbers(const at::Tensor& as) : before_(now()) { set(as); }
+  random_numbers(const random_numbers&) = delete;
+  random_numbers& operator=(const random_numbers&) = delete;
+  ~random_numbers() { set(before_); }
+
+ private:
+  static void set(const at::Tensor& state) {
+    at::Generator g = at::globalContext().defaultGenerator(at::kCPU);
+    const std::lock_guard lock(g.mutex());
+    g.set_state(state);
+  }
+  at::Tensor before_;
+};
+
+/// Stands for the graph of a checkpointed function.
+class checkpoint_node final : public torch::autograd::Node {
+ public:
+  checkpoint_node(checkpointed function, std::vector<at::Tensor> inputs)
+      : function_(std::move(function)),
+        inputs_(std::move(inputs)),
+        random_(random_numbers::now()) {}
+  std::string name() const override { return "weft::checkpoint"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    if (at::GradMode::is_enabled()) {
+      throw std::logic_error("a checkpointed function has no second derivatives");
+    }
+    if (inputs_.empty()) {
+      throw std::logic_error("Trying to backward through the graph a second time: the inputs of a "
+                             "checkpointed function are freed; retain the graph");
+    }
+    std::vector<at::Tensor> again;
+    for (const at::Tensor& t : inputs_) {
+      again.push_back(t.defined() ? t.detach().set_requires_grad(t.requires_grad()) : t);
+    }
+    std::vector<at::Tensor> results;
+    {
+      const at::AutoGradMode on(true);
+      const random_numbers same(random_);
+      results = function_(again);
+    }
+    std::vector<at::Tensor> roots, given;
+    for (std::size_t i = 0; i < results.size() && i < gradients.size(); ++i) {
+      if (!gradients[i].defined() || !results[i].requires_grad()) continue;
+      roots.push_back(results[i]);
+      given.push_back(gradients[i]);
+    }
+    if (roots.empty()) return torch::autograd::variable_list(inputs_of_node());
+    local_executor* const outer = local_executor::running();
+    if (outer == nullptr) {
+      torch::autograd::backward(roots, given);
+      return of_inputs([](const at::Tensor& t) { return t.grad(); }, again);
+    }
+    gradient_map inner;
+    evaluate_local(roots_of(roots, given), graph_retention::release, inner);
+    auto out = of_inputs([&](const at::Tensor& t) { return inner.find(t); }, again);
+    for (const auto& e : inner.entries()) {
+      const auto is_it = [&](const at::Tensor& t) { return t.is_same(e.variable); };
+      if (std::none_of(again.begin(), again.end(), is_it))
+        outer->contribute(e.variable, e.gradient);
+    }
+    return out;
+  }
+  void release_variables() override { inputs_.clear(); }
+
+  [[nodiscard]] std::size_t inputs_of_node() const {
+    return static_cast<std::size_t>(std::count_if(inputs_.begin(), inputs_.end(), has_edge));
+  }
+  static bool has_edge(const at::Tensor& t) { return t.defined(); }
+  /// One per edge.
+  template <class Find>
+  torch::autograd::variable_list of_inputs(Find&& find,
+                                           const std::vector<at::Tensor>& again) const {
+    torch::autograd::variable_list out;
+    for (const at::Tensor& t : again) {
+      if (has_edge(t)) out.push_back(t.requires_grad() ? find(t) : at::Tensor());
+    }
+    return out;
+  }
+
+  checkpointed function_;
+  std::vector<at::Tensor> inputs_;
+  at::Tensor random_;
+};
+
+}  // namespace detail
+
+inline std::vector<at::Tensor> checkpoint_all(checkpointed function,
+                                              std::vector<at::Tensor> inputs) {
+  // Recorded also if no input requires grad: parameters of the function may.
+  const bool records = at::GradMode::is_enabled();
+  std::shared_ptr<detail::checkpoint_node> node;
+  if (records) {
+    node = std::shared_ptr<detail::checkpoint_node>(new detail::checkpoint_node(function, inputs),
+                                                    torch::autograd::deleteNode);
+    torch::autograd::variable_list sent;
+    for (const at::Tensor& t : inputs) {
+      if (t.defined()) sent.push_back(t);
+    }
+    node->set_next_edges(torch::autograd::collect_next_edges(sent));
+  }
+  std::vector<at::Tensor> results;
+  {
+    const at::AutoGradMode off(false);
+    results = function(inputs);
+  }
+  if (!records) return results;
+  for (at::Tensor& t : results) {
+    if (!torch::autograd::isDifferentiableType(t.scalar_type())) continue;
+    t = t.detach();  // it may be a parameter or an input, or a view of one
+    torch::autograd::set_history(t, node);
+  }
+  return results;
+}
+
+}  // namespace weft::autograd

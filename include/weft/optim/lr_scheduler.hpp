@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSL-1.0
+// libtorch's learning rate schedulers over distributed optimizers.
+//
+//   using schedule = weft::optim::lr_scheduler<torch::optim::StepLR, SGD>;
+//   auto lr = co_await schedule::create(sgd, 30, 0.1);  // StepLR's arguments behind the optimizer
+//   co_await lr.step();                                 // at the end of an epoch
+#pragma once
+
+#include <weft/core/error.hpp>
+#include <weft/optim/distributed.hpp>
+
+#include <asio/awaitable.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace weft::optim {
+
+/// A scheduler of libtorch (torch::optim::StepLR, ReduceLROnPlateauScheduler, or one derived from
+/// torch::optim::LRScheduler) that is made from an optimizer and further arguments. It works on an
+/// optimizer of this worker with the same parameter groups; `step` gives the owners the learning
+/// rates that this has then. Move-only; one thread at a time.
+template <class Scheduler, class Optimizer>
+class lr_scheduler {
+ public:
+  using options_type = typename optimizer_traits<Optimizer>::options;
+
+  /// Reads the options of the optimizer's groups. Errors: those of a call; invalid_argument (the
+  /// optimizer is empty, or the scheduler's constructor threw).
+  template <class... Args>
+  [[nodiscard]] static asio::awaitable<lr_scheduler> create(distributed<Optimizer> of,
+                                                            Args... args) {
+    lr_scheduler out(std::move(of));
+    for (const options_type& o : co_await out.of_.options()) out.add(o);
+    try {
+      out.scheduler_ = std::make_unique<Scheduler>(*out.like_, std::move(args)...);
+    } catch (const std::exception& e) {
+      throw rpc_error(errc::invalid_argument, e.what());
+    }
+    co_return out;
+  }
+
+  /// Steps the scheduler, with its metric if it takes one. Groups whose learning rate changes get
+  /// it, with the other options as they were at `create`. Errors are those of `set_options`.
+  template <class... Metric>
+  [[nodiscard]] asio::awaitable<void> step(Metric... metric) {
+    const std::vector<double> before = learning_rates();
+    scheduler_->step(metric...);
+    for (std::size_t g = 0; g < before.size(); ++g) {
+      const options_type now = options_of(g);
+      if (now.lr() != before[g]) co_await of_.set_options(g, now);
+    }
+  }
+
+  /// Of each parameter group.
+  [[nodiscard]] std::vector<double> learning_rates() const {
+    std::vector<double> out;
+    for (std::size_t g = 0; g < like_->param_groups().size(); ++g) {
+      out.push_back(options_of(g).lr());
+    }
+    return out;
+  }
+
+ private:
+  explicit lr_scheduler(distributed<Optimizer> of) : of_(std::move(of)) {}
+
+  void add(const options_type& o) {
+    std::vector<at::Tensor> parameters{at::zeros({1})};
+    if (!like_) {
+      like_ = std::make_unique<Optimizer>(std::move(parameters), o);
+    } else {
+      like_->add_param_group({std::move(parameters), std::make_unique<options_type>(o)});
+    }
+  }
+  [[nodiscard]] const options_type& options_of(std::size_t group) const {
+    return static_cast<const options_type&>(std::as_const(*like_).param_groups()[group].options());
+  }
+
+  distributed<Optimizer> of_;
+  std::unique_ptr<Optimizer> like_;  // which the scheduler refers to
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+}  // namespace weft::optim
