@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include <malloc.h>
+
 namespace bench {
 namespace served {
 
@@ -76,38 +78,54 @@ class columns {
 
 template <std::int64_t Batch, mode How>
 asio::awaitable<void> table2(weft::worker& me, figures& out) {
-  served::wide_layer first, second;
+  served::wide_layer first, second, other, another;
   const auto there = me.peer(callee_rank).make<served::wide_layer>();
   const at::Tensor x = at::ones({Batch, served::width});
   columns times;
-  const auto until = columns::clock::now() + std::chrono::milliseconds(1500);
-  while (columns::clock::now() < until) {
+  // Before each column, so that all find their layers, and memory for gradients, in no cache.
+  const auto between_columns = [&] {
+    another.forward(other.forward(x)).sum().backward();
+    for (auto* l : {&first, &second}) {  // the others' gradients stay, and add up
+      l->weight.mutable_grad().reset();
+      l->bias.mutable_grad().reset();
+    }
+  };
+  const auto local_step = [&] {
     times.begin();
     const at::Tensor loss = second.forward(first.forward(x)).sum();
     times.end("norpc_fwd");
     times.begin();
     loss.backward();
     times.end("norpc_bwd");
-    {
+  };
+  const auto unrecorded = [&]() -> asio::awaitable<at::Tensor> {
+    const at::Tensor h = first.forward(x);
+    co_return (co_await there.call<&served::wide_layer::forward>(h)).sum();
+  };
+  const auto recorded = [&](context ctx) -> asio::awaitable<void> {
+    times.begin();
+    const at::Tensor h = first.forward(x);
+    const at::Tensor y = (co_await there.call<&served::wide_layer::forward>(h)).sum();
+    times.end("grad_fwd");
+    times.begin();
+    co_await ctx.backward(y);
+    times.end("grad_bwd");
+  };
+  const auto until = columns::clock::now() + std::chrono::milliseconds(3000);
+  for (int round = 0; columns::clock::now() < until; ++round) {
+    between_columns();
+    local_step();
+    for (const bool records : {round % 2 == 0, round % 2 != 0}) {  // each first, in turns
+      between_columns();
+      if (records) {
+        co_await weft::autograd::with_context(me, recorded, {.mode = How});
+        continue;
+      }
       times.begin();
-      const at::Tensor y = co_await weft::with_grad_mode(
-          me, weft::grad_mode::off, [&]() -> asio::awaitable<at::Tensor> {
-            const at::Tensor h = first.forward(x);
-            co_return (co_await there.call<&served::wide_layer::forward>(h)).sum();
-          }());
+      const at::Tensor y = co_await weft::with_grad_mode(me, weft::grad_mode::off, unrecorded());
       times.end("nograd_fwd");
       if (y.requires_grad()) throw std::runtime_error("recorded");
     }
-    const auto step = [&](context ctx) -> asio::awaitable<void> {
-      times.begin();
-      const at::Tensor h = first.forward(x);
-      const at::Tensor y = (co_await there.call<&served::wide_layer::forward>(h)).sum();
-      times.end("grad_fwd");
-      times.begin();
-      co_await ctx.backward(y);
-      times.end("grad_bwd");
-    };
-    co_await weft::autograd::with_context(me, step, {.mode = How});
     times.begin();
     co_await me.peer(callee_rank).call<&served::nothing_at_all>();
     times.end("trip");
@@ -166,6 +184,17 @@ asio::awaitable<void> unused(weft::worker& me, figures& out) {
   out = times.medians();
 }
 
+/// As weft_run, but freed memory is kept: else the system gives new pages for each gradient of 4
+/// MB, or not, by chance.
+run_ptr steady_run(const std::string& name, placement where, threads_of_links io_threads,
+                   job what) {
+  return make_run({.name = "weft " + name, .where = where, .measure = [=] {
+                     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+                     ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+                     return between(link_kind::tcp, where, io_threads, what);
+                   }});
+}
+
 }  // namespace
 
 void add_gradient_rows(std::vector<row>& rows) {
@@ -177,10 +206,9 @@ void add_gradient_rows(std::vector<row>& rows) {
   const auto add = [&]<std::int64_t Batch>() {
     const std::string b = "b" + std::to_string(Batch);
     const std::string name = "autograd.table2." + b;
-    const auto smart = weft_run(name + ".smart", link_kind::tcp, placement::one_core, 0,
-                                table2<Batch, mode::smart>);
-    const auto fast =
-        weft_run(name + ".fast", link_kind::tcp, placement::one_core, 0, table2<Batch, mode::fast>);
+    const auto smart =
+        steady_run(name + ".smart", placement::one_core, 0, table2<Batch, mode::smart>);
+    const auto fast = steady_run(name + ".fast", placement::one_core, 0, table2<Batch, mode::fast>);
     for (const char* column : {"norpc_fwd", "nograd_fwd", "grad_fwd", "norpc_bwd", "grad_bwd",
                                "fwd_cost", "bwd_cost", "trip"}) {
       row one{name + "." + column, "ms", {{"weft", smart, column, 1e-3}}};
@@ -190,8 +218,8 @@ void add_gradient_rows(std::vector<row>& rows) {
       }
       rows.push_back(std::move(one));
     }
-    const auto smart2 = weft_run(name + ".2c.smart", link_kind::tcp, placement::core_each,
-                                 by_default, table2<Batch, mode::smart>);
+    const auto smart2 = steady_run(name + ".2c.smart", placement::core_each, by_default,
+                                   table2<Batch, mode::smart>);
     const auto fast2 = weft_run(name + ".2c.fast", link_kind::tcp, placement::core_each, by_default,
                                 table2<Batch, mode::fast>);
     for (const char* column : {"fwd_cost", "bwd_cost"}) {

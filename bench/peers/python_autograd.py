@@ -29,7 +29,7 @@ def one_thread():
 
 
 def measure(batch):
-    first, second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+    first, second, other, another = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))
     x = torch.ones(batch, WIDTH)
     times = {}
 
@@ -39,15 +39,31 @@ def measure(batch):
         times.setdefault(column, []).append((time.perf_counter() - began) * 1e6)
         return out
 
-    until = time.perf_counter() + 2.5
-    while time.perf_counter() < until:
-        loss = timed("norpc_fwd", lambda: second(first(x)).sum())
-        timed("norpc_bwd", loss.backward)
+    # Before each column, so that all find their layers, and memory for gradients, in no cache.
+    def between_columns():
+        another(other(x)).sum().backward()
+        first.zero_grad()  # the others' gradients stay, and add up
+        second.zero_grad()
+
+    def unrecorded():
         with torch.no_grad():
             timed("nograd_fwd", lambda: rpc.rpc_sync("b", forward, args=(first(x),)).sum())
+
+    def recorded():
         with dist_autograd.context() as context:
             y = timed("grad_fwd", lambda: rpc.rpc_sync("b", forward, args=(first(x),)).sum())
             timed("grad_bwd", lambda: dist_autograd.backward(context, [y]))
+
+    until = time.perf_counter() + 4
+    number = 0
+    while time.perf_counter() < until:
+        between_columns()
+        loss = timed("norpc_fwd", lambda: second(first(x)).sum())
+        timed("norpc_bwd", loss.backward)
+        number += 1
+        for work in (unrecorded, recorded) if number % 2 else (recorded, unrecorded):
+            between_columns()  # each first, in turns
+            work()
     out = {name: statistics.median(all[len(all) // 5:]) for name, all in times.items()}
     out["fwd_cost"] = out["grad_fwd"] - out["nograd_fwd"]
     out["bwd_cost"] = (out["grad_bwd"] - out["norpc_bwd"]
@@ -57,6 +73,9 @@ def measure(batch):
 
 def main():
     rank = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    if "MALLOC_MMAP_THRESHOLD_" not in os.environ:  # freed memory is kept, as in weft's rows
+        os.environ["MALLOC_MMAP_THRESHOLD_"] = os.environ["MALLOC_TRIM_THRESHOLD_"] = str(1 << 30)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     os.environ["MASTER_ADDR"] = "127.0.0.1"
     if rank == 0:
         import socket
