@@ -438,13 +438,13 @@ TEST_CASE("roots_of: refuses in a sentence what cannot be a root") {
   CHECK(refusal({a.sum()}).empty());
 }
 
-TEST_CASE("gradient_map: keeps the order of first meeting and adds in place") {
+TEST_CASE("gradient_map: keeps the order of first meeting, adds in place what nobody holds") {
   gradient_map map;
   const auto a = leaf({2});
   const auto b = leaf({2}, 5);
   map.accumulate(b, at::ones({2}));
   map.accumulate(a, at::ones({2}));
-  const auto held = map.find(b);
+  const void* const place = map.find(b).const_data_ptr();
   gradient_map pass;
   pass.accumulate(b, at::full({2}, 2.0F));
   pass.accumulate(a, at::Tensor());
@@ -452,7 +452,13 @@ TEST_CASE("gradient_map: keeps the order of first meeting and adds in place") {
   CHECK(pass.empty());  // NOLINT: that merging takes all of it is what is tested
   REQUIRE(map.size() == 2);
   CHECK(map.entries()[0].variable.is_same(b));
-  CHECK(map.find(b).is_same(held));
+  CHECK(map.find(b).const_data_ptr() == place);
+  const auto held = map.find(b);
   CHECK(at::equal(held, at::full({2}, 3.0F)));
+  gradient_map another;
+  another.accumulate(b, at::ones({2}));
+  map.merge(std::move(another));
+  CHECK(at::equal(map.find(b), at::full({2}, 4.0F)));
+  CHECK(at::equal(held, at::full({2}, 3.0F)));  // a step may still read it
   CHECK(!map.find(leaf({2})).defined());
 }

@@ -72,7 +72,21 @@ std::vector<control> messages_of(const pass_id& pass, message_id message) {
           {pass, grad},
           {pass, done_message{}},
           {pass, abort_message{1, abort_reason::failed, "no"}},
-          {pass, end_message{}}};
+          {pass, end_message{}},
+          {pass, end_message{{1, 99}}},
+          {pass, which_message{}},
+          {pass, waits_message{"for ever"}},
+          {pass, grad_message{message, 1, {1}, pass_opening{{}, 0}}},
+          {pass, grad_message{message, 1, {1}, pass_opening{{}, 3}}}};
+}
+bytes_t steps_of(context_id id, const std::vector<std::uint64_t>& steps) {
+  bytes_t out(13 + steps.size() * 8);
+  const auto count = static_cast<std::uint32_t>(steps.size());
+  out[0] = std::byte{codes::steps_frame};
+  std::memcpy(out.data() + 1, &id, sizeof id);
+  std::memcpy(out.data() + 9, &count, sizeof count);
+  std::memcpy(out.data() + 13, steps.data(), steps.size() * 8);
+  return out;
 }
 
 /// One worker among two members that the test plays: they hear everything and answer nothing.
@@ -195,7 +209,9 @@ TEST_CASE("autograd hostile: no frame does harm at any stage of a pass") {
               }
             }
             CHECK(v.service().contexts() == 1);
-            if (at == stage::no_pass) {
+            // An opening may be a pass of worker 1 that has run here; then gradients wait for its end.
+            const bool opens = which + 2 >= messages_of({}, 0).size();
+            if (at == stage::no_pass && !opens) {
               co_await ctx.backward((a * a).sum());
               const auto gradients = co_await ctx.gradients();
               CHECK(same(gradients.find(a), a.detach() * 2));
@@ -358,6 +374,78 @@ TEST_CASE("autograd hostile: refusals reach a slow peer, and not without end who
     CHECK(co_await eventually([&me] { return me.link_to(1).waiting() == 0; }));
     CHECK(ask(1000));
     CHECK(v.service().frames() == before + room + 1);
+  });
+}
+
+TEST_CASE("autograd hostile: openings of passes without discovery that nobody means") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(leaf(1, {2}));
+      const auto grad_of = [&](std::uint32_t number, std::optional<pass_opening> opens) {
+        return frame_of(encode({{ctx.id(), 1, number}, grad_message{1, 1, {1}, opens}}),
+                        {at::ones({2})});
+      };
+      // It repeats a plan that is not there: refused, and its initiator is told.
+      std::uint64_t sent = v.service().frames();
+      CHECK(v.deliver(1, grad_of(1, pass_opening{{}, 7})));
+      CHECK(v.service().passes() == 0);
+      CHECK(v.service().frames() == sent + 1);
+      // From a worker that did not get the message, or about one that is not there.
+      CHECK_FALSE(v.deliver(2, grad_of(3, pass_opening{{}, 0})));
+      CHECK_FALSE(v.deliver(
+          1, frame_of(encode({{ctx.id(), 1, 5}, grad_message{9, 1, {1}, pass_opening{{}, 0}}}),
+                      {at::ones({2})})));
+      // A pass is one or the other, and its settings do not change.
+      CHECK(v.deliver(1, grad_of(7, std::nullopt)));
+      sent = v.service().frames();
+      CHECK(v.deliver(1, grad_of(7, pass_opening{{}, 0})));
+      CHECK(v.service().frames() > sent);  // refused
+      // Questions about a pass that is not known are not answered.
+      sent = v.service().frames();
+      CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 1, 99}, which_message{}}))));
+      CHECK(v.deliver(1, frame_of(encode({{ctx.id(), 1, 99}, waits_message{"x"}}))));
+      CHECK(v.service().frames() == sent);
+      // Steps of optimizers that are not there.
+      CHECK(v.deliver(1, frame_of(steps_of(ctx.id(), {1, 2, 3}))));
+      CHECK(v.deliver(1, frame_of(steps_of(make_context_id(2, 9), {1}))));
+      bytes_t cut = steps_of(ctx.id(), {1});
+      cut.pop_back();
+      CHECK_FALSE(v.deliver(1, frame_of(cut)));
+      co_return;
+    });
+  });
+}
+
+TEST_CASE("autograd hostile: gradients with a history of a message that was not recorded") {
+  victim scene;
+  scene.run([&](victim& v, worker& me) -> asio::awaitable<void> {
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      auto call = me.peer(1).start<&twice>(leaf(1, {2}));
+      const auto with_section = [&](const control_body& body, const bytes_t& section,
+                                    const at::Tensor& tensor) {
+        const bytes_t what = encode({{ctx.id(), 1, 1}, body});
+        weft::message m;
+        m.payload().count(what.size());
+        m.payload().raw(what.data(), what.size());
+        m.record().get<weft::tensor_table>().add(tensor);
+        m.section(weft::section_kind::autograd, section);
+        weft::frame_header header;
+        header.kind = weft::frame_kind::autograd;
+        return std::move(m).finish(header);
+      };
+      const at::Tensor g = at::ones({2}).set_requires_grad(true);
+      const grad_message grad{1, 1, {1}};
+      CHECK_FALSE(v.deliver(1, with_section(grad, section_of(ctx.id(), 0, {}), g)));
+      CHECK_FALSE(v.deliver(1, with_section(grad, section_of(ctx.id(), 5, {1}), g)));
+      CHECK_FALSE(v.deliver(1, with_section(grad, section_of(make_context_id(2, 3), 5, {}), g)));
+      CHECK_FALSE(v.deliver(1, with_section(done_message{}, section_of(ctx.id(), 5, {}), g)));
+      CHECK_FALSE(v.deliver(1, with_section(grad, bytes_t(7), g)));
+      CHECK(v.service().passes() == 0);
+      CHECK(v.deliver(1, with_section(grad, section_of(ctx.id(), 5, {}), g)));  // a good one
+      CHECK(v.service().passes() == 1);
+      co_return;
+    });
   });
 }
 

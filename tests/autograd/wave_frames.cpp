@@ -27,7 +27,8 @@ constexpr std::string_view opening =
 constexpr std::string_view done = "0402000000001000000300000004000000020000000100000002000000";
 constexpr std::string_view abort_pass =
     "0502000000001000000300000004000000020000000204000000676f6e65";
-constexpr std::string_view end = "0602000000001000000300000004000000";
+constexpr std::string_view end = "060200000000100000030000000400000000000000";
+constexpr std::string_view riding = "0602000000001000000300000004000000010000000900000000000000";
 constexpr std::string_view which = "0702000000001000000300000004000000";
 constexpr std::string_view waits = "0802000000001000000300000004000000090000006d6573736167652036";
 
@@ -51,8 +52,8 @@ TEST_CASE("wave frames: every kind of message") {
                opening},
         sample{done_message{{1, 2}}, done},
         sample{abort_message{2, abort_reason::lost, "gone"}, abort_pass},
-        sample{end_message{}, end}, sample{which_message{}, which},
-        sample{waits_message{"message 6"}, waits}}) {
+        sample{end_message{}, end}, sample{end_message{{9}}, riding},
+        sample{which_message{}, which}, sample{waits_message{"message 6"}, waits}}) {
     const control message{pass, s.body};
     CHECK(weft_test::hex(encode(message)) == std::string(s.bytes));
     CHECK((decode(weft_test::bytes_in(s.bytes)) == message));

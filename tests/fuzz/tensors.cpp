@@ -644,7 +644,7 @@ std::vector<std::byte> control_of(given_bytes& in) {
         abort_message{std::uint32_t{in.one()} % 3u, static_cast<abort_reason>(in.one() % 5), "no"};
     break;
   case 6:
-    out.body = end_message{};
+    out.body = end_message{{in.one(), in.one()}};
     break;
   case 7:
     out.body = which_message{};
@@ -654,7 +654,7 @@ std::vector<std::byte> control_of(given_bytes& in) {
     break;
   default: {  // what only the service knows, or nobody
     const auto raw = in.take(in.one());
-    std::vector<std::byte> all = {static_cast<std::byte>(kind % 12 + 6)};  // 16, 17: theirs
+    std::vector<std::byte> all = {static_cast<std::byte>(kind % 12 + 7)};  // 16 to 18: theirs
     weft::bytes id;
     id.number(out.pass.context);
     all.insert(all.end(), id.data(), id.data() + id.size());

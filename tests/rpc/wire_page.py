@@ -481,7 +481,8 @@ WAVE_FRAMES = {
     "opening": grad(6, 1, 0, opens=settings(RETAIN, CREATE, INPUTS) + u32(7)),
     "done": of_pass(DONE, many(u32, [1, 2])),
     "abort_pass": of_pass(ABORT, u32(2) + u8(LOST_WORKER) + string("gone")),
-    "end": of_pass(END),
+    "end": of_pass(END, many(number, [])),
+    "riding": of_pass(END, many(number, [9])),
     "which": of_pass(WHICH),
     "waits": of_pass(WAITS, string("message 6")),
 }

@@ -118,6 +118,9 @@ class local_pass {
   outputs begin(std::vector<root> roots);
   /// At the initiator, before `begin`: gradients of these inputs only. `capture`: they are kept
   /// for `captured()`; else the inputs are leaves, and have them in `gradients()`.
+  void ride(std::map<worker_rank, std::vector<std::uint64_t>> steps) {
+    wave_.ride(std::move(steps));
+  }
   void want(std::vector<torch::autograd::Edge> inputs, bool capture) {
     wanted_ = std::move(inputs);
     captures_ = capture;

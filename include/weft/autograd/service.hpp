@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -39,7 +40,17 @@ struct backward_request {
   pass_settings settings;
   std::vector<at::Tensor> inputs;  ///< with leaf_gradients::inputs
   bool capture = false;            ///< gradients of inputs are returned, not added
+  std::vector<riding_step> then;
   std::optional<duration> limit;
+};
+
+/// An optimizer whose steps can ride on the end of a pass.
+class pass_follower {
+ public:
+  virtual ~pass_follower() = default;
+  /// The pass has succeeded: the gradients that the context has then, or why they are lost. Any
+  /// thread; it computes nothing there.
+  virtual void pass_ended(gradient_map gradients, const error& lost) = 0;
 };
 
 }  // namespace autograd
@@ -77,6 +88,8 @@ class autograd_service : public service {
     return context_ptr(const_cast<autograd::open_context*>(
         static_cast<const autograd::open_context*>(here->autograd.get())));
   }
+  /// Returns the number by which `riding_step` names it, as long as it lives. Any thread.
+  [[nodiscard]] virtual std::uint64_t follow(std::weak_ptr<autograd::pass_follower> who) = 0;
   /// For tests: contexts known here, and their passes in flight.
   [[nodiscard]] virtual std::size_t contexts() const = 0;
   [[nodiscard]] virtual std::size_t passes() const = 0;

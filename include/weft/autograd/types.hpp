@@ -32,6 +32,14 @@ enum class leaf_gradients : std::uint8_t {
   inputs  ///< those that the pass was given, at its initiator
 };
 
+/// A step of an optimizer that runs at its owner when a pass has succeeded: what
+/// optim::distributed::step_at_end returns for each owner.
+struct riding_step {
+  worker_rank owner = 0;
+  std::uint64_t number = 0;  ///< of the optimizer, at its owner
+  friend bool operator==(const riding_step&, const riding_step&) = default;
+};
+
 /// What the initiator of a pass decides for all workers.
 struct pass_settings {
   constexpr pass_settings(graph_retention r = graph_retention::release,

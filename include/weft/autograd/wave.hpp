@@ -133,8 +133,10 @@ struct start {
   message_id message = 0;
   node_index node = 0;
 };
-/// The pass succeeded: add its gradients to the context's.
-struct commit {};
+/// The pass succeeded: add its gradients to the context's, then run these steps.
+struct commit {
+  std::vector<std::uint64_t> steps{};
+};
 /// At the initiator, after `commit`: the caller's wait ends.
 struct finished {
   std::vector<worker_rank> participants;  ///< other workers, ascending
@@ -201,6 +203,9 @@ class wave {
   template <graph G>
   outputs step(const wave_input::any& in, G& g);
 
+  /// At the initiator: steps that run at their owners when the pass has succeeded.
+  void ride(std::map<worker_rank, std::vector<std::uint64_t>> steps) { steps_ = std::move(steps); }
+  const std::map<worker_rank, std::vector<std::uint64_t>>& steps() const { return steps_; }
   /// A piece of a walk is so many nodes.
   void walk_in_pieces_of(std::size_t nodes) { piece_ = nodes; }
 
@@ -317,7 +322,7 @@ class wave {
   template <graph G>
   void on(worker_rank from, const abort_message& m, G&, outputs& out);
   template <graph G>
-  void on(worker_rank from, const end_message&, G&, outputs& out);
+  void on(worker_rank from, const end_message& m, G&, outputs& out);
   /// These two change nothing in a pass.
   template <graph G>
   void on(worker_rank, const which_message&, G&, outputs&) {}
@@ -396,6 +401,7 @@ class wave {
   std::set<worker_rank> leads_to_;
 
   // The initiator's:
+  std::map<worker_rank, std::vector<std::uint64_t>> steps_;
   bool discovered_ = false;
   std::set<worker_rank> lost_;          // until discovered: who of them took part is not known yet
   std::set<worker_rank> participants_;  // without itself; once discovered

@@ -82,6 +82,13 @@ class distributed {
   /// them all; the others have stepped, and `ran()` is that of all together.
   template <step_option... Options>
   [[nodiscard]] asio::awaitable<void> step(autograd::context ctx, Options... options) const;
+  /// For backward: `ctx.backward(loss, {.then = sgd.step_at_end()})` steps at all owners when the
+  /// whole pass has succeeded, and costs no round trip more. The owners have not stepped when
+  /// backward returns. They do so in turn, and forward does not wait for them: `finish` does.
+  [[nodiscard]] std::vector<autograd::riding_step> step_at_end() const { return riding_; }
+  /// Waits for the steps at the end of passes that have succeeded. Errors: the first of each owner
+  /// since the last `finish`, as those of `step`.
+  [[nodiscard]] asio::awaitable<void> finish() const;
   /// The L2 norm of the gradients that `ctx` has for all parameters at all owners, summed in double
   /// precision. Errors are those of `step`.
   [[nodiscard]] asio::awaitable<double> gradient_norm(autograd::context ctx) const;
@@ -116,6 +123,7 @@ class distributed {
   friend struct structure<distributed>;
 
   std::vector<part> parts_;  // by the owner's rank
+  std::vector<autograd::riding_step> riding_;
 };
 
 /// References to parameters of this worker, such as a module's `parameters()`. Any thread.

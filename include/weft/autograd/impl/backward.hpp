@@ -18,9 +18,12 @@ namespace detail {
 /// At the owner of the root.
 inline asio::awaitable<void> backward_here(worker& me, at::Tensor& root,
                                            std::vector<at::Tensor> gradients,
-                                           graph_retention retention, gradient_graph graph) {
-  co_await this_context(me).backward(
-      root, {.retention = retention, .gradients = std::move(gradients), .graph = graph});
+                                           graph_retention retention, gradient_graph graph,
+                                           std::vector<riding_step> then) {
+  co_await this_context(me).backward(root, {.retention = retention,
+                                            .gradients = std::move(gradients),
+                                            .graph = graph,
+                                            .then = std::move(then)});
 }
 
 /// Wherever this header is compiled in, the function can be called.
@@ -44,7 +47,8 @@ inline asio::awaitable<void> backward(context ctx, rref<at::Tensor> root, backwa
   }
   co_await with_scope(weft::detail::context_of(me), scope,
                       root.call<&detail::backward_here>(std::move(how.gradients),
-                                                        settings.retention, settings.graph));
+                                                        settings.retention, settings.graph,
+                                                        std::move(how.then)));
 }
 
 }  // namespace weft::autograd

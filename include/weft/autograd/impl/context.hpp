@@ -47,6 +47,7 @@ namespace detail {
   out.settings.graph = how.graph;
   out.settings.leaves = how.inputs.empty() ? leaf_gradients::all : leaf_gradients::inputs;
   out.inputs = std::move(how.inputs);
+  out.then = std::move(how.then);
   out.limit = how.limit;
   return out;
 }

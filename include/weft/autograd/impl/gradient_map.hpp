@@ -58,7 +58,8 @@ inline void gradient_map::merge(gradient_map&& pass) {
     if (!e.gradient.defined()) continue;
     at::Tensor& sum = at(e.variable).gradient;
     if (sum.defined()) {
-      const bool history = sum.requires_grad() || e.gradient.requires_grad();
+      // A step that rides on the end of a pass may still read it.
+      const bool history = sum.requires_grad() || e.gradient.requires_grad() || sum.use_count() > 1;
       accumulate(e.variable, e.gradient, history ? gradient_graph::create : gradient_graph::none);
       e.gradient = at::Tensor();
     } else {

@@ -74,7 +74,7 @@ inline void encode_body(byte_sink& to, const abort_message& m) {
   to.put(m.reason);
   encode_text(to, m.text);
 }
-inline void encode_body(byte_sink&, const end_message&) {}
+inline void encode_body(byte_sink& to, const end_message& m) { to.put_all(m.steps); }
 inline void encode_body(byte_sink&, const which_message&) {}
 inline void encode_body(byte_sink& to, const waits_message& m) { encode_text(to, m.text); }
 
@@ -127,7 +127,7 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     return m;
   }
   case 6:
-    return end_message{};
+    return end_message{from.get_all<std::uint64_t>()};
   case 7:
     return which_message{};
   case 8:

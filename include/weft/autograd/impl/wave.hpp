@@ -255,10 +255,10 @@ void wave::on(worker_rank from, const abort_message& m, G&, outputs& out) {
 }
 
 template <graph G>
-void wave::on(worker_rank from, const end_message&, G&, outputs& out) {
+void wave::on(worker_rank from, const end_message& m, G&, outputs& out) {
   if (from != pass_.initiator) return refuse(from, "an end, but not from the initiator", out);
   if (phase_ != wave_phase::settled) return refuse(from, "an end before the pass was done", out);
-  out.emplace_back(wave_output::commit{});
+  out.emplace_back(wave_output::commit{m.steps});
   phase_ = wave_phase::ended;
 }
 
@@ -322,8 +322,12 @@ inline void wave::maybe_finish(outputs& out) {
   }
   if (phase_ != wave_phase::settled || !discovered_ || done_.size() != participants_.size()) return;
   phase_ = wave_phase::ended;
-  for (worker_rank w : participants_) send(w, end_message{}, out);
-  out.emplace_back(wave_output::commit{});
+  const auto of = [&](worker_rank w) {
+    const auto found = steps_.find(w);
+    return found == steps_.end() ? std::vector<std::uint64_t>() : found->second;
+  };
+  for (worker_rank w : participants_) send(w, end_message{of(w)}, out);
+  out.emplace_back(wave_output::commit{of(self_)});
   out.emplace_back(wave_output::finished{{participants_.begin(), participants_.end()}});
 }
 

@@ -10,6 +10,8 @@
 //     what 16    {context 8}: its creator releases it
 //     what 17    {context 8, count 4, workers 4 each}: tells the creator who else joined, where no
 //                reply could
+//     what 18    {context 8, count 4, steps 8 each}: a pass succeeded that the receiver took no
+//                part in, and steps of optimizers there ride on its end
 //
 //   creator                     participant                  participant below
 //     request {context} ──────────► joins ── request ───────────► joins
@@ -63,6 +65,7 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] error ended(const context_ptr& context) const override;
   [[nodiscard]] std::optional<autograd::gradient_map>
   gradients_now(const context_ptr& context) const override;
+  [[nodiscard]] std::uint64_t follow(std::weak_ptr<autograd::pass_follower> who) override;
   [[nodiscard]] std::size_t contexts() const override;
   [[nodiscard]] std::size_t passes() const override;
   [[nodiscard]] std::uint64_t frames() const noexcept override { return frames_; }
@@ -98,6 +101,11 @@ class autograd_service final : public weft::autograd_service {
     std::vector<intrusive_ptr<event>> wake;
     std::optional<autograd::wave_output::violation> violation;
     std::vector<refusal> refusals;
+    std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> answers;  // to who asked
+    std::vector<std::uint64_t> steps;  // with these gradients, or without, and why
+    autograd::gradient_map gradients;
+    error lost;
+    std::string release;  // that has waited for steps
   };
 
   // contexts
@@ -137,6 +145,8 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] std::shared_ptr<autograd::local_pass>
   new_pass(context_state& c, const autograd::pass_id& id, const std::vector<autograd::root>& roots,
            autograd::pass_settings settings);
+  void run_steps(context_state& c, std::vector<std::uint64_t> steps, effects& todo) const;
+  [[nodiscard]] expected<void> steps_arrived(weft::link& from, std::span<const std::byte> body);
   void look_for_lost(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
                      effects& todo);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
@@ -189,6 +199,8 @@ class autograd_service final : public weft::autograd_service {
   std::map<std::uint32_t, std::size_t> refused_;  // at least as many as wait to be written
   autograd::released_contexts released_;          // those of other creators
   error run_ended_;                               // set in contexts that are made after it
+  std::map<std::uint64_t, std::weak_ptr<autograd::pass_follower>> followers_;
+  std::uint64_t last_follower_ = 0;
   std::atomic<std::uint64_t> frames_{0};
 };
 

@@ -75,6 +75,10 @@ struct context_state final : open_context {
   std::map<worker_rank, std::map<std::uint32_t, std::shared_ptr<const autograd::kept_plan>>> plans;
   std::map<pass_id, intrusive_ptr<pass_waiter>> waiters;
   gradient_map gradients;
+  /// Steps that wait until the outcome of all passes that have run here is known; and a release
+  /// that waits for them, as the rest of a sentence.
+  std::vector<std::uint64_t> waiting_steps;
+  std::string waiting_release;
   intrusive_ptr<event> pass_over;  ///< set when the next pass is over; made by who waits for that
 
   /// A pass has run here and its initiator may already say that it succeeded. Under the lock.
@@ -107,6 +111,7 @@ struct recorded_send final : message_extension {
 /// Values of `what` beside the control messages.
 inline constexpr std::uint8_t release_frame = 16;
 inline constexpr std::uint8_t joined_frame = 17;
+inline constexpr std::uint8_t steps_frame = 18;
 
 /// The engine's part of what a handle points to.
 [[nodiscard]] inline intrusive_ptr<context_state>

@@ -149,13 +149,17 @@ distributed<Optimizer>::create(worker& me, std::vector<group_type> groups) {
     throw rpc_error(errc::invalid_argument, "an optimizer needs at least one parameter");
   }
   const auto here = scoped(weft::detail::context_of(me), this_scope());
-  std::vector<future<expected<part>>> calls;
+  std::vector<future<expected<std::pair<part, std::uint64_t>>>> calls;
   for (auto& [rank, theirs] : by_owner) {
     calls.push_back(start_on(here, me.peer(rank).call<detail::make_function<Optimizer>>(
                                        std::move(theirs), options, as_expected)));
   }
   distributed out;
-  out.parts_ = co_await detail::all_of(std::move(calls));
+  auto owned = co_await detail::all_of(std::move(calls));
+  for (auto& [made, number] : owned) {
+    out.riding_.push_back({made.owner().rank(), number});
+    out.parts_.push_back(std::move(made));
+  }
   co_return out;
 }
 
@@ -184,6 +188,7 @@ void distributed<Optimizer>::expose() noexcept {
   weft::expose<detail::gradient_norm_function<Optimizer>>();
   weft::expose<detail::set_options_function<Optimizer>>();
   weft::expose<detail::options_function<Optimizer>>();
+  weft::expose<detail::finish_function<Optimizer>>();
   if constexpr (detail::state_is_known<Optimizer>) {
     weft::expose<detail::state_function<Optimizer>>();
     weft::expose<detail::set_state_function<Optimizer>>();
@@ -276,6 +281,14 @@ asio::awaitable<void> set_all_options(std::vector<part_of<Optimizer>> parts,
 }
 
 template <class Optimizer>
+asio::awaitable<void> finish_all(std::vector<part_of<Optimizer>> parts) {
+  auto calls = start_all(parts, [](const auto& p) {
+    return p.template call<finish_function<Optimizer>>(as_expected);
+  });
+  co_await all_of(std::move(calls));
+}
+
+template <class Optimizer>
 asio::awaitable<std::vector<typename optimizer_traits<Optimizer>::options>>
 options_of(std::vector<part_of<Optimizer>> parts) {
   if (parts.empty()) throw rpc_error(errc::invalid_argument, "an empty optimizer has no options");
@@ -354,6 +367,10 @@ asio::awaitable<void> distributed<Optimizer>::step(autograd::context ctx,
   return detail::step_all<Optimizer>(parts_, std::move(ctx), detail::step_settings(options...));
 }
 template <class Optimizer>
+asio::awaitable<void> distributed<Optimizer>::finish() const {
+  return detail::finish_all<Optimizer>(parts_);
+}
+template <class Optimizer>
 asio::awaitable<double> distributed<Optimizer>::gradient_norm(autograd::context ctx) const {
   return detail::norm_in<Optimizer>(parts_, std::move(ctx));
 }
@@ -388,13 +405,16 @@ namespace weft {
 template <class Optimizer>
 struct codec<optim::distributed<Optimizer>> {
   using parts = codec<std::vector<typename optim::distributed<Optimizer>::part>>;
-  static constexpr std::size_t min_size = parts::min_size;
+  using riding = codec<std::vector<autograd::riding_step>>;
+  static constexpr std::size_t min_size = parts::min_size + riding::min_size;
   static void encode(writer& w, const optim::distributed<Optimizer>& value) {
     parts::encode(w, value.parts_);
+    riding::encode(w, value.riding_);
   }
   static optim::distributed<Optimizer> decode(reader& r) {
     optim::distributed<Optimizer> out;
     out.parts_ = parts::decode(r);
+    out.riding_ = riding::decode(r);
     for (const auto& part : out.parts_) {
       if (!part) r.fail("an empty reference to an optimizer");
     }
@@ -404,8 +424,9 @@ struct codec<optim::distributed<Optimizer>> {
 
 template <class Optimizer>
 struct structure<optim::distributed<Optimizer>> {
-  static constexpr std::string_view tag = "weft::optim::distributed 1";
-  using parts = std::tuple<std::vector<typename optim::distributed<Optimizer>::part>>;
+  static constexpr std::string_view tag = "weft::optim::distributed 2";
+  using parts = std::tuple<std::vector<typename optim::distributed<Optimizer>::part>,
+                           std::vector<autograd::riding_step>>;
 };
 
 }  // namespace weft

@@ -123,6 +123,10 @@ inline void autograd_service::step(context_state& c,
     todo.destroy.push_back(pass);
     const bool listed = c.passes.erase(id) != 0;
     if (listed && id.initiator != me_.rank()) c.ended.add(id);
+    if (!c.waiting_steps.empty() && !c.outcome_pending()) {
+      run_steps(c, std::exchange(c.waiting_steps, {}), todo);
+      todo.release = std::exchange(c.waiting_release, {});
+    }
     if (const intrusive_ptr<event> over = std::exchange(c.pass_over, nullptr)) over->set();
   } else if (pass->claim()) {
     todo.run.push_back(pass);
@@ -158,8 +162,9 @@ inline autograd::outputs autograd_service::apply(context_state& c,
     if (failed == errc::peer_died) return pass->lost(t->to);
     if (failed) return pass->abort(autograd::abort_reason::failed, failed.message());
     todo.flush.push_back(t->to);
-  } else if (std::holds_alternative<autograd::wave_output::commit>(one)) {
+  } else if (auto* success = std::get_if<autograd::wave_output::commit>(&one)) {
     keep_plan(c, *pass);
+    c.waiting_steps.insert(c.waiting_steps.end(), success->steps.begin(), success->steps.end());
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
@@ -173,6 +178,15 @@ inline autograd::outputs autograd_service::apply(context_state& c,
   } else if (std::holds_alternative<autograd::wave_output::finished>(one)) {
     if (const auto w = c.waiters.find(id); w != c.waiters.end()) {
       w->second->captured = pass->captured();
+    }
+    for (const auto& [owner, steps] : pass->plan().steps()) {
+      if (owner == me_.rank() || pass->plan().participants().contains(owner)) continue;
+      weft::bytes what;
+      what.number(steps_frame);
+      what.number(c.id);
+      what.number(static_cast<std::uint32_t>(steps.size()));
+      for (const std::uint64_t s : steps) what.number(s);
+      if (!queue(owner, what.view(), {})) todo.flush.push_back(owner);
     }
     wake(nullptr);
   } else if (std::holds_alternative<autograd::wave_output::walks>(one)) {
@@ -201,6 +215,21 @@ inline void autograd_service::run_effects(const intrusive_ptr<context_state>& c,
   for (const intrusive_ptr<event>& e : todo.wake) e->set();
   for (const std::uint32_t rank : todo.flush) me_.link_to(rank).flush();
   for (const refusal& no : todo.refusals) refuse(no);
+  for (const auto& [to, answer] : todo.answers) {
+    if (!takes_refusals(to)) continue;  // it asks without end, and reads no answer
+    if (!queue(to, answer, {})) me_.link_to(to).flush();
+  }
+  for (const std::uint64_t number : todo.steps) {
+    std::shared_ptr<autograd::pass_follower> follower;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = followers_.find(number); known != followers_.end()) {
+        follower = known->second.lock();
+      }
+    }
+    if (follower) follower->pass_ended(todo.gradients, todo.lost);
+  }
+  if (!todo.release.empty()) forget(c, todo.release);
   if (!todo.violation) return;
   const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,
                   call_progress::maybe_executed, origin::transport);
@@ -296,6 +325,11 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
   } catch (const std::exception& e) {  // a sentence of ours, or libtorch's
     throw rpc_error(errc::invalid_argument, words_of(e));
   }
+  for (const autograd::riding_step& s : what.then) {
+    if (s.owner >= me_.world_size()) {
+      throw rpc_error(errc::invalid_argument, "a step of an owner that does not exist");
+    }
+  }
   const time_point deadline = deadline_of(what.limit);
   const auto waiter = make_intrusive<pass_waiter>();
   std::shared_ptr<autograd::local_pass> pass;
@@ -315,6 +349,9 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = new_pass(*state, id, from, what.settings);
     pass->want(std::move(wanted), what.capture);
+    std::map<autograd::worker_rank, std::vector<std::uint64_t>> steps;
+    for (const autograd::riding_step& s : what.then) steps[s.owner].push_back(s.number);
+    pass->ride(std::move(steps));
     state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);
     step(*state, pass, pass->begin(std::move(from)), todo);

@@ -31,6 +31,7 @@ inline expected<void> autograd_service::frame(weft::link& from, incoming_message
     const auto body = came.what.subspan(1);
     if (kind == release_frame) return release_arrived(from, body);
     if (kind == joined_frame) return joined_arrived(from, body);
+    if (kind == steps_frame) return steps_arrived(from, body);
   }
   std::optional<autograd::control> message;
   try {
@@ -68,7 +69,15 @@ inline expected<void> autograd_service::release_arrived(weft::link& from,
     return broken_protocol("an autograd release by a worker that did not create the context");
   }
   if (const auto context = find(id)) {
-    forget(context, "was released by its creator '" + from.name() + "'");
+    const std::string why = "was released by its creator '" + from.name() + "'";
+    {
+      const std::lock_guard lock(context->mutex);
+      if (!context->waiting_steps.empty()) {
+        context->waiting_release = why;
+        return {};
+      }
+    }
+    forget(context, why);
   } else {
     const std::lock_guard lock(mutex_);
     released_.add(id);
@@ -90,6 +99,38 @@ inline expected<void> autograd_service::joined_arrived(weft::link&,
   }
   add_joined(id, *ranks);
   return {};
+}
+
+inline expected<void> autograd_service::steps_arrived(weft::link&,
+                                                      std::span<const std::byte> body) {
+  weft::detail::byte_source in(body);
+  const auto id = in.get<autograd::context_id>();
+  const auto steps = in.get_all<std::uint64_t>();
+  if (!in.at_end()) return broken_protocol("an autograd frame of steps that is cut off");
+  const auto context = find(id);
+  effects todo;
+  if (context) {
+    const std::lock_guard lock(context->mutex);
+    run_steps(*context, steps, todo);
+  } else {
+    todo.steps = steps;
+    todo.lost = context_gone(absence(id));
+  }
+  run_effects(context, std::move(todo));
+  return {};
+}
+
+/// With the gradients that are known to be good. Under the context's lock.
+inline void autograd_service::run_steps(context_state& c, std::vector<std::uint64_t> steps,
+                                        effects& todo) const {
+  if (steps.empty()) return;
+  if (c.outcome_pending() && !c.released) {
+    c.waiting_steps.insert(c.waiting_steps.end(), steps.begin(), steps.end());
+    return;
+  }
+  todo.steps.insert(todo.steps.end(), steps.begin(), steps.end());
+  todo.lost = c.released ? c.release_reason : c.invalid_reason;
+  if (!todo.lost) todo.gradients = c.gradients;
 }
 
 inline expected<void> autograd_service::control_arrived(weft::link& from,
@@ -137,9 +178,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
   }
   if (std::holds_alternative<autograd::which_message>(body)) {
     const autograd::waits_message answer{missing_here(*c, *pass)};
-    if (!queue(from.rank(), autograd::encode({pass->plan().pass(), answer}), {})) {
-      todo.flush.push_back(from.rank());
-    }
+    todo.answers.emplace_back(from.rank(), autograd::encode({pass->plan().pass(), answer}));
     return;
   }
   if (const auto* waits = std::get_if<autograd::waits_message>(&body)) {
@@ -179,8 +218,10 @@ inline void autograd_service::look_for_lost(context_state& c,
 inline bool autograd_service::commits_by_computing(const context_state& c,
                                                    autograd::local_pass& pass,
                                                    const autograd::control_body& body) {
-  const bool last = std::holds_alternative<autograd::end_message>(body) ||
-                    std::holds_alternative<autograd::done_message>(body);
+  const auto* end = std::get_if<autograd::end_message>(&body);
+  // A release may come behind the end, and must find its steps begun.
+  const bool last =
+      (end && end->steps.empty()) || std::holds_alternative<autograd::done_message>(body);
   return last && pass.plan().phase() == autograd::wave_phase::settled &&
          c.gradients.overlaps(pass.gradients());
 }

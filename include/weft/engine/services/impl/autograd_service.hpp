@@ -192,6 +192,13 @@ inline void autograd_service::add_joined(autograd::context_id id,
   }
 }
 
+inline std::uint64_t autograd_service::follow(std::weak_ptr<autograd::pass_follower> who) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(followers_, [](const auto& f) { return f.second.expired(); });
+  followers_.emplace(++last_follower_, std::move(who));
+  return last_follower_;
+}
+
 inline std::size_t autograd_service::contexts() const {
   const std::lock_guard lock(mutex_);
   return contexts_.size();
