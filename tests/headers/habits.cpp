@@ -10,7 +10,10 @@
 #define min(a, b) (((a) < (b)) ? (a) : (b))
 #define max(a, b) (((a) > (b)) ? (a) : (b))
 
+#include <weft/autograd/checkpoint.hpp>
 #include <weft/optim/distributed.hpp>
+#include <weft/optim/lbfgs.hpp>
+#include <weft/optim/lr_scheduler.hpp>
 #include <weft/optim/module.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/transport/tcp.hpp>

@@ -5,6 +5,8 @@
 //   at::Tensor y = weft::autograd::checkpoint([&](const auto& in) { return block(in[0]); }, {x});
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <ATen/core/Tensor.h>
 
 #include <functional>
@@ -41,3 +43,5 @@ template <class F>
 }  // namespace weft::autograd
 
 #include <weft/autograd/impl/checkpoint.hpp>
+
+#include <weft/core/detail/macros_on.hpp>

@@ -11,6 +11,8 @@
 //   double before = co_await opt.step(closure);
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/autograd/context.hpp>
 #include <weft/optim/detail/lbfgs_owner.hpp>
 #include <weft/rref/peer.hpp>
@@ -61,3 +63,5 @@ class lbfgs {
 }  // namespace weft::optim
 
 #include <weft/optim/impl/lbfgs.hpp>
+
+#include <weft/core/detail/macros_on.hpp>

@@ -6,6 +6,8 @@
 //   co_await lr.step();                                 // at the end of an epoch
 #pragma once
 
+#include <weft/core/detail/macros_off.hpp>
+
 #include <weft/core/error.hpp>
 #include <weft/optim/distributed.hpp>
 
@@ -89,3 +91,5 @@ class lr_scheduler {
 };
 
 }  // namespace weft::optim
+
+#include <weft/core/detail/macros_on.hpp>

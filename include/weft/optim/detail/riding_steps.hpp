@@ -41,10 +41,10 @@ class riding_steps final : public autograd::pass_follower,
       }
       if (under_way_++ == 0) none_ = make_intrusive<event>();
     }
-    auto turn = make_intrusive<write_turn>(of_->memory());
-    weft::detail::post_or_die(executor_, [self = this->shared_from_this(), turn = std::move(turn),
-                                          gradients = std::move(gradients)]() mutable {
-      start_on(self->executor_, run(self, std::move(turn), std::move(gradients))).detach();
+    const auto turn = make_intrusive<write_turn>(of_->memory());
+    weft::detail::post_or_die(executor_, [self = this->shared_from_this(), its = turn,
+                                          all = std::move(gradients)]() mutable {
+      start_on(self->executor_, run(self, std::move(its), std::move(all))).detach();
     });
   }
   /// Throws what the first of them has thrown since it was asked last.

@@ -156,9 +156,9 @@ distributed<Optimizer>::create(worker& me, std::vector<group_type> groups) {
   }
   distributed out;
   auto owned = co_await detail::all_of(std::move(calls));
-  for (auto& [made, number] : owned) {
-    out.riding_.push_back({made.owner().rank(), number});
-    out.parts_.push_back(std::move(made));
+  for (auto& one : owned) {
+    out.riding_.push_back({one.first.owner().rank(), one.second});
+    out.parts_.push_back(std::move(one.first));
   }
   co_return out;
 }
