@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // README, the guide and the course show code that is compiled, and link to what exists.
+#include "text_of.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,16 +16,7 @@
 
 namespace texts {
 
-namespace fs = std::filesystem;
 const fs::path root = WEFT_SOURCE_DIR;
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  REQUIRE_MESSAGE(file, path.string());
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::vector<fs::path> pages() {
   std::vector<fs::path> out{root / "README.md", root / "examples/README.md"};

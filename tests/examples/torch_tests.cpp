@@ -2,27 +2,16 @@
 // autograd/torch_tests.json is a table of PyTorch's own tests of distributed autograd and of its
 // optimizer (torch/testing/_internal/distributed/rpc): by name, our test of the same, or behind a
 // dash why there is none. This keeps its right side true.
+#include "text_of.hpp"
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
-namespace torch_tests {
-
-namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  REQUIRE_MESSAGE(file, path.string());
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+namespace texts {
 
 TEST_CASE("texts: each test of PyTorch's distributed autograd has one of ours, or says why not") {
   const fs::path tests = fs::path(WEFT_SOURCE_DIR) / "tests";
@@ -48,4 +37,4 @@ TEST_CASE("texts: each test of PyTorch's distributed autograd has one of ours, o
   CHECK(count > 50);
 }
 
-}  // namespace torch_tests
+}  // namespace texts

@@ -107,4 +107,29 @@ TEST_CASE("optim lbfgs: a closure that throws gives the step up, and others get 
   });
 }
 
+TEST_CASE("optim lbfgs: a step that is given up at any moment lets others have their turn") {
+  run_workers(2, over::tcp, with_io_threads(0), [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(1).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    const auto opt = co_await weft::optim::lbfgs::create(me, weights, LBFGSOptions(0.1));
+    const auto sgd = co_await weft::optim::distributed<torch::optim::SGD>::create(
+        me, weights, torch::optim::SGDOptions(0.1));
+    const auto closure = [&](context ctx) -> asio::awaitable<at::Tensor> {
+      const at::Tensor l = (co_await there.call<&layer::forward>(input())).pow(2).sum();
+      co_await ctx.backward(l);
+      co_return l;
+    };
+    for (int turns = 0; turns < 20; ++turns) {  // of the loop: it gets a little further each time
+      {
+        auto given_up = me.spawn(opt.step(closure));
+        for (int i = 0; i < turns; ++i) co_await asio::post(asio::use_awaitable);
+      }
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+        co_await ctx.backward((co_await there.call<&layer::forward>(input())).sum());
+        co_await sgd.step(ctx, weft::within(std::chrono::seconds(20)));
+      });
+    }
+  });
+}
+
 }  // namespace optim_tests

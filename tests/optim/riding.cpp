@@ -140,6 +140,26 @@ TEST_CASE("optim riding: from a loss that another worker keeps") {
   });
 }
 
+TEST_CASE("optim riding: from a loss elsewhere, the step of a third worker outruns no release") {
+  run_workers(3, over::tcp, with_io_threads(0), [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto first = me.peer(2).make<layer>(1), second = me.peer(1).make<layer>(2);
+    const std::vector weights{first.remote<&layer::weight>()};
+    const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1));
+    at::Tensor before = start_of(1).detach();
+    for (int i = 0; i < 30; ++i) {
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+        const auto y = second.remote<&layer::forward>(first.remote<&layer::forward>(input()));
+        co_await weft::autograd::backward(
+            ctx, y, {.gradients = {at::ones({2, 3})}, .then = sgd.step_at_end()});
+      });
+      co_await sgd.finish();
+      const at::Tensor now = (co_await weights[0].to_here()).detach();
+      REQUIRE_FALSE(at::equal(now, before));
+      before = now;
+    }
+  });
+}
+
 TEST_CASE("optim riding: what a step throws is heard by who asks, once") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const auto there = me.peer(1).make<layer>(1);

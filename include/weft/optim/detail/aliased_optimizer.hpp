@@ -11,12 +11,16 @@
 
 #include <weft/autograd/gradient_map.hpp>
 #include <weft/core/detail/out_of_memory.hpp>
+#include <weft/core/detail/post_or_die.hpp>
+#include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
 #include <weft/optim/detail/write_lock.hpp>
 #include <weft/optim/options.hpp>
+
+#include <asio/awaitable.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -87,6 +91,31 @@ class write_turn final : public ref_counted {
   turns::place place_;
 };
 
+/// What a step of these parameters may write, by storage.
+inline std::vector<const void*> memory_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<const void*> out;
+  out.reserve(parameters.size());
+  for (const at::Tensor& p : parameters) {
+    if (p.has_storage()) {
+      out.push_back(p.storage().unsafeGetStorageImpl());
+    } else {
+      out.push_back(p.unsafeGetTensorImpl());
+    }
+  }
+  return out;
+}
+
+/// Leaves over the same memory.
+inline std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> aliases;
+  aliases.reserve(parameters.size());
+  for (const at::Tensor& p : parameters) {
+    aliases.push_back(p.variable_data());
+    aliases.back().set_requires_grad(p.requires_grad());
+  }
+  return aliases;
+}
+
 /// A libtorch optimizer over aliases of parameters, which it follows when their memory is replaced.
 /// One thread at a time.
 template <class Optimizer>
@@ -117,18 +146,7 @@ class aliased_optimizer {
   }
 
   /// What a step may write, by storage.
-  [[nodiscard]] std::vector<const void*> memory() const {
-    std::vector<const void*> out;
-    out.reserve(parameters_.size());
-    for (const at::Tensor& p : parameters_) {
-      if (p.has_storage()) {
-        out.push_back(p.storage().unsafeGetStorageImpl());
-      } else {
-        out.push_back(p.unsafeGetTensorImpl());
-      }
-    }
-    return out;
-  }
+  [[nodiscard]] std::vector<const void*> memory() const { return memory_of(parameters_); }
 
   /// With the gradients times `scale`.
   void step(const autograd::gradient_map& gradients, double scale) {
@@ -263,16 +281,6 @@ class aliased_optimizer {
     return out + "]";
   }
 
-  static std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& parameters) {
-    std::vector<at::Tensor> aliases;
-    aliases.reserve(parameters.size());
-    for (const at::Tensor& p : parameters) {
-      aliases.push_back(p.variable_data());
-      aliases.back().set_requires_grad(p.requires_grad());
-    }
-    return aliases;
-  }
-
   std::vector<at::Tensor> parameters_, aliases_;  // the latter are in the optimizer's groups
   std::vector<std::size_t> sizes_;                // of the groups
   std::unique_ptr<Optimizer> optimizer_;
@@ -309,5 +317,18 @@ class step_job final : public ref_counted {
   double scale_;
   intrusive_ptr<write_turn> turn_;
 };
+
+/// One step on the pool, in its turn, which has come. Once it computes it is done to its end.
+/// Throws what the optimizer throws.
+template <class Optimizer, class Pool>
+asio::awaitable<void> step_on(Pool& pool, std::shared_ptr<aliased_optimizer<Optimizer>> optimizer,
+                              autograd::gradient_map gradients, double scale,
+                              intrusive_ptr<write_turn> turn) {
+  const auto job = make_intrusive<step_job<Optimizer>>(std::move(optimizer), std::move(gradients),
+                                                       scale, std::move(turn));
+  weft::detail::post_or_die(pool, [job] { job->step(); });
+  co_await event::wait(job->done);
+  weft::detail::rethrow_taken(job->failure);
+}
 
 }  // namespace weft::optim::detail

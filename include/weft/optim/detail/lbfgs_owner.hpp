@@ -64,7 +64,6 @@ struct lbfgs_values {
 struct lbfgs_answer {
   bool done = false;
   double loss = 0;
-  std::uint64_t step = 0;
 };
 
 /// A step under way: between its thread and the coroutines that serve the trainer.
@@ -85,7 +84,7 @@ class lbfgs_step final : public ref_counted {
   [[nodiscard]] lbfgs_answer answer() {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    return {over_, loss_, number};
+    return {over_, loss_};
   }
   void go_on(double loss) {
     const std::lock_guard lock(mutex_);
@@ -131,11 +130,7 @@ class lbfgs_step final : public ref_counted {
 class lbfgs_owner {
  public:
   lbfgs_owner(std::vector<at::Tensor> parameters, const lbfgs_values& values)
-      : parameters_(std::move(parameters)) {
-    for (const at::Tensor& p : parameters_) {
-      aliases_.push_back(p.variable_data());
-      aliases_.back().set_requires_grad(p.requires_grad());
-    }
+      : parameters_(std::move(parameters)), aliases_(aliases_of(parameters_)) {
     optimizer_ =
         in_words([&] { return std::make_shared<torch::optim::LBFGS>(aliases_, values.options()); });
   }
@@ -145,11 +140,10 @@ class lbfgs_owner {
     if (step_) step_->stop();
   }
 
-  /// Waits for its turn among all steps that write the same memory.
-  asio::awaitable<lbfgs_answer> begin() {
-    std::vector<const void*> memory;
-    for (const at::Tensor& p : parameters_) memory.push_back(p.storage().unsafeGetStorageImpl());
-    auto turn = make_intrusive<write_turn>(std::move(memory));
+  /// Waits for its turn among all steps that write the same memory. The trainer chooses the number,
+  /// so that it can give the step up before it has an answer.
+  asio::awaitable<lbfgs_answer> begin(std::uint64_t which) {
+    auto turn = make_intrusive<write_turn>(memory_of(parameters_));
     co_await event::wait(turn->granted);
     for (std::size_t i = 0; i < aliases_.size(); ++i) {
       if (!aliases_[i].is_alias_of(parameters_[i])) {
@@ -160,7 +154,7 @@ class lbfgs_owner {
             call_progress::not_executed);
       }
     }
-    step_ = make_intrusive<lbfgs_step>(++last_step_, std::move(turn));
+    step_ = make_intrusive<lbfgs_step>(which, std::move(turn));
     // A thread of its own: it waits for the trainer, whose functions need the pool here.
     std::thread([step = step_, optimizer = optimizer_, aliases = aliases_] {
       run(*step, *optimizer, aliases);
@@ -175,12 +169,7 @@ class lbfgs_owner {
       throw rpc_error(errc::invalid_argument, "this step of LBFGS is over",
                       call_progress::not_executed);
     }
-    const auto context = autograd_service::current();
-    if (!context) {
-      throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
-                      call_progress::not_executed);
-    }
-    const auto gradients = co_await me.use<autograd_service>().gradients(context);
+    const auto gradients = co_await me.use<autograd_service>().gradients(context_of_call());
     for (std::size_t i = 0; i < aliases_.size(); ++i) {
       const at::Tensor g = gradients.find(parameters_[i]);
       aliases_[i].mutable_grad() = g.defined() ? g.clone() : g;
@@ -219,7 +208,6 @@ class lbfgs_owner {
   std::vector<at::Tensor> parameters_, aliases_;
   std::shared_ptr<torch::optim::LBFGS> optimizer_;
   intrusive_ptr<lbfgs_step> step_;  // the last one
-  std::uint64_t last_step_ = 0;
 };
 
 /// What `lbfgs::create` calls.

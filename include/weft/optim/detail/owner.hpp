@@ -40,6 +40,16 @@
 
 namespace weft::optim::detail {
 
+/// Throws if the running call has none.
+inline autograd_service::context_ptr context_of_call() {
+  auto context = autograd_service::current();
+  if (!context) {
+    throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
+                    call_progress::not_executed);
+  }
+  return context;
+}
+
 template <class Optimizer>
 class owner_optimizer {
  public:
@@ -78,11 +88,7 @@ class owner_optimizer {
     auto gradients = me.use<autograd_service>().gradients_now(context);
     if (!gradients) co_return false;
 
-    const auto job =
-        make_intrusive<step_job<Optimizer>>(here_, std::move(*gradients), scale, std::move(turn));
-    weft::detail::post_or_die(me.compute_pool(), [job] { job->step(); });
-    co_await event::wait(job->done);
-    weft::detail::rethrow_taken(job->failure);
+    co_await step_on(me.compute_pool(), here_, std::move(*gradients), scale, std::move(turn));
     co_return true;
   }
 
@@ -131,15 +137,6 @@ class owner_optimizer {
     co_await event::wait(turn->granted);
     co_return turn;
   }
-  static autograd_service::context_ptr context_of_call() {
-    auto context = autograd_service::current();
-    if (!context) {
-      throw rpc_error(errc::autograd_context_gone, "a step needs an open autograd context",
-                      call_progress::not_executed);
-    }
-    return context;
-  }
-
   static std::vector<at::Tensor> checked(std::vector<at::Tensor> parameters) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& p = parameters[i];

@@ -70,12 +70,14 @@ class riding_steps final : public autograd::pass_follower,
                                    intrusive_ptr<write_turn> turn,
                                    autograd::gradient_map gradients) {
     co_await event::wait(turn->granted);
-    const auto job =
-        make_intrusive<step_job<Optimizer>>(self->of_, std::move(gradients), 1.0, std::move(turn));
-    weft::detail::post_or_die(*self->pool_, [job] { job->step(); });
-    co_await event::wait(job->done);
+    std::exception_ptr failure;
+    try {
+      co_await step_on(*self->pool_, self->of_, std::move(gradients), 1.0, std::move(turn));
+    } catch (...) {  // what the optimizer throws
+      failure = std::current_exception();
+    }
     const std::lock_guard lock(self->mutex_);
-    if (job->failure && !self->failure_) self->failure_ = job->failure;
+    if (failure && !self->failure_) self->failure_ = failure;
     if (--self->under_way_ == 0) self->none_->set();
   }
 

@@ -6,12 +6,16 @@
 #include <weft/optim/lbfgs.hpp>
 #include <weft/rpc/expose.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
 namespace weft::optim {
 
 namespace detail {
+
+/// Of this process: with the trainer's rank, no two steps at an owner have one number.
+inline std::atomic<std::uint64_t> last_lbfgs_step{0};
 
 /// Gives a step up, unless it has ended.
 struct lbfgs_step_guard {
@@ -61,8 +65,8 @@ template <class Closure>
 asio::awaitable<double> lbfgs::step(Closure closure) const {
   const rref<detail::lbfgs_owner> there = there_;
   worker& me = *me_;
-  detail::lbfgs_answer now = co_await there.call<&detail::lbfgs_owner::begin>();
-  detail::lbfgs_step_guard guard{there, now.step};
+  detail::lbfgs_step_guard guard{there, std::uint64_t{me.rank()} << 40 | ++detail::last_lbfgs_step};
+  detail::lbfgs_answer now = co_await there.call<&detail::lbfgs_owner::begin>(guard.step);
   while (!now.done) {
     now = co_await autograd::with_context(
         me, [&](autograd::context ctx) -> asio::awaitable<detail::lbfgs_answer> {

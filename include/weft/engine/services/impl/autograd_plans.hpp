@@ -42,8 +42,8 @@ inline std::shared_ptr<autograd::local_pass>
 autograd_service::new_pass(context_state& c, const autograd::pass_id& id,
                            const std::vector<autograd::root>& roots,
                            autograd::pass_settings settings) {
-  const auto nodes = autograd::local_pass::nodes_of(roots);
   if (const auto mine = c.plans.find(me_.rank()); mine != c.plans.end()) {
+    const auto nodes = autograd::local_pass::nodes_of(roots);
     for (const auto& [number, kept] : mine->second) {
       if (kept->roots != nodes) continue;
       // Others may lie where nodes were that are gone; but not while all of these are there.

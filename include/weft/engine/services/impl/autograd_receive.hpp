@@ -187,6 +187,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
     return;
   }
   const auto* grad = std::get_if<autograd::grad_message>(&body);
+  const bool opens = grad && grad->opens && pass->plan().phase() == autograd::wave_phase::idle;
   autograd::outputs out;
   if (grad && allocation_error) {
     out = pass->gradients_lost(from.rank(), *grad,
@@ -196,7 +197,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
     out = pass->arrive(from.rank(), body, std::move(tensors));
   }
   step(*c, pass, std::move(out), todo);
-  if (grad && grad->opens) look_for_lost(*c, pass, todo);
+  if (opens) look_for_lost(*c, pass, todo);
 }
 
 /// Whose gradients a pass without discovery waits for may have been lost before it began; nothing
