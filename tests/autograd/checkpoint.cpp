@@ -96,6 +96,16 @@ TEST_CASE("autograd checkpoint: in a pass of libtorch, gradients go where it put
   CHECK(same(one.weight().grad(), other.weight().grad()));
 }
 
+TEST_CASE("autograd checkpoint: an input that was changed in place since is noticed") {
+  block one(2);
+  const at::Tensor x = leaf(1, {3, 3}, at::kDouble);
+  at::Tensor h = x * 1;
+  const at::Tensor y = one.forward(h).sum();
+  h.mul_(2);
+  CHECK_THROWS_WITH_AS(y.backward(), doctest::Contains("modified by an inplace operation"),
+                       std::exception);
+}
+
 TEST_CASE("autograd checkpoint: several results, some unused, inputs among them, undefined ones") {
   const at::Tensor x = leaf(1, {3}), z = leaf(2, {3});
   const auto f = [](const std::vector<at::Tensor>& in) {

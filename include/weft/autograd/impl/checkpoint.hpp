@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -51,10 +52,10 @@ class random_numbers {
 /// Stands for the graph of a checkpointed function.
 class checkpoint_node final : public torch::autograd::Node {
  public:
-  checkpoint_node(checkpointed function, std::vector<at::Tensor> inputs)
-      : function_(std::move(function)),
-        inputs_(std::move(inputs)),
-        random_(random_numbers::now()) {}
+  checkpoint_node(checkpointed function, const std::vector<at::Tensor>& inputs)
+      : function_(std::move(function)), random_(random_numbers::now()) {
+    for (const at::Tensor& t : inputs) inputs_.emplace_back(t, false);
+  }
   std::string name() const override { return "weft::checkpoint"; }
 
  private:
@@ -62,12 +63,10 @@ class checkpoint_node final : public torch::autograd::Node {
     if (at::GradMode::is_enabled()) {
       throw std::logic_error("a checkpointed function has no second derivatives");
     }
-    if (inputs_.empty()) {
-      throw std::logic_error("Trying to backward through the graph a second time: the inputs of a "
-                             "checkpointed function are freed; retain the graph");
-    }
+    // These notice a second pass over a graph that was not kept, and changes in place since.
     std::vector<at::Tensor> again;
-    for (const at::Tensor& t : inputs_) {
+    for (const torch::autograd::SavedVariable& saved : inputs_) {
+      const at::Tensor t = saved.unpack();
       again.push_back(t.defined() ? t.detach().set_requires_grad(t.requires_grad()) : t);
     }
     std::vector<at::Tensor> results;
@@ -82,7 +81,7 @@ class checkpoint_node final : public torch::autograd::Node {
       roots.push_back(results[i]);
       given.push_back(gradients[i]);
     }
-    if (roots.empty()) return torch::autograd::variable_list(inputs_of_node());
+    if (roots.empty()) return torch::autograd::variable_list(num_outputs());
     local_executor* const outer = local_executor::running();
     if (outer == nullptr) {
       torch::autograd::backward(roots, given);
@@ -98,25 +97,22 @@ class checkpoint_node final : public torch::autograd::Node {
     }
     return out;
   }
-  void release_variables() override { inputs_.clear(); }
-
-  [[nodiscard]] std::size_t inputs_of_node() const {
-    return static_cast<std::size_t>(std::count_if(inputs_.begin(), inputs_.end(), has_edge));
+  void release_variables() override {
+    for (torch::autograd::SavedVariable& saved : inputs_) saved.reset_data();
   }
-  static bool has_edge(const at::Tensor& t) { return t.defined(); }
   /// One per edge.
   template <class Find>
   torch::autograd::variable_list of_inputs(Find&& find,
                                            const std::vector<at::Tensor>& again) const {
     torch::autograd::variable_list out;
     for (const at::Tensor& t : again) {
-      if (has_edge(t)) out.push_back(t.requires_grad() ? find(t) : at::Tensor());
+      if (t.defined()) out.push_back(t.requires_grad() ? find(t) : at::Tensor());
     }
     return out;
   }
 
   checkpointed function_;
-  std::vector<at::Tensor> inputs_;
+  std::vector<torch::autograd::SavedVariable> inputs_;
   at::Tensor random_;
 };
 
