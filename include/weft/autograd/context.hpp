@@ -93,10 +93,10 @@ class context {
   /// The gradients of this worker's leaves so far. `find(variable)` is an undefined tensor if there
   /// is none. Each gradient has memory of its own, so you may change it in place, for example clip
   /// it. While you hold one, later passes add to another tensor. If passes of other workers ran
-  /// here, it waits for their outcome. Cancelling ends only this wait. Throws autograd_context_gone,
-  /// timed_out, cancelled, peer_died (the run failed), and autograd_pass_aborted: memory for adding
-  /// up a successful pass was short here, or the worker that began a pass was lost before it told
-  /// the outcome.
+  /// here, it waits for their outcome. Cancelling ends only this wait. Throws
+  /// autograd_context_gone, timed_out, cancelled, peer_died (the run failed), and
+  /// autograd_pass_aborted: memory for adding up a successful pass was short here, or the worker
+  /// that began a pass was lost before it told the outcome.
   [[nodiscard]] asio::awaitable<gradient_map> gradients() const {
     return weft::detail::or_die([&] { return me_->use<autograd_service>().gradients(state_); });
   }
