@@ -160,6 +160,85 @@ TEST_CASE("optim riding: from a loss elsewhere, the step of a third worker outru
   });
 }
 
+/// A pass that begins here, though the caller made the context.
+asio::awaitable<void> pass_of_mine(worker& me, at::Tensor y,
+                                   std::vector<weft::autograd::riding_step> then) {
+  co_await weft::autograd::this_context(me).backward(y.sum(), {.then = std::move(then)});
+}
+
+TEST_CASE("optim riding: nor does that of a pass that a function of another worker begins") {
+  run_workers(3, over::tcp, with_io_threads(0), [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(2).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1));
+    at::Tensor before = start_of(1).detach();
+    for (int i = 0; i < 30; ++i) {
+      co_await weft::autograd::with_context(me, [&](context) -> asio::awaitable<void> {
+        const at::Tensor y = co_await there.call<&layer::forward>(input());
+        co_await me.peer(1).call<&pass_of_mine>(y, sgd.step_at_end());
+      });
+      co_await sgd.finish();
+      const at::Tensor now = (co_await weights[0].to_here()).detach();
+      REQUIRE_FALSE(at::equal(now, before));
+      before = now;
+    }
+  });
+}
+
+/// Keeps a thread of a compute pool from when the gradient of a tensor is known.
+std::atomic<bool> pool_goes_on = true;
+asio::awaitable<at::Tensor> keeps_the_pool(worker& me, layer& l, at::Tensor x) {
+  at::Tensor y = l.forward(x);
+  y.register_hook([pool = me.compute_pool()](const at::Tensor&) {
+    asio::post(pool, [] { pool_goes_on.wait(false); });
+  });
+  co_return y;
+}
+
+TEST_CASE(
+    "optim riding: `finish` awaits steps whose sums are not known yet, and so does a release") {
+  auto one_thread = with_io_threads(0);
+  one_thread.compute_threads = 1;
+  // The step comes with the end of the pass whose sums wait; or of another, which does not reach
+  // the owner.
+  for (const bool of_another : {false, true}) {
+    CAPTURE(of_another);
+    run_workers(2, over::inproc, one_thread, [&](workers&, worker& me) -> asio::awaitable<void> {
+      const auto there = me.peer(1).make<layer>(1);
+      const std::vector weights{there.remote<&layer::weight>()};
+      const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1));
+      co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+        const at::Tensor y = co_await there.call<&layer::forward>(input());
+        const at::Tensor z = co_await there.call<&keeps_the_pool>(input());
+        co_await ctx.backward(y.sum(), {.retention = graph_retention::retain});
+        pool_goes_on = false;
+        const auto then = sgd.step_at_end();
+        using steps = std::vector<weft::autograd::riding_step>;
+        co_await ctx.backward(z.sum(), {.then = of_another ? steps() : then});
+        if (of_another) {
+          const at::Tensor own = at::ones({1}).set_requires_grad(true);
+          co_await ctx.backward(own.sum(), {.then = then});
+        }
+      });
+      std::atomic<bool> finished = false;
+      const auto finishes = [&]() -> asio::awaitable<void> {
+        co_await sgd.finish();
+        finished = true;
+      };
+      auto finish = me.spawn(finishes());
+      co_await me.peer(1).call<&weft::autograd::detail::heard>();
+      co_await me.peer(1).call<&weft::autograd::detail::heard>();
+      CHECK_FALSE(finished);
+      pool_goes_on = true;
+      pool_goes_on.notify_all();
+      co_await std::move(finish);
+      const at::Tensor gradient = input().t().matmul(at::ones({2, 3}));
+      CHECK(at::allclose((co_await weights[0].to_here()).detach(),
+                         (start_of(1) - gradient * 2).detach()));
+    });
+  }
+}
+
 TEST_CASE("optim riding: what a step throws is heard by who asks, once") {
   run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
     const auto there = me.peer(1).make<layer>(1);

@@ -2,9 +2,14 @@
 // What a shared library has for the program that is linked with it, or loads it.
 #pragma once
 
+#include <weft/optim/distributed.hpp>
+#include <weft/optim/lbfgs.hpp>
+#include <weft/optim/module.hpp>
 #include <weft/weft.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #define PLUGIN_SHOWS [[gnu::visibility("default")]]
 
@@ -16,7 +21,13 @@ PLUGIN_SHOWS asio::awaitable<double> time_left(weft::worker& me);
 /// Calls of the library's own functions, with tensors and objects, at the next worker.
 PLUGIN_SHOWS asio::awaitable<at::Tensor> calls(weft::worker& me, at::Tensor x);
 
-/// Compiled into both.
+/// Functions of weft that run at other workers: compiled into both.
+inline auto parameters_at(const weft::rref<torch::nn::LinearImpl>& layer) {
+  weft::optim::lbfgs::expose();
+  weft::optim::distributed<torch::optim::SGD>::expose();
+  return weft::optim::parameters(layer);
+}
+/// So is this.
 struct counter {
   int add(int by) { return value += by; }
   int value = 0;

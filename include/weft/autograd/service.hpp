@@ -44,13 +44,21 @@ struct backward_request {
   std::optional<duration> limit;
 };
 
+/// A step that has its turn among others, and waits for gradients. Destroyed: it does not step.
+class prepared_step {
+ public:
+  virtual ~prepared_step() = default;
+  /// At most once. The gradients that the context has then, or why they are lost. Any thread; it
+  /// computes nothing there.
+  virtual void begin(gradient_map gradients, const error& lost) = 0;
+};
 /// An optimizer whose steps can ride on the end of a pass.
 class pass_follower {
  public:
   virtual ~pass_follower() = default;
-  /// The pass has succeeded: the gradients that the context has then, or why they are lost. Any
-  /// thread; it computes nothing there.
-  virtual void pass_ended(gradient_map gradients, const error& lost) = 0;
+  /// A pass has succeeded. On the thread that reads the link, before calls that come behind, and
+  /// under a context's lock.
+  [[nodiscard]] virtual std::unique_ptr<prepared_step> prepare() = 0;
 };
 
 }  // namespace autograd

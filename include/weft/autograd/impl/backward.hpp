@@ -6,6 +6,7 @@
 #include <weft/core/call_scope.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
+#include <weft/linkage.hpp>
 #include <weft/rpc/call_options.hpp>
 #include <weft/rpc/peer.hpp>
 
@@ -17,23 +18,14 @@ namespace weft::autograd {
 
 namespace detail {
 
-/// What came before, on the link from the caller, has been heard here.
-inline immediate<void> heard() { return {}; }
-
 /// At the owner of the root.
-inline asio::awaitable<void> backward_here(worker& me, at::Tensor& root,
-                                           std::vector<at::Tensor> gradients,
-                                           graph_retention retention, gradient_graph graph,
-                                           std::vector<riding_step> then) {
-  co_await this_context(me).backward(
-      root,
-      {.retention = retention, .gradients = std::move(gradients), .graph = graph, .then = then});
-  // The context may be released as soon as the caller hears of it, on other links. A worker that is
-  // lost does not step; `finish` says so.
-  for (const riding_step& s : then) {
-    if (s.owner == me.rank()) continue;
-    static_cast<void>(co_await me.peer(s.owner).call<&heard>(as_expected));
-  }
+WEFT_PROCESS_WIDE inline asio::awaitable<void>
+backward_here(worker& me, at::Tensor& root, std::vector<at::Tensor> gradients,
+              graph_retention retention, gradient_graph graph, std::vector<riding_step> then) {
+  co_await this_context(me).backward(root, {.retention = retention,
+                                            .gradients = std::move(gradients),
+                                            .graph = graph,
+                                            .then = std::move(then)});
 }
 
 /// Wherever this header is compiled in, the function can be called.

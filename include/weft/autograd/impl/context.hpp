@@ -3,8 +3,15 @@
 #pragma once
 
 #include <weft/autograd/context.hpp>
+#include <weft/autograd/released_contexts.hpp>
+#include <weft/linkage.hpp>
+#include <weft/rpc/call_options.hpp>
+#include <weft/rpc/immediate.hpp>
+#include <weft/rpc/peer.hpp>
 
+#include <set>
 #include <utility>
+#include <vector>
 
 namespace weft::autograd {
 
@@ -52,6 +59,23 @@ namespace detail {
   return out;
 }
 
+/// What came before, on the link from the caller, has been heard here.
+WEFT_PROCESS_WIDE inline immediate<void> heard() { return {}; }
+
+inline asio::awaitable<std::vector<at::Tensor>>
+run_pass(worker& me, intrusive_ptr<open_context> state, backward_request what) {
+  std::set<worker_rank> owners;
+  for (const riding_step& s : what.then) owners.insert(s.owner);
+  owners.erase(me.rank());
+  if (creator_of(state->id) == me.rank()) owners.clear();
+  auto captured = co_await me.use<autograd_service>().backward(std::move(state), std::move(what));
+  // The creator may release the context as soon as it hears of the pass, on other links than those
+  // that tell the steps. An owner that is lost does not step; `finish` says so.
+  for (const worker_rank owner : owners) {
+    static_cast<void>(co_await me.peer(owner).call<&heard>(as_expected));
+  }
+  co_return captured;
+}
 inline asio::awaitable<void> without_result(asio::awaitable<std::vector<at::Tensor>> pass) {
   co_await std::move(pass);
 }
@@ -60,8 +84,8 @@ inline asio::awaitable<void> without_result(asio::awaitable<std::vector<at::Tens
 inline asio::awaitable<void> context::backward(std::vector<at::Tensor> roots,
                                                backward_options how) const {
   return weft::detail::or_die([&] {
-    return detail::without_result(me_->use<autograd_service>().backward(
-        state_, detail::request_of(std::move(roots), std::move(how))));
+    return detail::without_result(
+        detail::run_pass(*me_, state_, detail::request_of(std::move(roots), std::move(how))));
   });
 }
 
@@ -73,7 +97,7 @@ inline asio::awaitable<std::vector<at::Tensor>> context::grad(std::vector<at::Te
     backward_request what = detail::request_of(std::move(roots), std::move(how));
     what.settings.leaves = leaf_gradients::inputs;
     what.capture = true;
-    return me_->use<autograd_service>().backward(state_, std::move(what));
+    return detail::run_pass(*me_, state_, std::move(what));
   });
 }
 

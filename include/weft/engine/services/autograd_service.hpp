@@ -92,6 +92,7 @@ class autograd_service final : public weft::autograd_service {
     std::string text;
     bool initiator_too = true;  ///< false: the pass goes on here; whoever believes it, tells it
   };
+  using prepared_steps = std::vector<std::unique_ptr<autograd::prepared_step>>;
   /// What a step leaves to be done without the lock.
   struct effects {
     std::vector<std::uint32_t> flush;
@@ -102,7 +103,7 @@ class autograd_service final : public weft::autograd_service {
     std::optional<autograd::wave_output::violation> violation;
     std::vector<refusal> refusals;
     std::vector<std::pair<std::uint32_t, std::vector<std::byte>>> answers;  // to who asked
-    std::vector<std::uint64_t> steps;  // with these gradients, or without, and why
+    prepared_steps steps;  // with these gradients, or without, and why
     autograd::gradient_map gradients;
     error lost;
     std::string release;  // that has waited for steps
@@ -145,11 +146,13 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] std::shared_ptr<autograd::local_pass>
   new_pass(context_state& c, const autograd::pass_id& id, const std::vector<autograd::root>& roots,
            autograd::pass_settings settings);
-  void run_steps(context_state& c, std::vector<std::uint64_t> steps, effects& todo) const;
+  [[nodiscard]] prepared_steps prepare(const std::vector<std::uint64_t>& followers) const;
+  static void run_steps(context_state& c, prepared_steps steps, effects& todo);
   [[nodiscard]] expected<void> steps_arrived(weft::link& from, std::span<const std::byte> body);
   void look_for_lost(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
                      effects& todo);
   [[nodiscard]] static bool commits_by_computing(const context_state& c, autograd::local_pass& pass,
+                                                 worker_rank from,
                                                  const autograd::control_body& body);
   void hear(const intrusive_ptr<context_state>& c,
             const std::shared_ptr<autograd::local_pass>& pass, const weft::link& from,
@@ -199,6 +202,7 @@ class autograd_service final : public weft::autograd_service {
   std::map<std::uint32_t, std::size_t> refused_;  // at least as many as wait to be written
   autograd::released_contexts released_;          // those of other creators
   error run_ended_;                               // set in contexts that are made after it
+  mutable std::mutex followers_mutex_;            // taken under others; guards the next two
   std::map<std::uint64_t, std::weak_ptr<autograd::pass_follower>> followers_;
   std::uint64_t last_follower_ = 0;
   std::atomic<std::uint64_t> frames_{0};

@@ -77,7 +77,7 @@ struct context_state final : open_context {
   gradient_map gradients;
   /// Steps that wait until the outcome of all passes that have run here is known; and a release
   /// that waits for them, as the rest of a sentence.
-  std::vector<std::uint64_t> waiting_steps;
+  std::vector<std::unique_ptr<autograd::prepared_step>> waiting_steps;
   std::string waiting_release;
   intrusive_ptr<event> pass_over;  ///< set when the next pass is over; made by who waits for that
 

@@ -11,8 +11,10 @@
 #include <weft/autograd/service.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
+#include <weft/linkage.hpp>
 #include <weft/optim/detail/owner.hpp>
 
+#include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -129,15 +131,21 @@ class lbfgs_step final : public ref_counted {
 /// The optimizer over aliases of its parameters (owner.hpp).
 class lbfgs_owner {
  public:
-  lbfgs_owner(std::vector<at::Tensor> parameters, const lbfgs_values& values)
-      : parameters_(std::move(parameters)), aliases_(aliases_of(parameters_)) {
+  lbfgs_owner(asio::any_io_executor pool, std::vector<at::Tensor> parameters,
+              const lbfgs_values& values)
+      : pool_(std::move(pool)),
+        parameters_(std::move(parameters)),
+        aliases_(aliases_of(parameters_)) {
     optimizer_ =
         in_words([&] { return std::make_shared<torch::optim::LBFGS>(aliases_, values.options()); });
   }
   lbfgs_owner(lbfgs_owner&&) = default;
   lbfgs_owner& operator=(lbfgs_owner&&) = delete;
   ~lbfgs_owner() {
-    if (step_) step_->stop();
+    if (!step_) return;
+    step_->stop();
+    // Awaited before the worker is gone, but not on its thread: what it computes ends first.
+    weft::detail::post_or_die(pool_, [thread = std::move(thread_)] {});
   }
 
   /// Waits for its turn among all steps that write the same memory. The trainer chooses the number,
@@ -156,9 +164,9 @@ class lbfgs_owner {
     }
     step_ = make_intrusive<lbfgs_step>(which, std::move(turn));
     // A thread of its own: it waits for the trainer, whose functions need the pool here.
-    std::thread([step = step_, optimizer = optimizer_, aliases = aliases_] {
+    thread_ = std::jthread([step = step_, optimizer = optimizer_, aliases = aliases_] {
       run(*step, *optimizer, aliases);
-    }).detach();
+    });
     co_return co_await next(step_);
   }
 
@@ -205,13 +213,15 @@ class lbfgs_owner {
     co_return step->answer();
   }
 
+  asio::any_io_executor pool_;
   std::vector<at::Tensor> parameters_, aliases_;
   std::shared_ptr<torch::optim::LBFGS> optimizer_;
   intrusive_ptr<lbfgs_step> step_;  // the last one
+  std::jthread thread_;             // its, which has ended when the next begins
 };
 
 /// What `lbfgs::create` calls.
-inline asio::awaitable<rref<lbfgs_owner>>
+WEFT_PROCESS_WIDE inline asio::awaitable<rref<lbfgs_owner>>
 make_lbfgs(worker& me, std::vector<rref<at::Tensor>> parameters, lbfgs_values options) {
   std::vector<at::Tensor> here;
   for (const rref<at::Tensor>& p : parameters) {
@@ -221,7 +231,7 @@ make_lbfgs(worker& me, std::vector<rref<at::Tensor>> parameters, lbfgs_values op
       throw std::invalid_argument("a parameter of an optimizer is not a leaf");
     }
   }
-  co_return me.share(lbfgs_owner(std::move(here), options));
+  co_return me.share(lbfgs_owner(me.compute_pool(), std::move(here), options));
 }
 
 }  // namespace weft::optim::detail

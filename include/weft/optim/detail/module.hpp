@@ -2,6 +2,7 @@
 // What runs where a module is.
 #pragma once
 
+#include <weft/linkage.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/rref.hpp>
@@ -36,7 +37,8 @@ auto& module_in(Module& m) {
 }
 
 template <class Module>
-asio::awaitable<std::vector<rref<at::Tensor>>> parameters_of(worker& me, Module& m) {
+WEFT_PROCESS_WIDE asio::awaitable<std::vector<rref<at::Tensor>>> parameters_of(worker& me,
+                                                                               Module& m) {
   std::vector<rref<at::Tensor>> out;
   std::vector<at::Tensor> seen;  // one that is shared by two layers is one parameter
   for (const at::Tensor& p : module_in(m).parameters()) {
@@ -58,7 +60,7 @@ module_state tensors_of(Module& m) {
 }
 
 template <class Module>
-module_state state_of(Module& m) {
+WEFT_PROCESS_WIDE module_state state_of(Module& m) {
   const at::AutoGradMode off(false);
   module_state out = tensors_of(m);
   for (auto& [name, tensor] : out) tensor = tensor.detach().clone();
@@ -67,7 +69,7 @@ module_state state_of(Module& m) {
 
 /// All or nothing, but for what libtorch throws on the way.
 template <class Module>
-void load_state(Module& m, const module_state& given) {
+WEFT_PROCESS_WIDE void load_state(Module& m, const module_state& given) {
   const at::AutoGradMode off(false);
   module_state mine = tensors_of(m);
   module_state checked;

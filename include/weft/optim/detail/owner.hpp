@@ -8,6 +8,7 @@
 #include <weft/core/detail/rethrow_taken.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/on_pool.hpp>
+#include <weft/linkage.hpp>
 #include <weft/optim/detail/aliased_optimizer.hpp>
 #include <weft/optim/detail/optimizer_state.hpp>
 #include <weft/optim/detail/riding_steps.hpp>
@@ -159,11 +160,11 @@ class owner_optimizer {
 };
 
 /// Called on a reference: returns when its object is made, or throws why it was not.
-inline immediate<void> await_parameter(at::Tensor&) { return {}; }
+WEFT_PROCESS_WIDE inline immediate<void> await_parameter(at::Tensor&) { return {}; }
 
 /// What `distributed::create` calls at each owner.
 template <class Optimizer>
-asio::awaitable<std::pair<rref<owner_optimizer<Optimizer>>, std::uint64_t>>
+WEFT_PROCESS_WIDE asio::awaitable<std::pair<rref<owner_optimizer<Optimizer>>, std::uint64_t>>
 make_owner_optimizer(worker& me, std::vector<std::vector<rref<at::Tensor>>> groups,
                      std::vector<typename optimizer_traits<Optimizer>::options> options) {
   if (groups.empty() || groups.size() != options.size()) {

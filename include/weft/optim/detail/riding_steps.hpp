@@ -32,20 +32,8 @@ class riding_steps final : public autograd::pass_follower,
         pool_(&me.compute_pool()),
         of_(std::move(of)) {}
 
-  void pass_ended(autograd::gradient_map gradients, const error& lost) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (lost) {
-        if (!failure_) failure_ = std::make_exception_ptr(rpc_error(lost));
-        return;
-      }
-      if (under_way_++ == 0) none_ = make_intrusive<event>();
-    }
-    const auto turn = make_intrusive<write_turn>(of_->memory());
-    weft::detail::post_or_die(executor_, [self = this->shared_from_this(), its = turn,
-                                          all = std::move(gradients)]() mutable {
-      start_on(self->executor_, run(self, std::move(its), std::move(all))).detach();
-    });
+  [[nodiscard]] std::unique_ptr<autograd::prepared_step> prepare() override {
+    return std::make_unique<prepared>(std::make_shared<place>(this->shared_from_this()));
   }
   /// Throws what the first of them has thrown since it was asked last.
   static asio::awaitable<void> finish(std::shared_ptr<riding_steps> self) {
@@ -66,19 +54,51 @@ class riding_steps final : public autograd::pass_follower,
   }
 
  private:
-  static asio::awaitable<void> run(std::shared_ptr<riding_steps> self,
-                                   intrusive_ptr<write_turn> turn,
-                                   autograd::gradient_map gradients) {
-    co_await event::wait(turn->granted);
-    std::exception_ptr failure;
-    try {
-      co_await step_on(*self->pool_, self->of_, std::move(gradients), 1.0, std::move(turn));
-    } catch (...) {  // what the optimizer throws
-      failure = std::current_exception();
+  /// The turn of one of them, which `finish` waits for.
+  struct place {
+    explicit place(std::shared_ptr<riding_steps> all)
+        : of(std::move(all)), turn(make_intrusive<write_turn>(of->of_->memory())) {
+      const std::lock_guard lock(of->mutex_);
+      if (of->under_way_++ == 0) of->none_ = make_intrusive<event>();
     }
-    const std::lock_guard lock(self->mutex_);
-    if (failure && !self->failure_) self->failure_ = failure;
-    if (--self->under_way_ == 0) self->none_->set();
+    place(const place&) = delete;
+    place& operator=(const place&) = delete;
+    ~place() {
+      turn = nullptr;
+      const std::lock_guard lock(of->mutex_);
+      if (--of->under_way_ == 0) of->none_->set();
+    }
+    void failed(const std::exception_ptr& why) const {
+      const std::lock_guard lock(of->mutex_);
+      if (!of->failure_) of->failure_ = why;
+    }
+
+    std::shared_ptr<riding_steps> of;
+    intrusive_ptr<write_turn> turn;
+  };
+  class prepared final : public autograd::prepared_step {
+   public:
+    explicit prepared(std::shared_ptr<place> its) : place_(std::move(its)) {}
+    void begin(autograd::gradient_map gradients, const error& lost) override {
+      const auto its = std::move(place_);
+      if (lost) return its->failed(std::make_exception_ptr(rpc_error(lost)));
+      weft::detail::post_or_die(its->of->executor_, [its, all = std::move(gradients)]() mutable {
+        start_on(its->of->executor_, run(its, std::move(all))).detach();
+      });
+    }
+
+   private:
+    std::shared_ptr<place> place_;
+  };
+
+  static asio::awaitable<void> run(std::shared_ptr<place> its, autograd::gradient_map gradients) {
+    const riding_steps& self = *its->of;
+    co_await event::wait(its->turn->granted);
+    try {
+      co_await step_on(*self.pool_, self.of_, std::move(gradients), 1.0, std::move(its->turn));
+    } catch (...) {  // what the optimizer throws
+      its->failed(std::current_exception());
+    }
   }
 
   asio::any_io_executor executor_;

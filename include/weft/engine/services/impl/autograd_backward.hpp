@@ -164,7 +164,7 @@ inline autograd::outputs autograd_service::apply(context_state& c,
     todo.flush.push_back(t->to);
   } else if (auto* success = std::get_if<autograd::wave_output::commit>(&one)) {
     keep_plan(c, *pass);
-    c.waiting_steps.insert(c.waiting_steps.end(), success->steps.begin(), success->steps.end());
+    for (auto& s : prepare(success->steps)) c.waiting_steps.push_back(std::move(s));
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
@@ -219,16 +219,7 @@ inline void autograd_service::run_effects(const intrusive_ptr<context_state>& c,
     if (!takes_refusals(to)) continue;  // it asks without end, and reads no answer
     if (!queue(to, answer, {})) me_.link_to(to).flush();
   }
-  for (const std::uint64_t number : todo.steps) {
-    std::shared_ptr<autograd::pass_follower> follower;
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto known = followers_.find(number); known != followers_.end()) {
-        follower = known->second.lock();
-      }
-    }
-    if (follower) follower->pass_ended(todo.gradients, todo.lost);
-  }
+  for (const auto& step : todo.steps) step->begin(todo.gradients, todo.lost);
   if (!todo.release.empty()) forget(c, todo.release);
   if (!todo.violation) return;
   const error why(errc::protocol_error, "an autograd frame: " + todo.violation->text,

@@ -5,6 +5,7 @@
 #include <weft/engine/services/autograd_section.hpp>
 #include <weft/engine/services/impl/autograd_backward.hpp>
 
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -111,9 +112,9 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
   effects todo;
   if (context) {
     const std::lock_guard lock(context->mutex);
-    run_steps(*context, steps, todo);
+    run_steps(*context, prepare(steps), todo);
   } else {
-    todo.steps = steps;
+    todo.steps = prepare(steps);
     todo.lost = context_gone(absence(id));
   }
   run_effects(context, std::move(todo));
@@ -121,14 +122,11 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
 }
 
 /// With the gradients that are known to be good. Under the context's lock.
-inline void autograd_service::run_steps(context_state& c, std::vector<std::uint64_t> steps,
-                                        effects& todo) const {
+inline void autograd_service::run_steps(context_state& c, prepared_steps steps, effects& todo) {
   if (steps.empty()) return;
-  if (c.outcome_pending() && !c.released) {
-    c.waiting_steps.insert(c.waiting_steps.end(), steps.begin(), steps.end());
-    return;
-  }
-  todo.steps.insert(todo.steps.end(), steps.begin(), steps.end());
+  const bool waits = c.outcome_pending() && !c.released;
+  std::move(steps.begin(), steps.end(), std::back_inserter(waits ? c.waiting_steps : todo.steps));
+  if (waits) return;
   todo.lost = c.released ? c.release_reason : c.invalid_reason;
   if (!todo.lost) todo.gradients = c.gradients;
 }
@@ -170,10 +168,17 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
                                    const weft::link& from, const autograd::control_body& body,
                                    std::vector<at::Tensor> tensors, const error& allocation_error,
                                    effects& todo) {
-  if (!allocation_error && commits_by_computing(*c, *pass, body)) {
-    // Not on the thread that reads links. Until then gradients() waits.
-    return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), body] {
-      whole_step(c, pass, [&] { return pass->arrive(rank, body); });
+  if (!allocation_error && commits_by_computing(*c, *pass, from.rank(), body)) {
+    // Not on the thread that reads links. Until then gradients() waits, and so do the steps, and a
+    // release that comes behind them.
+    autograd::control_body rest = body;
+    if (auto* end = std::get_if<autograd::end_message>(&rest)) {
+      for (auto& s : prepare(std::exchange(end->steps, {}))) {
+        c->waiting_steps.push_back(std::move(s));
+      }
+    }
+    return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), rest] {
+      whole_step(c, pass, [&] { return pass->arrive(rank, rest); });
     });
   }
   if (std::holds_alternative<autograd::which_message>(body)) {
@@ -217,12 +222,11 @@ inline void autograd_service::look_for_lost(context_state& c,
 
 /// This message is the last that a pass waits for, and what it adds must be summed up.
 inline bool autograd_service::commits_by_computing(const context_state& c,
-                                                   autograd::local_pass& pass,
+                                                   autograd::local_pass& pass, worker_rank from,
                                                    const autograd::control_body& body) {
-  const auto* end = std::get_if<autograd::end_message>(&body);
-  // A release may come behind the end, and must find its steps begun.
-  const bool last =
-      (end && end->steps.empty()) || std::holds_alternative<autograd::done_message>(body);
+  const bool last = std::holds_alternative<autograd::end_message>(body)
+                        ? from == pass.plan().pass().initiator && !pass.plan().is_initiator()
+                        : std::holds_alternative<autograd::done_message>(body);
   return last && pass.plan().phase() == autograd::wave_phase::settled &&
          c.gradients.overlaps(pass.gradients());
 }

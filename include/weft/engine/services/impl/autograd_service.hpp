@@ -193,10 +193,27 @@ inline void autograd_service::add_joined(autograd::context_id id,
 }
 
 inline std::uint64_t autograd_service::follow(std::weak_ptr<autograd::pass_follower> who) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(followers_mutex_);
   std::erase_if(followers_, [](const auto& f) { return f.second.expired(); });
   followers_.emplace(++last_follower_, std::move(who));
   return last_follower_;
+}
+
+/// The steps of those that still are. So they have their turns when the end of the pass is heard,
+/// not when the sums are known.
+inline autograd_service::prepared_steps
+autograd_service::prepare(const std::vector<std::uint64_t>& followers) const {
+  prepared_steps out;
+  for (const std::uint64_t number : followers) {
+    std::shared_ptr<autograd::pass_follower> follower;
+    {
+      const std::lock_guard lock(followers_mutex_);
+      const auto known = followers_.find(number);
+      if (known != followers_.end()) follower = known->second.lock();
+    }
+    if (follower) out.push_back(follower->prepare());
+  }
+  return out;
 }
 
 inline std::size_t autograd_service::contexts() const {
