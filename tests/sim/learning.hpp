@@ -63,6 +63,7 @@ struct seen_layer {
 /// A pass that a function begins.
 struct seen_pass {
   std::vector<at::Tensor> given;
+  std::vector<autograd::riding_step> then;
   std::optional<expected<void>> outcome;
 };
 
@@ -80,7 +81,7 @@ class learning_witness {
   std::deque<seen_pass> passes;
   tensors shared;  // a weight of each worker that nobody changes, and every trainer uses
   std::size_t size = 1;
-  std::uint64_t lessons = 0, passed = 0, failed = 0, stepped = 0;
+  std::uint64_t lessons = 0, passed = 0, failed = 0, stepped = 0, rode = 0, twice = 0;
 
   [[nodiscard]] int living(std::uint32_t owner) const {
     int n = 0;

@@ -316,7 +316,8 @@ asio::awaitable<void> begins_a_pass(worker& me, std::uint64_t which, tensors roo
   const inside_now lives;
   seen_pass& pass = seen().passes[which];
   pass.outcome = co_await outcome_of(autograd::this_context(me).backward(
-      std::move(roots), {.retention = graph_retention::retain, .gradients = pass.given}));
+      std::move(roots),
+      {.retention = graph_retention::retain, .gradients = pass.given, .then = pass.then}));
 }
 layer make_layer(worker& me, std::uint64_t number) { return {number, me.rank()}; }
 
@@ -335,6 +336,11 @@ struct trainer {
   std::optional<sgd> optimizer{};
   double rate = 1;
   bool sure = true;  // nothing failed whose end is not known
+  struct ridden {
+    tensors total;  // what one process would step with
+    bool passed = false;
+  };
+  std::optional<ridden> rode{};  // on a pass of the last lesson
 
   [[nodiscard]] std::vector<std::size_t> owned_by(std::uint32_t rank) const {
     std::vector<std::size_t> out;
@@ -376,6 +382,47 @@ bool judge(worker& me, const char* what, const error& e, bool allowed) {
                      e.detail().text == "the peer began a frame and stopped sending";
   if (!known) w.complain(std::string(what) + " failed in an unexpected way: " + e.message());
   return true;
+}
+
+/// What the weights are after a step with these gradients. `nowhere`: it surely did not run.
+asio::awaitable<void> look_at_weights(trainer& of, const tensors& total, const expected<void>& done,
+                                      bool nowhere, bool may_be_cancelled) {
+  worker& me = of.me;
+  constexpr std::size_t leaves = 3;
+  const auto after = [&of](const at::Tensor& value, const at::Tensor& gradient) {
+    return gradient.defined() ? value - gradient * of.rate : value;
+  };
+  const auto complain = [&me](const std::string& what) {
+    seen().calls.complain(what + ", for worker " + std::to_string(me.rank()));
+  };
+  if (done) ++seen().stepped;
+  for (std::uint32_t r = 0; r < me.world_size(); ++r) {
+    const auto owned = of.owned_by(r);
+    const auto there = co_await outcome_of(me.peer(r).call<&values_here>(of.numbers_of(owned)));
+    if (!there) {
+      judge(me, "a look at weights", there.error(), may_be_cancelled);
+      of.sure = false;
+      co_return;
+    }
+    tensors before, later, got = *there;
+    for (const std::size_t i : owned) {
+      before.push_back(of.values[i]);
+      later.push_back(after(of.values[i], total[leaves + i]));
+    }
+    if (r == me.rank()) {
+      got.push_back(of.own.detach().clone());
+      before.push_back(of.own_value);
+      later.push_back(after(of.own_value, total[2]));
+    }
+    const bool as_before = std::equal(got.begin(), got.end(), before.begin(), before.end(), same);
+    const bool as_later = std::equal(got.begin(), got.end(), later.begin(), later.end(), same);
+    const std::string where = " on worker " + std::to_string(r);
+    if (done && !as_later) complain("after a step, weights" + where + " are others");
+    if (!done && !as_later && !as_before) complain("a failed step left half of a step" + where);
+    if (nowhere && !as_before) complain("a step that did not run has changed weights" + where);
+    for (std::size_t i = 0; i < owned.size(); ++i) of.values[owned[i]] = got[i];
+    if (r == me.rank()) of.own_value = got.back();
+  }
 }
 
 /// One context, from the first call to the last look at its gradients.
@@ -420,15 +467,18 @@ class lesson {
       }
     }
     if (!roots_[0].requires_grad() && !roots_[1].requires_grad()) co_return;
-    const std::uint32_t passes = 1 + draw(3);
+    const bool rides = steps && of_.optimizer && draw(4) == 0;
+    const std::uint32_t passes = rides ? draw(2) : 1 + draw(3);
+    if (draw(8) == 0) co_await second_derivatives();
     for (std::uint32_t i = 0; i < passes && !lost_; ++i) {
-      const bool retain = i + 1 < passes && draw(8) != 7;
+      const bool retain = rides || (i + 1 < passes && draw(8) != 7);
       co_await some_pass(retain ? graph_retention::retain : graph_retention::release);
       if (!lost_ && draw(2) == 1) co_await check();
     }
     const bool known = totals_.size() == 1;  // then a step need not wait for a look
     if (!lost_ && (!steps || !known || draw(3) == 0)) co_await check();
     if (!steps || lost_) co_return;
+    if (rides) co_return co_await ride();
     co_await step();
     if (of_.sure) co_await check();
   }
@@ -439,15 +489,18 @@ class lesson {
   };
   attempt draw_attempt() {
     const std::uint32_t which = draw(3);  // the last, the first, both
-    attempt out;
-    tensors here;
+    tensors roots, here, given;
     for (std::size_t i = 0; i < 2; ++i) {
       const bool wanted = which == 2 || which != i;
       if (!roots_[i].requires_grad() || (!wanted && roots_[1 - i].requires_grad())) continue;
-      out.roots.push_back(roots_[i]);
+      roots.push_back(roots_[i]);
       here.push_back(root_twins_[i]);
-      out.given.push_back(drawn_matrix());
+      given.push_back(drawn_matrix());
     }
+    return attempt_of(std::move(roots), here, std::move(given));
+  }
+  attempt attempt_of(tensors roots, const tensors& here, tensors given) {
+    attempt out{std::move(roots), std::move(given), {}};
     tensors wanted;
     for (const at::Tensor& t : twins_) {
       if (t.requires_grad()) wanted.push_back(t);
@@ -465,11 +518,69 @@ class lesson {
   }
 
   asio::awaitable<expected<void>> pass_of(const attempt& a, graph_retention retention,
-                                          std::optional<duration> limit = {}) {
-    return outcome_of(
-        in_time(me_, "a pass", limit.value_or(duration::zero()),
-                context_.backward(a.roots,
-                                  {.retention = retention, .gradients = a.given, .limit = limit})));
+                                          std::optional<duration> limit = {},
+                                          std::vector<autograd::riding_step> then = {}) {
+    return outcome_of(in_time(me_, "a pass", limit.value_or(duration::zero()),
+                              context_.backward(a.roots, {.retention = retention,
+                                                          .gradients = a.given,
+                                                          .limit = limit,
+                                                          .then = std::move(then)})));
+  }
+
+  /// The gradients of the first root with respect to the first leaf, and theirs.
+  asio::awaitable<void> second_derivatives() {
+    const std::size_t i = roots_[0].requires_grad() ? 0 : 1;
+    const at::Tensor given = drawn_matrix();
+    const at::Tensor twin = torch::autograd::grad({root_twins_[i]}, {twins_[0]}, {given}, true,
+                                                  /*create_graph=*/true, /*allow_unused=*/true)[0];
+    const auto got = co_await outcome_of(
+        in_time(me_, "a gradient", {},
+                context_.grad({roots_[i]}, {leaves_[0]},
+                              {.gradients = {given}, .graph = autograd::gradient_graph::create})));
+    if (!got) {
+      judge(me_, "a gradient", got.error(), may_be_cancelled_ || fast());
+      lost_ = true;
+      co_return;
+    }
+    const at::Tensor& mine = got->front();
+    if (!same(mine, twin)) complain("a gradient with a history differs from that of one process");
+    if (!twin.defined() || !twin.requires_grad()) co_return;
+    if (!mine.defined() || !mine.requires_grad()) co_return complain("a gradient has no history");
+    const attempt a = attempt_of({mine}, {twin}, {drawn_matrix()});
+    ++seen().twice;
+    heard(a, co_await pass_of(a, graph_retention::retain), false);
+  }
+
+  /// A pass with a step at its end. What the step came to is looked at behind the release.
+  asio::awaitable<void> ride() {
+    const attempt a = draw_attempt();
+    const auto then = of_.optimizer->step_at_end();
+    expected<void> outcome;
+    if (draw(3) == 2) {
+      const std::uint64_t which = seen().passes.size();
+      seen().passes.push_back({a.given, then, {}});
+      const auto asked = co_await outcome_of(
+          me_.peer(draw(me_.world_size())).call<&begins_a_pass>(which, a.roots));
+      if (!asked) {
+        const bool waited = fast() && asked.error() == errc::timed_out;
+        judge(me_, "a call that begins a pass", asked.error(), may_be_cancelled_ || waited);
+        of_.sure = false;
+        co_return;
+      }
+      outcome = *seen().passes[which].outcome;
+    } else {
+      outcome = co_await pass_of(a, graph_retention::retain, {}, then);
+    }
+    heard(a, outcome, false);
+    // Elsewhere it may have succeeded.
+    const bool nowhere =
+        !outcome && (outcome.error() == errc::timed_out || !seen().calls.world.faulty());
+    if (!outcome && !nowhere) {
+      of_.sure = false;
+      co_return;
+    }
+    of_.rode = trainer::ridden{totals_.front(), outcome.has_value()};
+    if (!lost_ && draw(2) == 1) co_await check();
   }
 
   asio::awaitable<void> some_pass(graph_retention retention) {
@@ -507,7 +618,7 @@ class lesson {
 
   asio::awaitable<void> pass_elsewhere(const attempt& a) {
     const std::uint64_t which = seen().passes.size();
-    seen().passes.push_back({a.given, {}});
+    seen().passes.push_back({a.given, {}, {}});
     const auto asked =
         co_await outcome_of(me_.peer(draw(me_.world_size())).call<&begins_a_pass>(which, a.roots));
     if (!asked) {
@@ -599,10 +710,6 @@ class lesson {
     }
   }
 
-  [[nodiscard]] at::Tensor after(const at::Tensor& value, const at::Tensor& gradient) const {
-    return gradient.defined() ? value - gradient * of_.rate : value;
-  }
-
   asio::awaitable<void> step() {
     if (!of_.optimizer) co_return;
     const tensors& total = totals_.front();
@@ -626,9 +733,7 @@ class lesson {
       done = co_await outcome_of_step(in_time(me_, "a step", {}, of_.optimizer->step(context_)));
     }
     bool nowhere = false;
-    if (done) {
-      ++seen().stepped;
-    } else {
+    if (!done) {
       const bool lost =
           judge(me_, "a step", done.error(), how == 4 || how == 5 || may_be_cancelled_);
       nowhere = done.error().ran() == call_progress::not_sent ||
@@ -637,34 +742,7 @@ class lesson {
       if (how >= 6) co_return;      // it may go on there
       co_await sleep_for(me_, 1s);  // until what has begun has ended
     }
-    for (std::uint32_t r = 0; r < me_.world_size(); ++r) {
-      const auto owned = of_.owned_by(r);
-      const auto there = co_await outcome_of(me_.peer(r).call<&values_here>(of_.numbers_of(owned)));
-      if (!there) {
-        judge(me_, "a look at weights", there.error(), may_be_cancelled_);
-        of_.sure = false;
-        co_return;
-      }
-      tensors before, later, got = *there;
-      std::vector<std::size_t> places;
-      for (const std::size_t i : owned) {
-        before.push_back(of_.values[i]);
-        later.push_back(after(of_.values[i], total[leaves_.size() + i]));
-      }
-      if (r == me_.rank()) {
-        got.push_back(of_.own.detach().clone());
-        before.push_back(of_.own_value);
-        later.push_back(after(of_.own_value, total[2]));
-      }
-      const bool as_before = std::equal(got.begin(), got.end(), before.begin(), before.end(), same);
-      const bool as_later = std::equal(got.begin(), got.end(), later.begin(), later.end(), same);
-      const std::string where = " on worker " + std::to_string(r);
-      if (done && !as_later) complain("after a step, weights" + where + " are others");
-      if (!done && !as_later && !as_before) complain("a failed step left half of a step" + where);
-      if (nowhere && !as_before) complain("a step that did not run has changed weights" + where);
-      for (std::size_t i = 0; i < owned.size(); ++i) of_.values[owned[i]] = got[i];
-      if (r == me_.rank()) of_.own_value = got.back();
-    }
+    co_await look_at_weights(of_, total, done, nowhere, may_be_cancelled_);
   }
 
   void complain(const std::string& what) {
@@ -691,6 +769,18 @@ asio::awaitable<void> some_lesson(trainer& of, bool steps, bool may_be_cancelled
     co_await l.run(steps);
   };
   co_await autograd::with_context(of.me, body, {.mode = how});
+  if (const auto rode = std::exchange(of.rode, std::nullopt)) {
+    const auto done =
+        co_await outcome_of_step(in_time(of.me, "a finish", {}, of.optimizer->finish()));
+    if (!done) {
+      if (judge(of.me, "a finish", done.error(), may_be_cancelled)) of.sure = false;
+      co_await sleep_for(of.me, 1s);
+    }
+    ++seen().rode;
+    const expected<void> failed = unexpected(error(errc::autograd_pass_aborted, ""));
+    co_await look_at_weights(of, rode->total, rode->passed ? done : failed, !rode->passed,
+                             may_be_cancelled);
+  }
 }
 
 asio::awaitable<bool> prepare(trainer& t) {
@@ -841,7 +931,9 @@ class script_of_gradients final : public script {
     return {{"graphs", learned_.lessons},
             {"passes", learned_.passed},
             {"failed passes", learned_.failed},
-            {"steps of optimizers", learned_.stepped}};
+            {"steps of optimizers", learned_.stepped},
+            {"steps at the end of a pass", learned_.rode},
+            {"second derivatives", learned_.twice}};
   }
   void check() override {
     learned_.shared.clear();

@@ -118,6 +118,7 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] expected<joining> join(autograd::context_id id, autograd::mode how,
                                        std::uint32_t from);
   void forget(const intrusive_ptr<context_state>& state, const std::string& why);
+  void forget_behind_steps(const intrusive_ptr<context_state>& state, const std::string& why);
   void send_release(std::uint32_t to, autograd::context_id id);
   void send_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);
   void add_joined(autograd::context_id id, const std::vector<std::uint32_t>& joined);

@@ -70,15 +70,7 @@ inline expected<void> autograd_service::release_arrived(weft::link& from,
     return broken_protocol("an autograd release by a worker that did not create the context");
   }
   if (const auto context = find(id)) {
-    const std::string why = "was released by its creator '" + from.name() + "'";
-    {
-      const std::lock_guard lock(context->mutex);
-      if (!context->waiting_steps.empty()) {
-        context->waiting_release = why;
-        return {};
-      }
-    }
-    forget(context, why);
+    forget_behind_steps(context, "was released by its creator '" + from.name() + "'");
   } else {
     const std::lock_guard lock(mutex_);
     released_.add(id);
@@ -115,7 +107,8 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
     run_steps(*context, prepare(steps), todo);
   } else {
     todo.steps = prepare(steps);
-    todo.lost = context_gone(absence(id));
+    // No call of the context has come here: there are no gradients, and nothing to step with.
+    if (const std::string why = absence(id); !why.empty()) todo.lost = context_gone(why);
   }
   run_effects(context, std::move(todo));
   return {};
@@ -149,7 +142,8 @@ inline expected<void> autograd_service::control_arrived(weft::link& from,
   if (!known) {
     // Nothing to ask for here any more; whoever asks must hear that, or the pass would wait.
     if (autograd::begins(what.body)) {
-      refuse({from.rank(), what.pass, "the context " + absence(what.pass.context)});
+      const std::string why = absence(what.pass.context);
+      refuse({from.rank(), what.pass, "the context " + (why.empty() ? "is unknown there" : why)});
     }
     return {};
   }

@@ -78,7 +78,7 @@ inline auto autograd_service::join(autograd::context_id id, autograd::mode how, 
   return joining{std::move(state), {}};
 }
 
-/// Why there is no such context here, as the rest of a sentence.
+/// Why there is no such context here, as the rest of a sentence. Empty: it has not come here yet.
 inline std::string autograd_service::absence(autograd::context_id id) const {
   const auto creator = autograd::creator_of(id);
   const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ inline std::string autograd_service::absence(autograd::context_id id) const {
   if (!mine && me_.link_to(creator).current_state() == weft::link::state::down) {
     return "ended with its creator '" + name_of(creator) + "'";
   }
-  return "is unknown there";
+  return {};
 }
 
 inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
@@ -131,7 +131,15 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
     std::swap(plans, state->plans);
     std::swap(gradients, state->gradients);
   }
-  if (state->creator == me_.rank()) return;
+  if (state->creator == me_.rank()) {
+    std::set<autograd::worker_rank> joined;
+    {
+      const std::lock_guard lock(state->mutex);
+      joined = state->joined;
+    }
+    for (const auto rank : joined) send_release(rank, state->id);
+    return;
+  }
   if (!unreported.empty()) send_joined(state->id, unreported);
   if (sends.size() == 0) return;
   // Graphs of users' nodes are destroyed where they run, not on an I/O thread.
@@ -139,17 +147,22 @@ inline void autograd_service::forget(const intrusive_ptr<context_state>& state,
 }
 
 inline void autograd_service::release(const context_ptr& context) try {
-  const intrusive_ptr<context_state> keep = state_of(context);
-  context_state& state = *keep;
-  forget(keep, "was released");
-  std::set<autograd::worker_rank> joined;
-  {
-    const std::lock_guard lock(state.mutex);
-    joined = state.joined;
-  }
-  for (const auto rank : joined) send_release(rank, state.id);
+  forget_behind_steps(state_of(context), "was released");
 } catch (const std::bad_alloc&) {
   out_of_memory();
+}
+
+/// Steps that were prepared before begin first.
+inline void autograd_service::forget_behind_steps(const intrusive_ptr<context_state>& state,
+                                                  const std::string& why) {
+  {
+    const std::lock_guard lock(state->mutex);
+    if (!state->waiting_steps.empty()) {
+      state->waiting_release = why;
+      return;
+    }
+  }
+  forget(state, why);
 }
 
 inline void autograd_service::send_release(std::uint32_t to, autograd::context_id id) {
