@@ -109,6 +109,7 @@ struct plan {
   unsigned kills = 0;     // a worker is lost
   unsigned cuts = 0;      // a link is lost
   bool in_order = false;  // on each link; else anything may pass anything
+  mode how = mode::smart;
 };
 
 struct world {
@@ -137,7 +138,7 @@ struct world {
   world(const history& h, const plan& p) : graph(&h), rules(p), pass{the_context, h.first, 1} {
     for (worker_rank w = 0; w < world_size; ++w) at.emplace_back(std::in_place);
     for (unsigned i = 0; i < world_size * world_size; ++i) wires.emplace_back(std::in_place);
-    at[h.first].change().plan.emplace(pass, h.first, world_size);
+    at[h.first].change().plan.emplace(pass, h.first, world_size, pass_settings(), p.how);
     feed(h.first, begin{h.roots});
   }
 
@@ -398,10 +399,23 @@ struct world {
       }
       at[to].change().plan.emplace(c.pass, to, world_size);
       feed(to, arrived{from, std::move(c.body)});
-      if (at[to]->told.contains(graph->first)) feed(to, lost{graph->first});
+      look_for_lost(to);
       return;
     }
     feed(to, arrived{from, std::move(c.body)});
+  }
+  /// As the engine does: whoever is lost already, nobody tells of again.
+  void look_for_lost(worker_rank w) {
+    const std::set<worker_rank> told = at[w]->told;
+    std::set<worker_rank> asked{graph->first};
+    if (rules.how == mode::fast && at[w]->plan) {
+      const wave& mine = *at[w]->plan;
+      mine.each_missing([&](const peer_message& m) { asked.insert(m.peer); });
+      asked.insert(mine.participants().begin(), mine.participants().end());
+    }
+    for (const worker_rank gone : asked) {
+      if (told.contains(gone)) feed(w, lost{gone});
+    }
   }
   void feed(worker_rank w, const wave_input::any& in) {
     if (!at[w]->plan) return;
@@ -492,6 +506,7 @@ struct world {
     if (node.receive) {
       grad_message g;
       g.message = node.receive->message;
+      g.opens = s.plan->opens();
       send(w, node.receive->peer, control{pass, g});
     }
     maybe_drained(w);
@@ -510,36 +525,37 @@ struct world {
   unsigned severed_ = 0;  // a link, by the sum of its ranks
 };
 
+enum class unused : std::uint8_t { none, some };
 /// 0 sends to 1, that to 2, which answers 0; 1 has a value of its own, and something that it said is
 /// not needed.
-history round_trip() {
+history round_trip(unused outputs = unused::some) {
   history h;
   const auto own = h.op(1, {});
   const auto at_1 = h.op(1, {h.transfer(0, h.op(0, {}), 1), own});
-  h.transfer(1, own, 2);
+  if (outputs == unused::some) h.transfer(1, own, 2);
   const auto at_2 = h.op(2, {h.transfer(1, at_1, 2)});
   h.pass_from(0, {h.op(0, {h.transfer(2, at_2, 0)})});
   return h;
 }
 /// 1 and 2 both work on what 0 sent them, and 0 on their answers; something is not needed.
-history fan() {
+history fan(unused outputs = unused::some) {
   history h;
   const auto given = h.op(0, {});
   const auto from_1 = h.transfer(1, h.op(1, {h.transfer(0, given, 1)}), 0);
   const auto from_2 = h.transfer(2, h.op(2, {h.transfer(0, given, 2)}), 0);
-  h.transfer(0, given, 2);
+  if (outputs == unused::some) h.transfer(0, given, 2);
   h.pass_from(0, {h.op(0, {from_1, from_2})});
   return h;
 }
 /// 1 and 2 work on what they sent each other; the pass begins at 1, and leads back to it.
-history crossing() {
+history crossing(unused outputs = unused::some) {
   history h;
   const auto at_1 = h.op(1, {});
   const auto at_2 = h.op(2, {});
   const auto mixed_2 = h.op(2, {at_2, h.transfer(1, at_1, 2)});
   const auto mixed_1 = h.op(1, {at_1, h.transfer(2, at_2, 1)});
   const auto back = h.transfer(2, mixed_2, 1);
-  h.transfer(1, mixed_1, 0);
+  if (outputs == unused::some) h.transfer(1, mixed_1, 0);
   h.pass_from(1, {h.op(1, {mixed_1, back})});
   return h;
 }
@@ -572,6 +588,21 @@ TEST_CASE("wave explored: a link is lost at any moment") {
   exploring::explore("a crossing", world(cross, {.cuts = 1}), 300'000);
 }
 
+TEST_CASE("wave explored: passes without discovery") {
+  const history trip = round_trip(unused::none), both = fan(unused::none),
+                cross = crossing(unused::none);
+  const auto explore = [](const char* what, const history& h, plan p) {
+    p.how = mode::fast;
+    exploring::explore(what, world(h, p), 200'000);
+  };
+  for (const history* h : {&trip, &both, &cross}) {
+    explore("repeats", *h, {.repeats = 2});
+    explore("failures", *h, {.repeats = 1, .fails = 2});
+    explore("a lost worker", *h, {.kills = 1});
+    explore("a lost link", *h, {.cuts = 1});
+  }
+}
+
 TEST_CASE("wave explored: more of everything" * doctest::skip(!exploring::widely())) {
   const history trip = round_trip(), both = fan(), cross = crossing();
   exploring::explore("a round trip, a failure, a repetition",
@@ -580,6 +611,12 @@ TEST_CASE("wave explored: more of everything" * doctest::skip(!exploring::widely
   exploring::explore("a round trip, all", world(trip, {.repeats = 2, .fails = 1, .kills = 1}),
                      200'000);
   exploring::explore("a crossing, two lost", world(cross, {.repeats = 1, .kills = 2}), 200'000);
+  const history used = round_trip(unused::none), crossed = crossing(unused::none);
+  exploring::explore("a round trip without discovery, all",
+                     world(used, {.repeats = 1, .fails = 1, .kills = 1, .how = mode::fast}),
+                     200'000);
+  exploring::explore("a crossing without discovery, two lost",
+                     world(crossed, {.repeats = 1, .kills = 2, .how = mode::fast}), 200'000);
 }
 
 }  // namespace waves

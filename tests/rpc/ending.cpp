@@ -359,7 +359,8 @@ TEST_CASE("ending: a cancellation handler that throws does the same, also for wa
              me.rank() == 1 && !memory && until.not_yet(waits_badly);) {
           const auto ended =
               co_await me.peer(2).call<&cancelled_badly>(within(30ms), weft::as_expected);
-          CHECK(ended.error() == errc::timed_out);
+          // Its callee has the same deadline, and may end the run first.
+          CHECK((ended.error() == errc::timed_out || ended.error() == errc::worker_failed));
         }
         weft::future<void> f;
         if (me.rank() == 2 && memory) {

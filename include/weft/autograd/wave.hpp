@@ -362,9 +362,10 @@ class wave {
   /// At the initiator: these workers take part; nobody else does. False: one of them is lost.
   bool discover(std::set<worker_rank> all, outputs& out);
   void abort(abort_message why, worker_rank heard_from, outputs& out);
-  void give_up_for(worker_rank gone, outputs& out) {
-    abort({gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"}, self_, out);
+  static abort_message loss_of(worker_rank gone) {
+    return {gone, abort_reason::lost, "worker " + std::to_string(gone) + " was lost"};
   }
+  void give_up_for(worker_rank gone, outputs& out) { abort(loss_of(gone), self_, out); }
 
   void send(worker_rank to, control_body body, outputs& out) const {
     out.emplace_back(wave_output::transmit{to, control{pass_, std::move(body)}});

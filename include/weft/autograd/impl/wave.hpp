@@ -70,6 +70,11 @@ void wave::take(const wave_input::lost& in, G&, outputs& out) {
       (open && (early || missing || asked_.contains(in.peer) || asked_by_.contains(in.peer) ||
                 leads_to_.contains(in.peer)));
   if (waits) return give_up_for(in.peer, out);
+  // What it got from here without discovery may not have come, and then nobody waits for it but the
+  // initiator, which may reach it.
+  if (opens_ && !open && leads_to_.contains(in.peer)) {
+    send(pass_.initiator, loss_of(in.peer), out);
+  }
   // It may have been drawn in by others, and have answered them, so that none of them waits for it:
   // their acks, still on their way, will name it.
   if (is_initiator() && !discovered_) lost_.insert(in.peer);
@@ -244,6 +249,9 @@ void wave::on(worker_rank from, const done_message& m, G&, outputs& out) {
   if (!done_.insert(from).second) return;  // came twice
   if (opens_) leads_to_.insert(m.workers.begin(), m.workers.end());
   leads_to_.erase(self_);
+  for (const worker_rank w : leads_to_) {
+    if (lost_.contains(w)) return give_up_for(w, out);
+  }
   maybe_finish(out);
 }
 
@@ -342,8 +350,9 @@ inline void wave::abort(abort_message why, worker_rank heard_from, outputs& out)
   for (const auto& asked : asked_) tell.insert(asked.first);
   for (const auto& asking : asked_by_) tell.insert(asking.first);
   tell.erase(self_);
-  // Who refuses a part of a pass may itself be in it, and goes on until it hears this.
-  if (why.reason != abort_reason::refused) tell.erase(heard_from);
+  // Who refuses a part of a pass may itself be in it, and goes on until it hears this; so does who
+  // has said done.
+  if (why.reason != abort_reason::refused && !done_.contains(heard_from)) tell.erase(heard_from);
   for (worker_rank w : tell) send(w, why, out);
   phase_ = wave_phase::aborted;
   walk_.reset();
