@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace autograd_tests {
@@ -34,6 +35,46 @@ class block {
  private:
   at::Tensor weight_;
 };
+
+TEST_CASE("autograd checkpoint: results that have no gradients, anywhere among others") {
+  workers_everywhere(1, [](workers&, worker& me) -> asio::awaitable<void> {
+    const at::Tensor x = leaf(1, {3, 3}, at::kDouble);
+    const auto function = [](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{in[0].argmax(), in[0] * 2, in[0].argmin(), in[0] * 3};
+    };
+    const auto here = checkpoint_all(function, {x});
+    (here[1] + here[3]).sum().backward();
+    CHECK(same(x.grad(), at::full({3, 3}, 5, at::kDouble)));
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const auto all = checkpoint_all(function, {x});
+      co_await ctx.backward(all[3].sum());
+      CHECK(same((co_await ctx.gradients()).find(x), at::full({3, 3}, 3, at::kDouble)));
+    });
+  });
+}
+
+TEST_CASE("autograd checkpoint: many at once leave the random numbers as they were") {
+  const auto draws = [](const std::vector<at::Tensor>& in) {
+    return at::dropout(in[0], 0.5, true) * 2;
+  };
+  const auto state = [] { return weft::autograd::detail::random_numbers::now(); };
+  std::vector<at::Tensor> leaves, results;
+  for (int i = 0; i < 8; ++i) {
+    leaves.push_back(leaf(i, {64, 64}, at::kDouble));
+    results.push_back(checkpoint(draws, {leaves.back()}));
+  }
+  const at::Tensor before = state();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] { results[i].sum().backward(); });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(at::equal(state(), before));
+  for (int i = 0; i < 8; ++i) {  // 4 where it was kept, as in forward
+    CAPTURE(i);
+    CHECK(at::equal(leaves[i].grad() * leaves[i].detach(), results[i].detach()));
+  }
+}
 
 TEST_CASE("autograd checkpoint: gradients of inputs and parameters, here and at another worker") {
   workers_everywhere(2, [](workers& all, worker& me) -> asio::awaitable<void> {

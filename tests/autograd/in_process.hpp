@@ -91,7 +91,7 @@ class workers {
     const std::shared_ptr<const kept_plan> kept = [&]() -> std::shared_ptr<const kept_plan> {
       for (const auto& [id, plan] : at_[initiator].plans) {
         if (id.initiator != initiator || plan->roots != nodes || what.how != mode::smart) continue;
-        if (!plan->lock().empty()) return plan;
+        if (std::vector<std::shared_ptr<torch::autograd::Node>> all; plan->lock(all)) return plan;
       }
       return nullptr;
     }();
@@ -184,8 +184,8 @@ class workers {
 
   local_pass& repeat(worker_rank w, const pass_id& pass, const kept_plan& kept,
                      pass_settings settings) {
-    auto owners = kept.lock();
-    if (owners.empty()) throw std::logic_error("a plan whose graph is gone");
+    std::vector<std::shared_ptr<torch::autograd::Node>> owners;
+    if (!kept.lock(owners)) throw std::logic_error("a plan whose graph is gone");
     return *(at_[w].passes[pass] =
                  std::make_unique<local_pass>(pass, kept, settings, std::move(owners)));
   }

@@ -281,6 +281,33 @@ TEST_CASE("autograd errors: a worker that is lost in backward is named") {
   });
 }
 
+/// In backward the caller loses this worker.
+std::function<void()> cut_the_link;
+at::Tensor cut_in_backward(const at::Tensor& x) {
+  at::Tensor y = x * 1;
+  y.register_hook([](const at::Tensor&) { cut_the_link(); });
+  return y;
+}
+
+TEST_CASE("autograd errors: nodes elsewhere may have run, though the walk here took long") {
+  auto goes_on = with_io_threads(0);
+  goes_on.on_loss = weft::loss_policy::go_on();
+  const auto test = [](workers& all, worker& me) -> asio::awaitable<void> {
+    cut_the_link = [&all] {
+      asio::post(weft::detail::context_of(all.at(0)),
+                 [&all] { all.at(0).link_to(1).mark_down(weft::error(errc::peer_died, "cut")); });
+    };
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      at::Tensor y = co_await me.peer(1).call<&cut_in_backward>(leaf(1, {3}));
+      for (int i = 0; i < 3000; ++i) y = y * 1.0;
+      const auto e = co_await thrown_by(ctx.backward(y.sum()));
+      CHECK(e == errc::peer_died);
+      CHECK(e.ran() == weft::call_progress::maybe_executed);
+    });
+  };
+  weft::testing::run_workers(2, over::inproc, goes_on, test);
+}
+
 // Its own parameter only: in backward nobody waits for a gradient from here.
 at::Tensor fragile_parameter() { return fragile::apply(leaf(4, {3})); }
 asio::awaitable<at::Tensor> add_far_parameter(worker& me, at::Tensor x) {

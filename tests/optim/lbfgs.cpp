@@ -7,7 +7,11 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
+#include <cstdint>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace optim_tests {
@@ -72,6 +76,13 @@ TEST_CASE("optim lbfgs: several owners are refused in a sentence; so are options
     CHECK(e == errc::invalid_argument);
     CHECK(says(e, "LBFGS needs all parameters at one worker, and parameter 1 is at 'worker2'"));
     CHECK((co_await thrown_by(made({}, {}))) == errc::invalid_argument);
+    for (const std::int64_t length : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40}) {
+      CAPTURE(length);
+      const auto bad = co_await thrown_by(made({weights[0]}, LBFGSOptions(1).history_size(length)));
+      CHECK(says(bad, "LBFGS needs a history_size from 1 to 100000"));
+    }
+    const auto twice = co_await thrown_by(made({weights[0], weights[0]}, {}));
+    CHECK(says(twice, "was given twice"));
   });
 }
 
@@ -129,6 +140,91 @@ TEST_CASE("optim lbfgs: a step that is given up at any moment lets others have t
         co_await sgd.step(ctx, weft::within(std::chrono::seconds(20)));
       });
     }
+  });
+}
+
+TEST_CASE("optim lbfgs: a step that is given up as its turn comes lets others have theirs") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(1).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    const auto opt = co_await weft::optim::lbfgs::create(me, weights, LBFGSOptions(0.1));
+    const auto closure = [&](context ctx) -> asio::awaitable<at::Tensor> {
+      const at::Tensor l = (co_await there.call<&layer::forward>(input())).pow(2).sum();
+      co_await ctx.backward(l);
+      co_return l;
+    };
+    using weft::optim::detail::write_turn;
+    const at::Tensor weight = co_await there.call<&layer::weight>();  // inside one process
+    const auto memory = weft::optim::detail::memory_of({weight});
+    for (int turns = 0; turns < 40; ++turns) {
+      auto held = weft::make_intrusive<write_turn>(memory);
+      {
+        auto given_up = me.spawn(opt.step(closure));
+        for (int i = 0; i < turns; ++i) co_await asio::post(asio::use_awaitable);
+        std::thread([&] { held = nullptr; }).join();
+      }
+      const auto mine = weft::make_intrusive<write_turn>(memory);
+      co_await weft::event::wait(mine->granted);
+    }
+  });
+}
+
+TEST_CASE("optim lbfgs: an owner that is lost in a step, and a handle that is gone before it") {
+  auto goes_on = with_io_threads(0);
+  goes_on.on_loss = weft::loss_policy::go_on();
+  run_workers(2, over::inproc, goes_on, [](workers& all, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(1).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    int computed = 0;
+    const auto closure = [&](context ctx) -> asio::awaitable<at::Tensor> {
+      const at::Tensor l = (co_await there.call<&layer::forward>(input())).pow(2).sum();
+      co_await ctx.backward(l);
+      if (++computed == 8) all.at(0).link_to(1).mark_down(weft::error(errc::peer_died, "pulled"));
+      co_return l;
+    };
+    std::optional<asio::awaitable<double>> step;
+    {
+      const auto opt =
+          co_await weft::optim::lbfgs::create(me, weights, LBFGSOptions(0.1).max_iter(3));
+      step.emplace(opt.step(closure));
+    }
+    CHECK((co_await std::move(*step)) > 0);
+    const auto opt = co_await weft::optim::lbfgs::create(me, weights, LBFGSOptions(0.1));
+    const auto lost = [&]() -> asio::awaitable<void> {
+      static_cast<void>(co_await opt.step(closure));
+    };
+    const auto e = co_await thrown_by(lost());
+    CAPTURE(e.message());
+    CHECK((e == errc::peer_died || e == errc::rref_owner_died));
+    CHECK(computed == 8);
+  });
+}
+
+TEST_CASE("optim lbfgs: a loss that nobody waits for is refused") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    using namespace weft::optim::detail;
+    const auto there = me.peer(1).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    const auto owner = co_await me.peer(1).call<&make_lbfgs>(weights, lbfgs_values());
+    const auto begun = co_await owner.call<&lbfgs_owner::begin>();
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor l = (co_await there.call<&layer::forward>(input())).pow(2).sum();
+      co_await ctx.backward(l);
+      std::vector<weft::future<lbfgs_answer>> all;
+      for (int i = 0; i < 50; ++i) {
+        all.push_back(me.spawn(begun.first.call<&lbfgs_step::go_on>(1.0)));
+      }
+      int refused = 0;
+      for (auto& each : all) {
+        try {
+          static_cast<void>(co_await std::move(each));
+        } catch (const weft::rpc_error& e) {
+          refused += std::string(e.what()).find("waits for no loss") != std::string::npos ? 1 : 0;
+        }
+      }
+      CHECK(refused > 0);
+      CHECK(refused < 50);
+    });
   });
 }
 

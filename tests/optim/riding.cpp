@@ -9,6 +9,7 @@
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -115,10 +116,20 @@ TEST_CASE("optim riding: a pass that fails or is given up steps nowhere") {
     const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1));
     co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
       const at::Tensor y = co_await there.call<&layer::forward>(input());
+      // There are gradients to step with.
+      co_await ctx.backward(y.sum(), {.retention = graph_retention::retain});
       const at::Tensor z = co_await me.peer(2).call<&break_later>(y);
       const auto e =
           co_await thrown_by(ctx.backward(z.sum() + y.sum(), {.then = sgd.step_at_end()}));
       CHECK(e == errc::autograd_pass_aborted);
+      const auto late =
+          co_await thrown_by(ctx.backward(y.sum(), {.retention = graph_retention::retain,
+                                                    .limit = std::chrono::nanoseconds(1),
+                                                    .then = sgd.step_at_end()}));
+      CHECK(late == errc::timed_out);
+      {
+        auto given_up = me.spawn(ctx.backward(y.sum(), {.then = sgd.step_at_end()}));
+      }
     });
     co_await sgd.finish();
     CHECK(at::equal((co_await weights[0].to_here()).detach(), start_of(1).detach()));
@@ -237,6 +248,24 @@ TEST_CASE(
                          (start_of(1) - gradient * 2).detach()));
     });
   }
+}
+
+TEST_CASE("optim riding: a step that is named twice runs once") {
+  run_workers(3, [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(1).make<layer>(1), unused = me.peer(2).make<layer>(2);
+    const std::vector weights{there.remote<&layer::weight>(), unused.remote<&layer::weight>()};
+    const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1));
+    auto then = sgd.step_at_end();
+    for (const auto& again : sgd.step_at_end()) then.push_back(again);
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor y = co_await there.call<&layer::forward>(input());
+      co_await ctx.backward(y.sum(), {.then = then});
+    });
+    co_await sgd.finish();
+    const at::Tensor gradient = input().t().matmul(at::ones({2, 3}));
+    CHECK(
+        at::allclose((co_await weights[0].to_here()).detach(), (start_of(1) - gradient).detach()));
+  });
 }
 
 TEST_CASE("optim riding: what a step throws is heard by who asks, once") {

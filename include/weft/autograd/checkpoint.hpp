@@ -23,10 +23,10 @@ using checkpointed = std::function<std::vector<at::Tensor>(const std::vector<at:
 /// context, or into `.grad` in a pass of libtorch.
 ///
 /// Every tensor with a history that the function uses must be among the inputs. The function makes
-/// no remote calls, and must give the same each time. Other threads must not draw from that
-/// generator meanwhile. Passes for some `inputs` give its parameters nothing. There are no second
-/// derivatives: with `gradient_graph::create` the pass fails. As torch.utils.checkpoint with
-/// use_reentrant.
+/// no remote calls, and must give the same each time. If it draws random numbers, other threads
+/// must not draw from that generator meanwhile. Passes for some `inputs` give its parameters
+/// nothing. There are no second derivatives: with `gradient_graph::create` the pass fails. As
+/// torch.utils.checkpoint with use_reentrant.
 [[nodiscard]] std::vector<at::Tensor> checkpoint_all(checkpointed function,
                                                      std::vector<at::Tensor> inputs);
 

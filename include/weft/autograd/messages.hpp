@@ -12,7 +12,7 @@
 //            opens u8 (0: ends here) | settings | plan u32
 //   done  4: count u32 | count x worker u32
 //   abort 5: origin u32 | reason u8 | length u32 | length bytes of text
-//   end   6: count u32 | count x step u64
+//   end   6: count u32 | count x step u64, ascending
 //   which 7: nothing
 //   waits 8: length u32 | length bytes of text
 //   settings: retention u8 | graph u8 | leaves u8
@@ -124,7 +124,7 @@ struct abort_message {
 };
 /// The pass has succeeded everywhere: its gradients become visible. Sent by the initiator.
 struct end_message {
-  /// Steps that run at the receiver then, by their numbers there.
+  /// Steps that run at the receiver then, by their numbers there, ascending.
   std::vector<std::uint64_t> steps{};
   friend bool operator==(const end_message&, const end_message&) = default;
 };

@@ -34,8 +34,8 @@ struct backward_options {
   /// `create`: gradients have a history, over all workers, and passes can begin at them.
   gradient_graph graph = gradient_graph::none;
   /// Steps of optimizers, `sgd.step_at_end()`. They run at their owners once the whole pass has
-  /// succeeded, with all gradients of the context, and cost no message of their own where the pass
-  /// has been. The pass does not wait for them: see optim::distributed::finish.
+  /// succeeded, once each, with all gradients of the context, and cost no message of their own
+  /// where the pass has been. The pass does not wait for them: see optim::distributed::finish.
   std::vector<riding_step> then{};
 };
 

@@ -72,14 +72,13 @@ struct kept_plan {
   std::vector<std::weak_ptr<torch::autograd::Node>> owners;  ///< of the graph's nodes
   std::vector<const torch::autograd::Node*> roots;           ///< at the initiator, ascending
 
-  /// Those that are alive, if all are; else nothing, and the plan is of no use any more.
-  std::vector<std::shared_ptr<torch::autograd::Node>> lock() const {
-    std::vector<std::shared_ptr<torch::autograd::Node>> all;
+  /// Adds those that are alive. False if some are not: then the plan is of no use any more.
+  bool lock(std::vector<std::shared_ptr<torch::autograd::Node>>& all) const {
     for (const auto& weak : owners) {
       all.push_back(weak.lock());
-      if (!all.back()) return {};
+      if (!all.back()) return false;
     }
-    return all;
+    return !owners.empty();
   }
 };
 
@@ -154,6 +153,9 @@ class local_pass {
   // ── under the lock ──
   const wave& plan() const { return wave_; }
   bool over() const { return wave_.over(); }
+  /// Its end has been heard here, and is taken when the sums are made.
+  bool is_ending() const { return ending_; }
+  void set_ending() { ending_ = true; }
   /// The gradients of this worker's leaves in this pass. Merge them into the context's when
   /// `commit` comes. Before that no other code may see them.
   gradient_map& gradients() { return executor_->gradients(); }
@@ -179,6 +181,7 @@ class local_pass {
   std::vector<const torch::autograd::Node*> root_nodes_;
   std::vector<torch::autograd::Edge> wanted_;
   bool captures_ = false;
+  bool ending_ = false;
   std::map<message_id, std::vector<at::Tensor>> parked_;  // came before launch
   std::vector<seeding> seeds_;                            // may enter at the next `evaluate`
 

@@ -86,8 +86,9 @@ class distributed {
   /// whole pass has succeeded, and costs no round trip more. The owners have not stepped when
   /// backward returns. They do so in turn, and forward does not wait for them: `finish` does.
   [[nodiscard]] std::vector<autograd::riding_step> step_at_end() const { return riding_; }
-  /// Waits for the steps at the end of passes that have succeeded. Errors: the first of each owner
-  /// since the last `finish`, as those of `step`.
+  /// Waits for the steps at the end of passes that have succeeded. Await it at the worker that
+  /// began the pass: another one, which heard of the pass otherwise, may be faster than the steps.
+  /// Errors: the first of each owner since the last `finish`, as those of `step`.
   [[nodiscard]] asio::awaitable<void> finish() const;
   /// The L2 norm of the gradients that `ctx` has for all parameters at all owners, summed in double
   /// precision. Errors are those of `step`.

@@ -40,7 +40,10 @@ class lr_scheduler {
   [[nodiscard]] static asio::awaitable<lr_scheduler> create(distributed<Optimizer> of,
                                                             Args... args) {
     lr_scheduler out(std::move(of));
-    for (const options_type& o : co_await out.of_.options()) out.add(o);
+    for (const options_type& o : co_await out.of_.options()) {
+      out.add(o);
+      out.given_.push_back(o.lr());
+    }
     try {
       out.scheduler_ = std::make_unique<Scheduler>(*out.like_, std::move(args)...);
     } catch (const std::exception& e) {
@@ -50,14 +53,16 @@ class lr_scheduler {
   }
 
   /// Steps the scheduler, with its metric if it takes one. Groups whose learning rate changes get
-  /// it, with the other options as they were at `create`. Errors are those of `set_options`.
+  /// it, with the other options as they were at `create`. Errors are those of `set_options`; what a
+  /// group could not get, the next step gives it again. The scheduler must outlive the step.
   template <class... Metric>
   [[nodiscard]] asio::awaitable<void> step(Metric... metric) {
-    const std::vector<double> before = learning_rates();
     scheduler_->step(metric...);
-    for (std::size_t g = 0; g < before.size(); ++g) {
+    for (std::size_t g = 0; g < given_.size(); ++g) {
       const options_type now = options_of(g);
-      if (now.lr() != before[g]) co_await of_.set_options(g, now);
+      if (now.lr() == given_[g]) continue;
+      co_await of_.set_options(g, now);
+      given_[g] = now.lr();
     }
   }
 
@@ -86,6 +91,7 @@ class lr_scheduler {
   }
 
   distributed<Optimizer> of_;
+  std::vector<double> given_;        // learning rates that the owners have
   std::unique_ptr<Optimizer> like_;  // which the scheduler refers to
   std::unique_ptr<Scheduler> scheduler_;
 };

@@ -4,9 +4,11 @@
 
 #include <weft/autograd/checkpoint.hpp>
 #include <weft/autograd/executor.hpp>
+#include <weft/linkage.hpp>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -35,7 +38,9 @@ class random_numbers {
     const std::lock_guard lock(g.mutex());
     return g.get_state();
   }
-  explicit random_numbers(const at::Tensor& as) : before_(now()) { set(as); }
+  explicit random_numbers(const at::Tensor& as) : one_at_a_time_(mutex_), before_(now()) {
+    set(as);
+  }
   random_numbers(const random_numbers&) = delete;
   random_numbers& operator=(const random_numbers&) = delete;
   ~random_numbers() { set(before_); }
@@ -46,16 +51,25 @@ class random_numbers {
     const std::lock_guard lock(g.mutex());
     g.set_state(state);
   }
+  // Of the process, or what one puts back another has set.
+  WEFT_PROCESS_WIDE inline static std::recursive_mutex mutex_;
+  const std::lock_guard<std::recursive_mutex> one_at_a_time_;
   at::Tensor before_;
 };
+
+[[nodiscard]] inline bool is_differentiable(const at::Tensor& t) {
+  return t.defined() && torch::autograd::isDifferentiableType(t.scalar_type());
+}
 
 /// Stands for the graph of a checkpointed function.
 class checkpoint_node final : public torch::autograd::Node {
  public:
   checkpoint_node(checkpointed function, const std::vector<at::Tensor>& inputs)
-      : function_(std::move(function)), random_(random_numbers::now()) {
+      : function_(std::move(function)) {
     for (const at::Tensor& t : inputs) inputs_.emplace_back(t, false);
   }
+  /// The function draws random numbers, from here on.
+  void draws_from(at::Tensor state) { random_ = std::move(state); }
   std::string name() const override { return "weft::checkpoint"; }
 
  private:
@@ -72,14 +86,18 @@ class checkpoint_node final : public torch::autograd::Node {
     std::vector<at::Tensor> results;
     {
       const at::AutoGradMode on(true);
-      const random_numbers same(random_);
+      std::optional<random_numbers> same;
+      if (random_.defined()) same.emplace(random_);
       results = function_(again);
     }
     std::vector<at::Tensor> roots, given;
-    for (std::size_t i = 0; i < results.size() && i < gradients.size(); ++i) {
-      if (!gradients[i].defined() || !results[i].requires_grad()) continue;
-      roots.push_back(results[i]);
-      given.push_back(gradients[i]);
+    std::size_t next = 0;  // results without gradients have none
+    for (const at::Tensor& r : results) {
+      if (!is_differentiable(r) || next == gradients.size()) continue;
+      const at::Tensor& gradient = gradients[next++];
+      if (!gradient.defined() || !r.requires_grad()) continue;
+      roots.push_back(r);
+      given.push_back(gradient);
     }
     if (roots.empty()) return torch::autograd::variable_list(num_outputs());
     local_executor* const outer = local_executor::running();
@@ -113,7 +131,7 @@ class checkpoint_node final : public torch::autograd::Node {
 
   checkpointed function_;
   std::vector<torch::autograd::SavedVariable> inputs_;
-  at::Tensor random_;
+  at::Tensor random_;  // undefined: it draws none
 };
 
 }  // namespace detail
@@ -133,13 +151,15 @@ inline std::vector<at::Tensor> checkpoint_all(checkpointed function,
     node->set_next_edges(torch::autograd::collect_next_edges(sent));
   }
   std::vector<at::Tensor> results;
+  const at::Tensor random = records ? detail::random_numbers::now() : at::Tensor();
   {
     const at::AutoGradMode off(false);
     results = function(inputs);
   }
   if (!records) return results;
+  if (!at::equal(random, detail::random_numbers::now())) node->draws_from(random);
   for (at::Tensor& t : results) {
-    if (!torch::autograd::isDifferentiableType(t.scalar_type())) continue;
+    if (!detail::is_differentiable(t)) continue;
     t = t.detach();  // it may be a parameter or an input, or a view of one
     torch::autograd::set_history(t, node);
   }

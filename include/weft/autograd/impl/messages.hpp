@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,13 @@ inline std::string decode_text(byte_source& from) {
   if (length > max_abort_text) from.fail();
   const auto raw = from.get_raw(from.ok() ? length : 0);
   return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
+}
+
+/// Ascending: a message begins each step once.
+inline std::vector<std::uint64_t> decode_steps(byte_source& from) {
+  auto steps = from.get_all<std::uint64_t>();
+  if (std::ranges::adjacent_find(steps, std::greater_equal<>()) != steps.end()) from.fail();
+  return steps;
 }
 
 inline void encode_body(byte_sink& to, const need_message& m) {
@@ -127,7 +135,7 @@ inline control_body decode_body(byte_source& from, std::uint8_t kind) {
     return m;
   }
   case 6:
-    return end_message{from.get_all<std::uint64_t>()};
+    return end_message{decode_steps(from)};
   case 7:
     return which_message{};
   case 8:

@@ -249,9 +249,6 @@ void wave::on(worker_rank from, const done_message& m, G&, outputs& out) {
   if (!done_.insert(from).second) return;  // came twice
   if (opens_) leads_to_.insert(m.workers.begin(), m.workers.end());
   leads_to_.erase(self_);
-  for (const worker_rank w : leads_to_) {
-    if (lost_.contains(w)) return give_up_for(w, out);
-  }
   maybe_finish(out);
 }
 

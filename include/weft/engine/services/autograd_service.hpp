@@ -99,6 +99,7 @@ class autograd_service final : public weft::autograd_service {
     std::vector<std::shared_ptr<autograd::local_pass>> run;
     std::vector<std::shared_ptr<autograd::local_pass>> walk;
     std::vector<std::shared_ptr<autograd::local_pass>> destroy;
+    std::vector<std::shared_ptr<torch::autograd::Node>> nodes;  // to be destroyed, too
     std::vector<intrusive_ptr<event>> wake;
     std::optional<autograd::wave_output::violation> violation;
     std::vector<refusal> refusals;
@@ -141,12 +142,12 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] expected<void> control_arrived(weft::link& from, const autograd::control& what,
                                                std::vector<at::Tensor> tensors,
                                                const error& allocation_error);
-  static void keep_plan(context_state& c, autograd::local_pass& pass);
+  void keep_plan(context_state& c, autograd::local_pass& pass) const;
   [[nodiscard]] static std::shared_ptr<const autograd::kept_plan>
   find_plan(context_state& c, std::uint32_t initiator, std::uint32_t number);
   [[nodiscard]] std::shared_ptr<autograd::local_pass>
   new_pass(context_state& c, const autograd::pass_id& id, const std::vector<autograd::root>& roots,
-           autograd::pass_settings settings);
+           autograd::pass_settings settings, effects& todo);
   [[nodiscard]] prepared_steps prepare(const std::vector<std::uint64_t>& followers) const;
   static void run_steps(context_state& c, prepared_steps steps, effects& todo);
   [[nodiscard]] expected<void> steps_arrived(weft::link& from, std::span<const std::byte> body);

@@ -60,7 +60,8 @@ struct context_state final : open_context {
 
   mutable std::mutex mutex;  // guards the rest
   bool released = false;
-  error release_reason;  ///< autograd_context_gone and why, once it is released
+  /// autograd_context_gone and why, once it is released; or is about to be, behind steps.
+  error release_reason;
   /// Why a pass that succeeded, or may have, is not added, or that its creator is lost.
   error invalid_reason;
   error run_ended;  ///< why nobody waits here any more, once the run has failed
@@ -91,7 +92,7 @@ struct context_state final : open_context {
   }
   /// Throws if there are no gradients to be had. Under the lock.
   void check() const {
-    if (released) throw rpc_error(release_reason);
+    if (release_reason) throw rpc_error(release_reason);
     if (invalid_reason) throw rpc_error(invalid_reason);
   }
   /// The gradients as they are; `weft::autograd_service::gradients` waits for what is on its way.

@@ -28,6 +28,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -90,6 +91,23 @@ class write_turn final : public ref_counted {
 
   turns::place place_;
 };
+
+/// Throws if an optimizer cannot have them.
+[[nodiscard]] inline std::vector<at::Tensor> checked_parameters(std::vector<at::Tensor> all) {
+  const auto refuse = [](const char* why) {
+    throw std::invalid_argument(std::string("a parameter of an optimizer ") + why);
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const at::Tensor& p = all[i];
+    if (!p.defined()) refuse("is an undefined tensor");
+    if (!p.is_leaf()) refuse("is not a leaf: give the tensor it was computed from");
+    const auto same = [&p](const at::Tensor& other) { return other.is_same(p); };
+    if (std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+      refuse("was given twice");
+    }
+  }
+  return all;
+}
 
 /// What a step of these parameters may write, by storage.
 inline std::vector<const void*> memory_of(const std::vector<at::Tensor>& parameters) {

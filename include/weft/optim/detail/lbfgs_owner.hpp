@@ -6,6 +6,9 @@
 //     ◄── compute the loss ───────┤ ◄────────────────────────── closure waits
 //     go_on(loss), in a context ──► its gradients ────────────► closure returns the loss
 //     ◄── again, or done ─────────┤ ◄────────────────────────── ...
+//
+// `begin` returns a reference to the step. The step is given up when the last reference is gone:
+// when the trainer drops it, is cancelled before it has it, or is lost.
 #pragma once
 
 #include <weft/autograd/service.hpp>
@@ -68,13 +71,10 @@ struct lbfgs_answer {
   double loss = 0;
 };
 
-/// A step under way: between its thread and the coroutines that serve the trainer.
-class lbfgs_step final : public ref_counted {
+/// Between the thread of a step and the coroutines that serve the trainer.
+class lbfgs_exchange final : public ref_counted {
  public:
-  lbfgs_step(std::uint64_t which, intrusive_ptr<write_turn> turn)
-      : number(which), turn_(std::move(turn)) {}
-
-  const std::uint64_t number;
+  explicit lbfgs_exchange(intrusive_ptr<write_turn> turn) : turn_(std::move(turn)) {}
 
   // ── the coroutines' side ──
   /// Set when the thread wants something, or has ended. Anew for each answer.
@@ -88,8 +88,14 @@ class lbfgs_step final : public ref_counted {
     if (failure_) std::rethrow_exception(failure_);
     return {over_, loss_};
   }
+  [[nodiscard]] bool wants_loss() {
+    const std::lock_guard lock(mutex_);
+    return wants_loss_;
+  }
+  /// Once each time that it is wanted.
   void go_on(double loss) {
     const std::lock_guard lock(mutex_);
+    wants_loss_ = false;
     news_ = make_intrusive<event>();
     given_ = loss;
     changed_.notify_all();
@@ -103,6 +109,7 @@ class lbfgs_step final : public ref_counted {
   // ── the thread's side ──
   [[nodiscard]] double wait_for_loss() {
     std::unique_lock lock(mutex_);
+    wants_loss_ = true;
     news_->set();
     changed_.wait(lock, [this] { return stopped_ || given_; });
     if (stopped_) throw std::runtime_error("the step was given up");
@@ -122,39 +129,105 @@ class lbfgs_step final : public ref_counted {
   std::condition_variable changed_;
   intrusive_ptr<event> news_ = make_intrusive<event>();
   std::optional<double> given_;
-  bool stopped_ = false, over_ = false;
+  bool wants_loss_ = false, stopped_ = false, over_ = false;
   double loss_ = 0;
   std::exception_ptr failure_;
   intrusive_ptr<write_turn> turn_;
 };
 
 /// The optimizer over aliases of its parameters (owner.hpp).
-class lbfgs_owner {
+struct lbfgs_parts {
+  std::vector<at::Tensor> parameters, aliases;
+  std::unique_ptr<torch::optim::LBFGS> optimizer;
+};
+
+/// A step under way. Destroyed, it is given up, and its thread ends.
+class lbfgs_step {
  public:
-  lbfgs_owner(asio::any_io_executor pool, std::vector<at::Tensor> parameters,
-              const lbfgs_values& values)
+  lbfgs_step(asio::any_io_executor pool, std::shared_ptr<lbfgs_parts> of,
+             intrusive_ptr<write_turn> turn)
       : pool_(std::move(pool)),
-        parameters_(std::move(parameters)),
-        aliases_(aliases_of(parameters_)) {
-    optimizer_ =
-        in_words([&] { return std::make_shared<torch::optim::LBFGS>(aliases_, values.options()); });
-  }
-  lbfgs_owner(lbfgs_owner&&) = default;
-  lbfgs_owner& operator=(lbfgs_owner&&) = delete;
-  ~lbfgs_owner() {
-    if (!step_) return;
-    step_->stop();
+        of_(std::move(of)),
+        exchange_(make_intrusive<lbfgs_exchange>(std::move(turn))),
+        // A thread of its own: it waits for the trainer, whose functions need the pool here.
+        thread_([its = exchange_, parts = of_] { run(*its, *parts); }) {}
+  lbfgs_step(lbfgs_step&&) = default;
+  lbfgs_step& operator=(lbfgs_step&&) = delete;
+  ~lbfgs_step() {
+    if (!exchange_) return;
+    exchange_->stop();
     // Awaited before the worker is gone, but not on its thread: what it computes ends first.
     weft::detail::post_or_die(pool_, [thread = std::move(thread_)] {});
   }
 
-  /// Waits for its turn among all steps that write the same memory. The trainer chooses the number,
-  /// so that it can give the step up before it has an answer.
-  asio::awaitable<lbfgs_answer> begin(std::uint64_t which) {
-    auto turn = make_intrusive<write_turn>(memory_of(parameters_));
+  /// The loss that was wanted; its gradients are in the call's context.
+  asio::awaitable<lbfgs_answer> go_on(worker& me, double loss) {
+    const auto refuse_unless_wanted = [this] {
+      if (exchange_->wants_loss()) return;
+      throw rpc_error(errc::invalid_argument, "this step of LBFGS waits for no loss",
+                      call_progress::not_executed);
+    };
+    refuse_unless_wanted();
+    const auto gradients = co_await me.use<autograd_service>().gradients(context_of_call());
+    refuse_unless_wanted();
+    for (std::size_t i = 0; i < of_->aliases.size(); ++i) {
+      const at::Tensor g = gradients.find(of_->parameters[i]);
+      of_->aliases[i].mutable_grad() = g.defined() ? g.clone() : g;
+    }
+    exchange_->go_on(loss);
+    co_return co_await next();
+  }
+  asio::awaitable<lbfgs_answer> next() const {
+    const auto its = exchange_;
+    co_await event::wait(its->news());
+    co_return its->answer();
+  }
+
+ private:
+  static void run(lbfgs_exchange& step, lbfgs_parts& of) {
+    double loss = 0;
+    std::exception_ptr failure;
+    try {
+      loss = in_words([&] {
+        const auto closure = [&] { return at::scalar_tensor(step.wait_for_loss(), at::kDouble); };
+        return of.optimizer->step(closure).item<double>();
+      });
+    } catch (...) {  // what the optimizer throws
+      failure = std::current_exception();
+    }
+    for (at::Tensor& alias : of.aliases) alias.mutable_grad() = at::Tensor();
+    step.end(loss, failure);
+  }
+
+  asio::any_io_executor pool_;
+  std::shared_ptr<lbfgs_parts> of_;
+  intrusive_ptr<lbfgs_exchange> exchange_;  // null: moved from
+  std::jthread thread_;
+};
+
+class lbfgs_owner {
+ public:
+  lbfgs_owner(std::vector<at::Tensor> parameters, const lbfgs_values& values)
+      : parts_(std::make_shared<lbfgs_parts>()) {
+    parts_->parameters = checked_parameters(std::move(parameters));
+    parts_->aliases = aliases_of(parts_->parameters);
+    // libtorch reads behind an empty history.
+    if (values.history_size < 1 || values.history_size > most_history) {
+      throw std::invalid_argument("LBFGS needs a history_size from 1 to " +
+                                  std::to_string(most_history));
+    }
+    parts_->optimizer = in_words(
+        [&] { return std::make_unique<torch::optim::LBFGS>(parts_->aliases, values.options()); });
+  }
+
+  /// Waits for its turn among all steps that write the same memory. A coroutine given up gives the
+  /// step up.
+  asio::awaitable<std::pair<rref<lbfgs_step>, lbfgs_answer>> begin(worker& me) {
+    const auto parts = parts_;
+    auto turn = make_intrusive<write_turn>(memory_of(parts->parameters));
     co_await event::wait(turn->granted);
-    for (std::size_t i = 0; i < aliases_.size(); ++i) {
-      if (!aliases_[i].is_alias_of(parameters_[i])) {
+    for (std::size_t i = 0; i < parts->aliases.size(); ++i) {
+      if (!parts->aliases[i].is_alias_of(parts->parameters[i])) {
         throw rpc_error(
             errc::invalid_argument,
             "parameter " + std::to_string(i) +
@@ -162,62 +235,15 @@ class lbfgs_owner {
             call_progress::not_executed);
       }
     }
-    step_ = make_intrusive<lbfgs_step>(which, std::move(turn));
-    // A thread of its own: it waits for the trainer, whose functions need the pool here.
-    thread_ = std::jthread([step = step_, optimizer = optimizer_, aliases = aliases_] {
-      run(*step, *optimizer, aliases);
-    });
-    co_return co_await next(step_);
-  }
-
-  /// The loss that was wanted; its gradients are in the call's context.
-  asio::awaitable<lbfgs_answer> go_on(worker& me, std::uint64_t which, double loss) {
-    const auto step = step_;
-    if (!step || step->number != which) {
-      throw rpc_error(errc::invalid_argument, "this step of LBFGS is over",
-                      call_progress::not_executed);
-    }
-    const auto gradients = co_await me.use<autograd_service>().gradients(context_of_call());
-    for (std::size_t i = 0; i < aliases_.size(); ++i) {
-      const at::Tensor g = gradients.find(parameters_[i]);
-      aliases_[i].mutable_grad() = g.defined() ? g.clone() : g;
-    }
-    step->go_on(loss);
-    co_return co_await next(step);
-  }
-
-  /// A coroutine, as the others: they share `step_` on the worker's thread.
-  asio::awaitable<void> give_up(std::uint64_t which) {
-    if (step_ && step_->number == which) step_->stop();
-    co_return;
+    lbfgs_step step(me.compute_pool(), parts, std::move(turn));
+    const lbfgs_answer first = co_await step.next();
+    co_return std::pair(me.share(std::move(step)), first);
   }
 
  private:
-  static void run(lbfgs_step& step, torch::optim::LBFGS& optimizer,
-                  std::vector<at::Tensor> aliases) {
-    double loss = 0;
-    std::exception_ptr failure;
-    try {
-      loss = in_words([&] {
-        return optimizer.step([&] { return at::scalar_tensor(step.wait_for_loss(), at::kDouble); })
-            .item<double>();
-      });
-    } catch (...) {  // what the optimizer throws
-      failure = std::current_exception();
-    }
-    for (at::Tensor& alias : aliases) alias.mutable_grad() = at::Tensor();
-    step.end(loss, failure);
-  }
-  static asio::awaitable<lbfgs_answer> next(intrusive_ptr<lbfgs_step> step) {
-    co_await event::wait(step->news());
-    co_return step->answer();
-  }
+  static constexpr std::int64_t most_history = 100'000;
 
-  asio::any_io_executor pool_;
-  std::vector<at::Tensor> parameters_, aliases_;
-  std::shared_ptr<torch::optim::LBFGS> optimizer_;
-  intrusive_ptr<lbfgs_step> step_;  // the last one
-  std::jthread thread_;             // its, which has ended when the next begins
+  std::shared_ptr<lbfgs_parts> parts_;
 };
 
 /// What `lbfgs::create` calls.
@@ -227,11 +253,8 @@ make_lbfgs(worker& me, std::vector<rref<at::Tensor>> parameters, lbfgs_values op
   for (const rref<at::Tensor>& p : parameters) {
     co_await p.call<&await_parameter>();
     here.push_back(*p.local());
-    if (!here.back().defined() || !here.back().is_leaf() || !here.back().has_storage()) {
-      throw std::invalid_argument("a parameter of an optimizer is not a leaf");
-    }
   }
-  co_return me.share(lbfgs_owner(me.compute_pool(), std::move(here), options));
+  co_return me.share(lbfgs_owner(std::move(here), options));
 }
 
 }  // namespace weft::optim::detail

@@ -60,8 +60,8 @@ class owner_optimizer {
   /// are undefined, not leaves, or given twice.
   owner_optimizer(std::vector<at::Tensor> parameters, std::vector<std::size_t> sizes,
                   const std::vector<options_type>& options)
-      : here_(std::make_shared<aliased_optimizer<Optimizer>>(checked(std::move(parameters)),
-                                                             std::move(sizes), options)) {}
+      : here_(std::make_shared<aliased_optimizer<Optimizer>>(
+            checked_parameters(std::move(parameters)), std::move(sizes), options)) {}
 
   /// Applies the gradients that the running call's autograd context has for the parameters here.
   /// Computes on this thread, one of the compute pool: the way of most steps, without the worker's
@@ -138,23 +138,6 @@ class owner_optimizer {
     co_await event::wait(turn->granted);
     co_return turn;
   }
-  static std::vector<at::Tensor> checked(std::vector<at::Tensor> parameters) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& p = parameters[i];
-      const auto refuse = [](const char* why) {
-        throw std::invalid_argument(std::string("a parameter of an optimizer ") + why);
-      };
-      if (!p.defined()) refuse("is an undefined tensor");
-      if (!p.is_leaf()) refuse("is not a leaf: give the tensor it was computed from");
-      const auto same = [&p](const at::Tensor& other) { return other.is_same(p); };
-      if (std::any_of(parameters.begin(), parameters.begin() + static_cast<std::ptrdiff_t>(i),
-                      same)) {
-        refuse("was given twice");
-      }
-    }
-    return parameters;
-  }
-
   std::shared_ptr<aliased_optimizer<Optimizer>> here_;
   std::shared_ptr<riding_steps<Optimizer>> riding_;
 };

@@ -6,32 +6,37 @@
 #include <weft/optim/lbfgs.hpp>
 #include <weft/rpc/expose.hpp>
 
-#include <atomic>
-#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weft::optim {
 
 namespace detail {
 
-/// Of this process: with the trainer's rank, no two steps at an owner have one number.
-inline std::atomic<std::uint64_t> last_lbfgs_step{0};
-
-/// Gives a step up, unless it has ended.
-struct lbfgs_step_guard {
-  const rref<lbfgs_owner>& there;
-  std::uint64_t step;
-  bool ended = false;
-  ~lbfgs_step_guard() {
-    if (!ended) there.post<&lbfgs_owner::give_up>(step);
-  }
-};
-
 inline void expose_lbfgs() noexcept {
   weft::expose<&make_lbfgs>();
   weft::expose<&lbfgs_owner::begin>();
-  weft::expose<&lbfgs_owner::go_on>();
-  weft::expose<&lbfgs_owner::give_up>();
+  weft::expose<&lbfgs_step::go_on>();
+}
+
+template <class Closure>
+asio::awaitable<double> lbfgs_steps(worker& me, rref<lbfgs_owner> there, Closure closure) {
+  auto begun = co_await there.call<&lbfgs_owner::begin>();
+  const rref<lbfgs_step> step = std::move(begun.first);
+  lbfgs_answer now = begun.second;
+  while (!now.done) {
+    now = co_await autograd::with_context(
+        me, [&](autograd::context ctx) -> asio::awaitable<lbfgs_answer> {
+          const at::Tensor loss = co_await closure(ctx);
+          if (!loss.defined() || loss.numel() != 1 || loss.is_complex()) {
+            throw rpc_error(errc::invalid_argument,
+                            "the closure of LBFGS must return a real tensor of one element");
+          }
+          co_return co_await step.call<&lbfgs_step::go_on>(loss.item<double>());
+        });
+  }
+  co_return now.loss;
 }
 
 }  // namespace detail
@@ -63,24 +68,7 @@ inline asio::awaitable<lbfgs> lbfgs::create(worker& me, std::vector<rref<at::Ten
 
 template <class Closure>
 asio::awaitable<double> lbfgs::step(Closure closure) const {
-  const rref<detail::lbfgs_owner> there = there_;
-  worker& me = *me_;
-  detail::lbfgs_step_guard guard{there, std::uint64_t{me.rank()} << 40 | ++detail::last_lbfgs_step};
-  detail::lbfgs_answer now = co_await there.call<&detail::lbfgs_owner::begin>(guard.step);
-  while (!now.done) {
-    now = co_await autograd::with_context(
-        me, [&](autograd::context ctx) -> asio::awaitable<detail::lbfgs_answer> {
-          const at::Tensor loss = co_await closure(ctx);
-          if (!loss.defined() || loss.numel() != 1 || loss.is_complex()) {
-            throw rpc_error(errc::invalid_argument,
-                            "the closure of LBFGS must return a real tensor of one element");
-          }
-          co_return co_await there.call<&detail::lbfgs_owner::go_on>(guard.step,
-                                                                     loss.item<double>());
-        });
-  }
-  guard.ended = true;
-  co_return now.loss;
+  return detail::lbfgs_steps(*me_, there_, std::move(closure));
 }
 
 }  // namespace weft::optim

@@ -328,7 +328,7 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
   bool begun = false;  // others may have heard of it, or nodes run
   {
     const std::lock_guard lock(state->mutex);
-    if (state->released) throw rpc_error(state->release_reason);
+    if (state->release_reason) throw rpc_error(state->release_reason);
     if (state->run_ended) {
       throw rpc_error(
           state->run_ended.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
@@ -338,16 +338,18 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
                                                 " passes are under way in this autograd context");
     }
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
-    pass = new_pass(*state, id, from, what.settings);
+    pass = new_pass(*state, id, from, what.settings, todo);
     pass->want(std::move(wanted), what.capture);
+    std::map<autograd::worker_rank, std::set<std::uint64_t>> once;
+    for (const autograd::riding_step& s : what.then) once[s.owner].insert(s.number);
     std::map<autograd::worker_rank, std::vector<std::uint64_t>> steps;
-    for (const autograd::riding_step& s : what.then) steps[s.owner].push_back(s.number);
+    for (const auto& [owner, all] : once) steps[owner].assign(all.begin(), all.end());
     pass->ride(std::move(steps));
     state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);
     step(*state, pass, pass->begin(std::move(from)), todo);
     look_for_lost(*state, pass, todo);
-    begun = !todo.flush.empty() || !todo.run.empty();
+    begun = !todo.flush.empty() || !todo.run.empty() || !todo.walk.empty();
   }
   run_effects(state, std::move(todo));
 
@@ -413,7 +415,7 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
 inline error autograd_service::ended(const context_ptr& context) const {
   const intrusive_ptr<context_state> state = state_of(context);
   const std::lock_guard lock(state->mutex);
-  return state->released ? state->release_reason : error();
+  return state->release_reason;
 }
 
 inline std::optional<autograd::gradient_map>

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,14 +17,14 @@
 namespace weft::engine {
 
 /// A pass over a retained graph has succeeded: a later one from the same roots needs no discovery.
-/// All workers keep those with the highest numbers, so what its initiator keeps, all keep.
-inline void autograd_service::keep_plan(context_state& c, autograd::local_pass& pass) {
-  constexpr std::size_t most = 8;
+/// All workers keep those with the highest numbers, and its initiator the fewest: an older one may
+/// be on its way to be repeated while newer ones become known.
+inline void autograd_service::keep_plan(context_state& c, autograd::local_pass& pass) const {
   if (c.how != autograd::mode::smart || !pass.can_be_kept()) return;
   const autograd::pass_id& id = pass.plan().pass();
   auto& kept = c.plans[id.initiator];
   kept[id.number] = pass.keep();
-  if (kept.size() > most) kept.erase(kept.begin());
+  if (kept.size() > (id.initiator == me_.rank() ? 8 : 32)) kept.erase(kept.begin());
 }
 
 /// Also of a pass whose success has not been heard of here yet.
@@ -41,14 +42,16 @@ autograd_service::find_plan(context_state& c, std::uint32_t initiator, std::uint
 inline std::shared_ptr<autograd::local_pass>
 autograd_service::new_pass(context_state& c, const autograd::pass_id& id,
                            const std::vector<autograd::root>& roots,
-                           autograd::pass_settings settings) {
+                           autograd::pass_settings settings, effects& todo) {
   if (const auto mine = c.plans.find(me_.rank()); mine != c.plans.end()) {
     const auto nodes = autograd::local_pass::nodes_of(roots);
     for (const auto& [number, kept] : mine->second) {
       if (kept->roots != nodes) continue;
       // Others may lie where nodes were that are gone; but not while all of these are there.
-      if (auto owners = kept->lock(); !owners.empty()) {
+      if (std::vector<std::shared_ptr<torch::autograd::Node>> owners; kept->lock(owners)) {
         return std::make_shared<autograd::local_pass>(id, *kept, settings, std::move(owners));
+      } else {
+        std::move(owners.begin(), owners.end(), std::back_inserter(todo.nodes));
       }
     }
   }

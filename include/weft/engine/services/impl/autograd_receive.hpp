@@ -98,12 +98,15 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
                                                       std::span<const std::byte> body) {
   weft::detail::byte_source in(body);
   const auto id = in.get<autograd::context_id>();
-  const auto steps = in.get_all<std::uint64_t>();
+  const auto steps = autograd::detail::decode_steps(in);
   if (!in.at_end()) return broken_protocol("an autograd frame of steps that is cut off");
   const auto context = find(id);
   effects todo;
   if (context) {
     const std::lock_guard lock(context->mutex);
+    if (context->waiting_steps.size() > most_passes) {
+      return broken_protocol("an autograd frame of more steps than passes can bring");
+    }
     run_steps(*context, prepare(steps), todo);
   } else {
     todo.steps = prepare(steps);
@@ -162,6 +165,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
                                    const weft::link& from, const autograd::control_body& body,
                                    std::vector<at::Tensor> tensors, const error& allocation_error,
                                    effects& todo) {
+  if (pass->is_ending() && std::holds_alternative<autograd::end_message>(body)) return;
   if (!allocation_error && commits_by_computing(*c, *pass, from.rank(), body)) {
     // Not on the thread that reads links. Until then gradients() waits, and so do the steps, and a
     // release that comes behind them.
@@ -170,6 +174,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
       for (auto& s : prepare(std::exchange(end->steps, {}))) {
         c->waiting_steps.push_back(std::move(s));
       }
+      pass->set_ending();
     }
     return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), rest] {
       whole_step(c, pass, [&] { return pass->arrive(rank, rest); });
@@ -271,8 +276,9 @@ autograd_service::admit(context_state& c, std::uint32_t from, const autograd::co
   const auto* grad = std::get_if<autograd::grad_message>(&what.body);
   if (grad && grad->opens && grad->opens->plan != 0) {
     const auto kept = find_plan(c, what.pass.initiator, grad->opens->plan);
-    auto owners = kept ? kept->lock() : std::vector<std::shared_ptr<torch::autograd::Node>>();
-    if (owners.empty()) {
+    std::vector<std::shared_ptr<torch::autograd::Node>> owners;
+    if (!kept || !kept->lock(owners)) {
+      std::move(owners.begin(), owners.end(), std::back_inserter(todo.nodes));
       c.ended.add(what.pass);
       refused("the plan that the pass repeats is not known on worker '" + me_.name() + "'");
       return nullptr;
@@ -342,6 +348,7 @@ inline void autograd_service::down(weft::link& peer, const error&) {
     if (!joined.empty()) send_joined(id, joined);
     for (const auto& [which, pass] : passes) {
       whole_step(context, pass, [&] {
+        if (pass->is_ending()) return autograd::outputs();  // it has succeeded
         if (which.initiator == peer.rank() && pass->plan().promised() && !context->invalid_reason) {
           context->invalid_reason = outcome_unknown(peer);
         }

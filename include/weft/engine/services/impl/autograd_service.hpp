@@ -159,6 +159,7 @@ inline void autograd_service::forget_behind_steps(const intrusive_ptr<context_st
     const std::lock_guard lock(state->mutex);
     if (!state->waiting_steps.empty()) {
       state->waiting_release = why;
+      state->release_reason = context_gone(why);
       return;
     }
   }
@@ -256,7 +257,7 @@ inline void autograd_service::attach(weft::link& to, const frame_header& header,
   {
     std::shared_ptr<autograd::send_node> node;
     const std::lock_guard lock(context->mutex);
-    if (context->released) {
+    if (context->release_reason) {
       if (!request) return;  // the caller hears what it is told, and that it has no history
       throw rpc_error(
           context->release_reason.with([](error_detail& d) { d.ran = call_progress::not_sent; }));
