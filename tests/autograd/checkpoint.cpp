@@ -53,11 +53,61 @@ TEST_CASE("autograd checkpoint: results that have no gradients, anywhere among o
   });
 }
 
+TEST_CASE("autograd checkpoint: many at once, in forward too, draw what they drew") {
+  const auto draws = [](const std::vector<at::Tensor>& in) {
+    return at::dropout(in[0], 0.5, true) * 2;
+  };
+  std::vector<at::Tensor> leaves;
+  for (int i = 0; i < 24; ++i) leaves.push_back(leaf(i, {64, 64}, at::kDouble));
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t; i < 24; i += 4) {
+        const at::Tensor y = checkpoint(draws, {leaves[i]});
+        y.sum().backward();
+        right += at::equal(leaves[i].grad() * leaves[i].detach(), y.detach()) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(right == 24);
+}
+
+TEST_CASE("autograd checkpoint: random numbers that others drew meanwhile are noticed") {
+  bool others = false;
+  const auto draws = [&](const std::vector<at::Tensor>& in) {
+    if (others) static_cast<void>(at::rand({3}));
+    return at::dropout(in[0], 0.5, true) * 2;
+  };
+  const at::Tensor x = leaf(1, {64, 64}, at::kDouble);
+  const at::Tensor y = checkpoint(draws, {x});
+  others = true;
+  CHECK_THROWS_WITH(y.sum().backward(), doctest::Contains("others drew some meanwhile"));
+}
+
+TEST_CASE("autograd checkpoint: passes for some inputs are refused, here and elsewhere") {
+  workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const at::Tensor x = leaf(1, {3, 3}, at::kDouble);
+    block mine(2);
+    CHECK_THROWS_WITH(torch::autograd::grad({mine.forward(x).sum()}, {x}),
+                      doctest::Contains("cannot run in a pass for some inputs"));
+    const auto there = me.peer(1).make<block>(3);
+    co_await weft::autograd::with_context(me, [&](context ctx) -> asio::awaitable<void> {
+      const at::Tensor y = co_await there.call<&block::forward>(x);
+      const auto e = co_await thrown_by(
+          [&]() -> asio::awaitable<void> { static_cast<void>(co_await ctx.grad(y.sum(), {x})); }());
+      CHECK(e == errc::autograd_pass_aborted);
+      CHECK(says(e, "cannot run in a pass for some inputs"));
+    });
+  });
+}
+
 TEST_CASE("autograd checkpoint: many at once leave the random numbers as they were") {
   const auto draws = [](const std::vector<at::Tensor>& in) {
     return at::dropout(in[0], 0.5, true) * 2;
   };
-  const auto state = [] { return weft::autograd::detail::random_numbers::now(); };
+  const auto state = [] { return weft::autograd::detail::random_numbers::state(); };
   std::vector<at::Tensor> leaves, results;
   for (int i = 0; i < 8; ++i) {
     leaves.push_back(leaf(i, {64, 64}, at::kDouble));
@@ -154,10 +204,12 @@ TEST_CASE("autograd checkpoint: several results, some unused, inputs among them,
   };
   const auto out = checkpoint_all(f, {x, z, at::Tensor()});
   REQUIRE(out.size() == 3);
-  const auto g = torch::autograd::grad({out[1].sum()}, {x, z}, {}, true, false, true);
-  CHECK(same(g[0], at::ones({3})));
-  CHECK_FALSE(g[1].defined());
-  CHECK(same(torch::autograd::grad({out[0].sum()}, {x})[0], z.detach()));
+  out[1].sum().backward({}, /*retain_graph=*/true);
+  CHECK(same(x.grad(), at::ones({3})));
+  CHECK_FALSE(z.grad().defined());
+  x.mutable_grad() = at::Tensor();
+  out[0].sum().backward();
+  CHECK(same(x.grad(), z.detach()));
 }
 
 TEST_CASE("autograd checkpoint: what it throws fails the pass; second derivatives are refused") {

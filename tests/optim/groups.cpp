@@ -162,4 +162,22 @@ TEST_CASE("optim schedulers: one that looks at a metric") {
   });
 }
 
+TEST_CASE("optim groups: a scheduler goes on from options that were set meanwhile") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const auto there = me.peer(1).make<layer>(1);
+    const std::vector weights{there.remote<&layer::weight>()};
+    const auto sgd = co_await distributed<SGD>::create(me, weights, SGDOptions(1).momentum(0.9));
+    auto lr = co_await lr_scheduler<torch::optim::StepLR, SGD>::create(sgd, 2, 0.1);
+    co_await lr.step();
+    co_await sgd.set_options(SGDOptions(0.5).momentum(0.5).weight_decay(0.01));
+    for (const double expected : {0.5, 0.05, 0.05, 0.005}) {
+      co_await lr.step();
+      const auto now = co_await sgd.options();
+      CHECK(now[0].lr() == doctest::Approx(expected));
+      CHECK(now[0].momentum() == 0.5);
+      CHECK(now[0].weight_decay() == 0.01);
+    }
+  });
+}
+
 }  // namespace optim_tests

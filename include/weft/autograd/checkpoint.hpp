@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,16 +24,20 @@ using checkpointed = std::function<std::vector<at::Tensor>(const std::vector<at:
 /// context, or into `.grad` in a pass of libtorch.
 ///
 /// Every tensor with a history that the function uses must be among the inputs. The function makes
-/// no remote calls, and must give the same each time. If it draws random numbers, other threads
-/// must not draw from that generator meanwhile. Passes for some `inputs` give its parameters
-/// nothing. There are no second derivatives: with `gradient_graph::create` the pass fails. As
-/// torch.utils.checkpoint with use_reentrant.
+/// no remote calls, and must give the same each time. If it draws random numbers, checkpointed
+/// functions of the process take turns, and a pass fails if something else has drawn meanwhile, in
+/// forward or in backward. Forward may call it twice. Passes for some
+/// `inputs`, and second derivatives (`gradient_graph::create`), fail. As torch.utils.checkpoint
+/// with use_reentrant.
 [[nodiscard]] std::vector<at::Tensor> checkpoint_all(checkpointed function,
                                                      std::vector<at::Tensor> inputs);
 
 /// The same for a function with one result.
 template <class F>
 [[nodiscard]] at::Tensor checkpoint(F function, std::vector<at::Tensor> inputs) {
+  static_assert(std::is_invocable_r_v<at::Tensor, F&, const std::vector<at::Tensor>&>,
+                "a checkpointed function takes a const std::vector<at::Tensor>& and returns an "
+                "at::Tensor; if it returns several, call checkpoint_all");
   return checkpoint_all(
       [f = std::move(function)](const std::vector<at::Tensor>& in) {
         return std::vector<at::Tensor>{f(in)};

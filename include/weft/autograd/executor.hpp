@@ -115,6 +115,8 @@ class local_executor {
   std::size_t nodes_run() const { return nodes_run_; }
   /// The one whose node runs on this thread; null if none does.
   static local_executor* running() { return running_; }
+  /// The pass is for some inputs only.
+  bool is_pruned() const { return pruned_; }
   /// For a node that runs a pass of its own inside: a leaf's gradient, as if it came from here.
   void contribute(const at::Tensor& variable, const at::Tensor& gradient) {
     if (!pruned_) gradients_.accumulate(variable, gradient, settings_.graph);

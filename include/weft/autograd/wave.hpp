@@ -237,10 +237,11 @@ class wave {
   void each_needed(F&& visit) const {
     for (const auto& [id, sent] : needed_) visit(id, sent.node);
   }
-  /// Of the workers that are known to take part in a pass without discovery: who is not done.
+  /// Of the workers that are known to take part: who is not done. At the initiator.
   std::vector<worker_rank> not_done() const {
+    const auto& all = discovered_ ? participants_ : leads_to_;
     std::vector<worker_rank> out;
-    std::set_difference(leads_to_.begin(), leads_to_.end(), done_.begin(), done_.end(),
+    std::set_difference(all.begin(), all.end(), done_.begin(), done_.end(),
                         std::back_inserter(out));
     return out;
   }

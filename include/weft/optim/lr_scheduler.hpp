@@ -45,18 +45,28 @@ class lr_scheduler {
       out.given_.push_back(o.lr());
     }
     try {
-      out.scheduler_ = std::make_unique<Scheduler>(*out.like_, std::move(args)...);
+      detail::in_words(
+          [&] { out.scheduler_ = std::make_unique<Scheduler>(*out.like_, std::move(args)...); });
     } catch (const std::exception& e) {
       throw rpc_error(errc::invalid_argument, e.what());
     }
     co_return out;
   }
 
-  /// Steps the scheduler, with its metric if it takes one. Groups whose learning rate changes get
-  /// it, with the other options as they were at `create`. Errors are those of `set_options`; what a
-  /// group could not get, the next step gives it again. The scheduler must outlive the step.
+  /// Steps the scheduler, with its metric if it takes one. It goes on from the options that the
+  /// owners have now, and groups whose learning rate changes get it. Errors are those of `options`
+  /// and `set_options`; what a group could not get, the next step gives it again. The scheduler
+  /// must outlive the step.
   template <class... Metric>
   [[nodiscard]] asio::awaitable<void> step(Metric... metric) {
+    const std::vector<options_type> at_owners = co_await of_.options();
+    for (std::size_t g = 0; g < given_.size(); ++g) {
+      const double mine = options_of(g).lr();
+      auto& group = like_->param_groups()[g];
+      group.set_options(std::make_unique<options_type>(at_owners[g]));
+      if (at_owners[g].lr() == given_[g]) group.options().set_lr(mine);
+      given_[g] = at_owners[g].lr();
+    }
     scheduler_->step(metric...);
     for (std::size_t g = 0; g < given_.size(); ++g) {
       const options_type now = options_of(g);

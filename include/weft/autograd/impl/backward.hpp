@@ -47,10 +47,15 @@ inline asio::awaitable<void> backward(context ctx, rref<at::Tensor> root, backwa
     const auto until = later(me.time().now(), std::max(*how.limit, duration()));
     scope->deadline = std::min(scope->deadline.value_or(until), until);
   }
-  co_await with_scope(weft::detail::context_of(me), scope,
-                      root.call<&detail::backward_here>(std::move(how.gradients),
-                                                        settings.retention, settings.graph,
-                                                        std::move(how.then)));
+  try {
+    co_await with_scope(weft::detail::context_of(me), scope,
+                        root.call<&detail::backward_here>(std::move(how.gradients),
+                                                          settings.retention, settings.graph,
+                                                          std::move(how.then)));
+  } catch (const rpc_error& e) {  // the error of the pass is the same wherever it begins
+    if (e.error() != errc::remote_exception || !e.error().cause()) throw;
+    throw rpc_error(e.error().cause());
+  }
 }
 
 }  // namespace weft::autograd

@@ -18,11 +18,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string>
+#include <typeindex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -30,31 +32,37 @@ namespace weft::autograd {
 
 namespace detail {
 
-/// The state of the CPU's default generator, which is put back at the end of the scope.
+/// The CPU's default generator, for functions that draw from it: one at a time in a process.
 class random_numbers {
  public:
-  static at::Tensor now() {
+  static at::Tensor state() {
     at::Generator g = at::globalContext().defaultGenerator(at::kCPU);
     const std::lock_guard lock(g.mutex());
     return g.get_state();
   }
-  explicit random_numbers(const at::Tensor& as) : one_at_a_time_(mutex_), before_(now()) {
-    set(as);
-  }
-  random_numbers(const random_numbers&) = delete;
-  random_numbers& operator=(const random_numbers&) = delete;
-  ~random_numbers() { set(before_); }
-
- private:
   static void set(const at::Tensor& state) {
     at::Generator g = at::globalContext().defaultGenerator(at::kCPU);
     const std::lock_guard lock(g.mutex());
     g.set_state(state);
   }
-  // Of the process, or what one puts back another has set.
+  /// Recursive: checkpointed functions contain others.
+  [[nodiscard]] static std::unique_lock<std::recursive_mutex> lock() {
+    return std::unique_lock(mutex_);
+  }
+  /// Whether no function of that type has drawn any; false if none has run.
+  [[nodiscard]] static bool are_not_drawn_by(const std::type_info& function) {
+    const auto held = lock();
+    const auto known = draws_.find(function);
+    return known != draws_.end() && !known->second;
+  }
+  static void note(const std::type_info& function, bool draws) {
+    const auto held = lock();
+    draws_[function] |= draws;
+  }
+
+ private:
   WEFT_PROCESS_WIDE inline static std::recursive_mutex mutex_;
-  const std::lock_guard<std::recursive_mutex> one_at_a_time_;
-  at::Tensor before_;
+  WEFT_PROCESS_WIDE inline static std::map<std::type_index, bool> draws_;
 };
 
 [[nodiscard]] inline bool is_differentiable(const at::Tensor& t) {
@@ -68,14 +76,23 @@ class checkpoint_node final : public torch::autograd::Node {
       : function_(std::move(function)) {
     for (const at::Tensor& t : inputs) inputs_.emplace_back(t, false);
   }
-  /// The function draws random numbers, from here on.
-  void draws_from(at::Tensor state) { random_ = std::move(state); }
+  /// The function draws random numbers: all between these states.
+  void draws(at::Tensor from, at::Tensor to) {
+    random_ = std::move(from);
+    random_behind_ = std::move(to);
+  }
   std::string name() const override { return "weft::checkpoint"; }
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
       throw std::logic_error("a checkpointed function has no second derivatives");
+    }
+    local_executor* const outer = local_executor::running();
+    const auto* const some = torch::autograd::get_current_graph_task_exec_info();
+    if (outer != nullptr ? outer->is_pruned() : some != nullptr && !some->empty()) {
+      throw std::logic_error(
+          "a checkpointed function cannot run in a pass for some inputs: it may use them inside");
     }
     // These notice a second pass over a graph that was not kept, and changes in place since.
     std::vector<at::Tensor> again;
@@ -86,9 +103,7 @@ class checkpoint_node final : public torch::autograd::Node {
     std::vector<at::Tensor> results;
     {
       const at::AutoGradMode on(true);
-      std::optional<random_numbers> same;
-      if (random_.defined()) same.emplace(random_);
-      results = function_(again);
+      results = random_.defined() ? with_same_numbers(again) : function_(again);
     }
     std::vector<at::Tensor> roots, given;
     std::size_t next = 0;  // results without gradients have none
@@ -100,7 +115,6 @@ class checkpoint_node final : public torch::autograd::Node {
       given.push_back(gradient);
     }
     if (roots.empty()) return torch::autograd::variable_list(num_outputs());
-    local_executor* const outer = local_executor::running();
     if (outer == nullptr) {
       torch::autograd::backward(roots, given);
       return of_inputs([](const at::Tensor& t) { return t.grad(); }, again);
@@ -114,6 +128,26 @@ class checkpoint_node final : public torch::autograd::Node {
         outer->contribute(e.variable, e.gradient);
     }
     return out;
+  }
+  std::vector<at::Tensor> with_same_numbers(const std::vector<at::Tensor>& inputs) {
+    const auto one_at_a_time = random_numbers::lock();
+    const at::Tensor before = random_numbers::state();
+    random_numbers::set(random_);
+    std::vector<at::Tensor> results;
+    try {
+      results = function_(inputs);
+    } catch (...) {
+      random_numbers::set(before);
+      throw;
+    }
+    const bool same = at::equal(random_numbers::state(), random_behind_);
+    random_numbers::set(before);
+    if (!same) {
+      throw std::runtime_error(
+          "a checkpointed function did not draw the same random numbers as in forward: others drew "
+          "some meanwhile, outside of checkpointed functions");
+    }
+    return results;
   }
   void release_variables() override {
     for (torch::autograd::SavedVariable& saved : inputs_) saved.reset_data();
@@ -131,7 +165,7 @@ class checkpoint_node final : public torch::autograd::Node {
 
   checkpointed function_;
   std::vector<torch::autograd::SavedVariable> inputs_;
-  at::Tensor random_;  // undefined: it draws none
+  at::Tensor random_, random_behind_;  // states of the generator; undefined: it draws none
 };
 
 }  // namespace detail
@@ -151,13 +185,29 @@ inline std::vector<at::Tensor> checkpoint_all(checkpointed function,
     node->set_next_edges(torch::autograd::collect_next_edges(sent));
   }
   std::vector<at::Tensor> results;
-  const at::Tensor random = records ? detail::random_numbers::now() : at::Tensor();
-  {
+  const auto compute = [&] {
     const at::AutoGradMode off(false);
     results = function(inputs);
+  };
+  if (!records) {
+    compute();
+    return results;
   }
-  if (!records) return results;
-  if (!at::equal(random, detail::random_numbers::now())) node->draws_from(random);
+  using detail::random_numbers;
+  const std::type_info& type = function.target_type();
+  at::Tensor from = random_numbers::state();
+  const bool quiet = random_numbers::are_not_drawn_by(type);
+  if (quiet) compute();
+  if (!quiet || !at::equal(from, random_numbers::state())) {
+    // Or something else drew meanwhile; then it is computed again.
+    const auto one_at_a_time = random_numbers::lock();
+    from = random_numbers::state();
+    compute();
+    at::Tensor to = random_numbers::state();
+    const bool draws = !at::equal(from, to);
+    random_numbers::note(type, draws);
+    if (draws) node->draws(std::move(from), std::move(to));
+  }
   for (at::Tensor& t : results) {
     if (!detail::is_differentiable(t)) continue;
     t = t.detach();  // it may be a parameter or an input, or a view of one

@@ -7,8 +7,10 @@
 #include <weft/core/error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
+#include <weft/core/log.hpp>
 #include <weft/optim/detail/aliased_optimizer.hpp>
 #include <weft/rpc/worker.hpp>
+#include <weft/wire/detail/tensor_error.hpp>
 
 #include <asio/any_io_executor.hpp>
 #include <asio/awaitable.hpp>
@@ -17,6 +19,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -30,6 +34,7 @@ class riding_steps final : public autograd::pass_follower,
   riding_steps(worker& me, std::shared_ptr<aliased_optimizer<Optimizer>> of)
       : executor_(weft::detail::context_of(me).get_executor()),
         pool_(&me.compute_pool()),
+        worker_(me.name()),
         of_(std::move(of)) {}
 
   [[nodiscard]] std::unique_ptr<autograd::prepared_step> prepare() override {
@@ -68,9 +73,15 @@ class riding_steps final : public autograd::pass_follower,
       const std::lock_guard lock(of->mutex_);
       if (--of->under_way_ == 0) of->none_->set();
     }
-    void failed(const std::exception_ptr& why) const {
-      const std::lock_guard lock(of->mutex_);
-      if (!of->failure_) of->failure_ = why;
+    /// The first is logged as well: perhaps nobody asks.
+    void failed(const std::exception_ptr& why, std::string_view words) const {
+      {
+        const std::lock_guard lock(of->mutex_);
+        if (!of->failure_) of->failure_ = why;
+        if (std::exchange(of->logged_, true)) return;
+      }
+      weft::detail::say(of->worker_, "a step at the end of a backward pass failed: " +
+                                         std::string(words) + "; finish() throws it");
     }
 
     std::shared_ptr<riding_steps> of;
@@ -81,7 +92,7 @@ class riding_steps final : public autograd::pass_follower,
     explicit prepared(std::shared_ptr<place> its) : place_(std::move(its)) {}
     void begin(autograd::gradient_map gradients, const error& lost) override {
       const auto its = std::move(place_);
-      if (lost) return its->failed(std::make_exception_ptr(rpc_error(lost)));
+      if (lost) return its->failed(std::make_exception_ptr(rpc_error(lost)), lost.message());
       weft::detail::post_or_die(its->of->executor_, [its, all = std::move(gradients)]() mutable {
         start_on(its->of->executor_, run(its, std::move(all))).detach();
       });
@@ -96,18 +107,22 @@ class riding_steps final : public autograd::pass_follower,
     co_await event::wait(its->turn->granted);
     try {
       co_await step_on(*self.pool_, self.of_, std::move(gradients), 1.0, std::move(its->turn));
-    } catch (...) {  // what the optimizer throws
-      its->failed(std::current_exception());
+    } catch (const std::exception& e) {  // what the optimizer throws
+      its->failed(std::current_exception(), weft::detail::words_of(e));
+    } catch (...) {
+      its->failed(std::current_exception(), "something that is not a std::exception was thrown");
     }
   }
 
   asio::any_io_executor executor_;
   std::remove_reference_t<decltype(std::declval<worker&>().compute_pool())>* pool_;
+  std::string worker_;
   std::shared_ptr<aliased_optimizer<Optimizer>> of_;
   std::mutex mutex_;
   std::size_t under_way_ = 0;
   intrusive_ptr<event> none_;
   std::exception_ptr failure_;
+  bool logged_ = false;
 };
 
 }  // namespace weft::optim::detail

@@ -111,7 +111,12 @@ inline std::string autograd_service::missing_anywhere(const context_state& c,
     text +=
         (text.empty() ? "" : "; ") + ("worker '" + who + "' waits for the gradients of ") + what;
   };
-  if (c.how != autograd::mode::fast) return {};
+  if (c.how != autograd::mode::fast) {
+    for (const auto rank : pass.plan().not_done()) {
+      text += (text.empty() ? ": not done on worker '" : ", '") + name_of(rank) + "'";
+    }
+    return text;
+  }
   add(me_.name(), missing_here(c, pass));
   for (const auto& [rank, what] : heard.waits) add(name_of(rank), what);
   if (text.empty()) return {};
