@@ -34,6 +34,7 @@ std::string progress_line(const progress& state, std::size_t width) {
   auto after = print(" %3.0f%%  loss %.4f", std::floor(part * 100), state.loss);
   if (state.samples_per_second > 0) {
     const double left = static_cast<double>(std::max<std::int64_t>(state.total - state.done, 0));
+    if (state.items_per_second > 0) after += print("  %.0f items/s", state.items_per_second);
     after += print("  %.0f samples/s  ETA ", state.samples_per_second) +
              minutes(left / state.samples_per_second);
   }

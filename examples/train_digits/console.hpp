@@ -18,6 +18,7 @@ struct progress {
   std::int64_t total = 0;
   double loss = 0;
   double samples_per_second = 0;  // 0: not known yet
+  double items_per_second = 0;    // of streams; 0: there are none
 };
 
 // "epoch 3/30 [###-------] 31%  loss 0.1234  4567 samples/s  ETA 0:09", at most `width` characters.

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -44,6 +45,19 @@ inline std::optional<int> parse(int argc, const char* const* argv, settings& int
          "its share of the batches.")
       ->type_name("N")
       ->check(detail::between(1, 64, "a number of trainers: 1 to 64"));
+  auto* loaders =
+      app.add_option(
+             "--loaders", into.loaders,
+             "How many processes hold the rows and stream batches to the trainers; 0: each trainer "
+             "reads the file. Each batch goes to one trainer.")
+          ->type_name("N")
+          ->check(detail::between(0, 16, "a number of loaders: 0 to 16"));
+  app.add_option("--kill-loader", into.kill_loader,
+                 "Kill that loader, from 1, in the middle of the run: the others read the rest of "
+                 "its rows.")
+      ->type_name("N")
+      ->needs(loaders)
+      ->check(detail::between(1, 16, "the number of a loader: from 1"));
   app.add_option("--epochs", into.epochs, "How often each training image is seen.")
       ->type_name("N")
       ->check(detail::between(1, 100000, "a number of epochs: 1 to 100000"));
@@ -81,7 +95,8 @@ inline std::optional<int> parse(int argc, const char* const* argv, settings& int
       ->needs(checkpoint);
   app.add_flag("--local", into.local,
                "Train the same model in this one process, without weft, to compare: one trainer.")
-      ->excludes(checkpoint);
+      ->excludes(checkpoint)
+      ->excludes(loaders);
   app.add_option("--threads", into.threads,
                  "Threads that libtorch computes with in each process; 0 divides the cores between "
                  "the processes.")
@@ -92,6 +107,10 @@ inline std::optional<int> parse(int argc, const char* const* argv, settings& int
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? EXIT_SUCCESS : 2;
+  }
+  if (into.kill_loader > into.loaders || (into.kill_loader > 0 && into.loaders < 2)) {
+    std::fputs("--kill-loader needs another loader that goes on: see --loaders\n", stderr);
+    return 2;
   }
   if (into.local) into.trainers = 1;
   return std::nullopt;

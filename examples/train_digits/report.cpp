@@ -41,6 +41,9 @@ void report::step(int epoch, std::int64_t samples, double loss) {
     progress_.epoch = std::max(progress_.epoch, epoch + 1);
     progress_.samples_per_second =
         static_cast<double>(progress_.done - before_) / std::max(seconds(), 1e-3);
+    if (how_.loaders > 0) {
+      progress_.items_per_second = static_cast<double>(++items_) / std::max(seconds(), 1e-3);
+    }
     now = progress_;
   }
   console_.show(now);

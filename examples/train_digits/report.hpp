@@ -49,6 +49,7 @@ class report {
   history history_;
   progress progress_;
   std::int64_t before_ = 0;  // samples of earlier runs
+  std::int64_t items_ = 0;   // that came by streams
   clock::time_point began_ = clock::now();
 };
 

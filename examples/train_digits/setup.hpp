@@ -18,7 +18,8 @@
 
 namespace digits {
 
-// Rank 0 is the server, whose bar stays on the terminal; the others are trainer1, trainer2, ...
+// Rank 0 is the server, whose bar stays on the terminal; the others are trainer1, trainer2, …,
+// loader1, … A run goes on without a loader.
 inline weft::options worker_options(const settings& how) {
   if (how.threads > 0) {
     ::setenv("OMP_NUM_THREADS", std::to_string(how.threads).c_str(), 1);
@@ -26,9 +27,16 @@ inline weft::options worker_options(const settings& how) {
   }
   weft::options o;
   o.workers = static_cast<std::uint32_t>(how.workers());
-  o.name = [](std::uint32_t rank, std::uint32_t) {
-    return rank == 0 ? std::string("server") : "trainer" + std::to_string(rank);
+  const auto last_trainer = static_cast<std::uint32_t>(how.trainers);
+  const auto role = [last_trainer](std::uint32_t rank, std::uint32_t) -> std::string {
+    return rank == 0 ? "server" : rank <= last_trainer ? "trainer" : "loader";
   };
+  o.role = role;
+  o.name = [last_trainer, role](std::uint32_t rank, std::uint32_t size) {
+    if (rank == 0) return role(rank, size);
+    return role(rank, size) + std::to_string(rank <= last_trainer ? rank : rank - last_trainer);
+  };
+  o.on_loss = weft::loss_policy::go_on_without({"loader"});
   o.foreground = 0;
   return o;
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // One server and N trainers learn to read digits. Rank 0 owns the encoder, the first half of the
-// model, and the report. Every trainer owns a head, and all of them change the one encoder.
+// model, and the report. Every trainer owns a head, and all of them change the one encoder. With
+// --loaders, further processes hold the rows and stream batches to the trainers.
 #include "checkpoint.hpp"
 #include "data.hpp"
+#include "loading.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -25,7 +27,8 @@ parameter_list encoder_parameters(weft::worker& me, Encoder& e) { return share_p
 
 asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
                             weft::rref<Encoder> encoder, weft::rref<report> says,
-                            weft::rref<meeting> meet, weft::tensordict file) {
+                            weft::rref<meeting> meet, weft::tensordict file,
+                            std::vector<weft::rref<loader>> loaders, weft::rref<ledger> book) {
   const auto data = load(how.data, how.seed);
   Head head(hidden_size, static_cast<std::int64_t>(how.seed) + 1 + trainer);
   auto parameters = co_await encoder.call<&encoder_parameters>();
@@ -38,10 +41,11 @@ asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
     co_await optimizer.load_state_dict(to_state(file["optimizers"][number]));
   }
 
+  feed from(loaders, book, trainer);
   for (int epoch = epochs_done(file); epoch < how.epochs; ++epoch) {
     stopwatch watch(me);
     epoch_part part{.trainer = trainer, .epoch = epoch};
-    for (auto& batch : data.batches(how.batch, epoch, trainer, how.trainers, how.seed)) {
+    const auto step = [&](const batch& batch) -> asio::awaitable<void> {
       double error = 0;
       co_await weft::autograd::with_context(
           me, [&](weft::autograd::context ctx) -> asio::awaitable<void> {
@@ -53,6 +57,17 @@ asio::awaitable<void> train(weft::worker& me, settings how, int trainer,
           });
       part.count(batch.size(), error);
       says.start<&report::step>(epoch, batch.size(), error).detach();
+    };
+    if (how.loaders == 0) {
+      for (auto& b : data.batches(how.batch, epoch, trainer, how.trainers, how.seed)) {
+        co_await step(b);
+      }
+    } else {
+      co_await from.begin(epoch);
+      while (const auto item = co_await from.next()) {
+        co_await step(item->data);
+        co_await from.trained(*item);
+      }
     }
     watch.stop(part);
     auto hidden = co_await encoder.call<&Encoder::forward>(data.test.images);
@@ -73,6 +88,11 @@ asio::awaitable<void> serve(weft::worker& me, settings how) {
   auto says = me.peer(0).make<report>(how, data.train.size());
   auto encoder = me.peer(0).make<Encoder>(hidden_size, static_cast<std::int64_t>(how.seed));
   auto meet = me.peer(0).make<meeting>(how, encoder, says);
+  auto book = me.peer(0).make<ledger>(how);
+  std::vector<weft::rref<loader>> loaders;
+  for (int l = 0; l < how.loaders; ++l) {
+    loaders.push_back(me.peer(1 + how.trainers + l).make<loader>(how, l));
+  }
   co_await says.call<&report::log>(me.name(), describe(data, how.seed));
   const weft::tensordict file = begun(how);
   if (!file.is_empty()) {
@@ -81,10 +101,15 @@ asio::awaitable<void> serve(weft::worker& me, settings how) {
   }
   co_await weft::with_task_group([&](weft::task_group& all) -> asio::awaitable<void> {
     for (int t = 0; t < how.trainers; ++t) {
-      all.spawn(me.peer(t + 1).call<&train>(how, t, encoder, says, meet, file, weft::within(1h)));
+      all.spawn(me.peer(t + 1).call<&train>(how, t, encoder, says, meet, file, loaders, book,
+                                            weft::within(1h)));
     }
     co_return;
   });
+  if (how.loaders > 0) {
+    co_await says.call<&report::log>("loaders",
+                                     co_await book.call<&ledger::in_words>(data.train.size()));
+  }
   co_await says.call<&report::finish>();
 }
 

@@ -40,6 +40,7 @@
 #include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>
 #include <weft/rref/sharded.hpp>
+#include <weft/rref/stream.hpp>
 #include <weft/version.hpp>
 #include <weft/wire/codec.hpp>
 #include <weft/wire/path.hpp>

@@ -59,9 +59,8 @@ class peer : slips::peer_verbs {
   [[nodiscard]] auto start(Args&&... args) const -> future<typename function<F>::result>;
 
   /// One way: no reply. Leaves as `start` does; any thread. It has a deadline only with `within`,
-  /// and is served before the run ends. The callee counts failed posts
-  /// (`worker_stats::posts_failed`), and prints the first of each function. An error here
-  /// (too_many_calls, peer_died, not_encodable) is thrown.
+  /// and is served before the run ends. The callee counts failed ones (worker_stats::posts_failed),
+  /// and prints the first of each function. too_many_calls, peer_died, not_encodable are thrown.
   template <auto F, class... Args>
   void post(Args&&... args) const;
 
@@ -78,10 +77,12 @@ class peer : slips::peer_verbs {
   template <auto F, class... Args>
   [[nodiscard]] auto remote(Args&&... args) const -> detail::remote_reference<F>;
 
+  /// Calls F, and awaits a std::tuple of the other ends of its streams: see weft/rref/stream.hpp.
+  template <auto F, class... Args>
+  [[nodiscard]] auto open(Args&&... args) const;
   /// Makes a T there, on the compute pool or in place (`immediate_constructor`); as with `remote`.
   template <class T, class... Args>
   [[nodiscard]] rref<T> make(Args&&... args) const;
-
   /// Waits until a T is published there under `name`, and gives it: see weft/rref/published.hpp.
   template <class T, class... Options>
   [[nodiscard]] auto lookup(std::string name, Options&&... options) const
@@ -96,7 +97,6 @@ class peer : slips::peer_verbs {
   friend bool operator==(const peer& a, const peer& b) noexcept {
     return a.me_ == b.me_ && a.rank_ == b.rank_;
   }
-
   /// Mistakes that a static_assert explains: peer.call(&f, 1), peer.lookup("model").
   using verbs::call, verbs::start, verbs::post, verbs::remote, peer_verbs::lookup;
 

@@ -63,10 +63,8 @@ class rref : slips::verbs, public slips::as_pointer<T> {
   [[nodiscard]] auto to_here(Options&&... options) const
       -> asio::awaitable<detail::call_return<T, Options...>>;
 
-  /// The object itself, at its owner only. Throws rpc_error: rref_not_owner at another worker;
-  /// invalid_argument if the object is still being made.
+  /// The object, at its owner. Throws rref_not_owner elsewhere, invalid_argument if it is not made.
   [[nodiscard]] std::shared_ptr<T> local() const;
-
   /// Calls a function at the object's owner and waits until the object is made. M is a member of T,
   /// or its first parameter (after an injected one) is `T&` or `const T&`. See peer::call.
   template <auto M, class... Args>
@@ -81,7 +79,9 @@ class rref : slips::verbs, public slips::as_pointer<T> {
   /// As call, but one way. See peer::post.
   template <auto M, class... Args>
   void post(Args&&... args) const;
-
+  /// As peer::open.
+  template <auto M, class... Args>
+  [[nodiscard]] auto open(Args&&... args) const;
   /// Only for a clear compile error: r.call(&T::member, 1).
   using verbs::call, verbs::remote, verbs::start, verbs::post;
 
