@@ -51,8 +51,9 @@ class [[nodiscard]] sink {
 
   /// Waits while the window is full: for the limit, else as long as a call, and not beyond the
   /// scope's deadline. Then the item is on its way. Errors: closed (the reader has dropped its end,
-  /// or the function has returned), what the function threw, peer_died, timed_out, cancelled (not
-  /// written then), not_encodable, invalid_argument (finished, or empty).
+  /// or the function has returned), what the function threw, peer_died, timed_out, cancelled,
+  /// too_many_calls (other threads took the room), not_encodable: then it was not written; and
+  /// invalid_argument (finished, or empty).
   [[nodiscard]] asio::awaitable<void> write(T item, std::optional<within> limit = std::nullopt);
   /// No more items come. Waits until the reader's worker has heard it. Errors as those of `write`.
   [[nodiscard]] asio::awaitable<void> finish(std::optional<within> limit = std::nullopt);
