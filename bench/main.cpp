@@ -28,6 +28,7 @@ std::vector<bench::row> rows_that_match(const std::string& filter) {
   bench::add_tensor_rows(rows);
   bench::add_rref_rows(rows);
   bench::add_pipeline_rows(rows);
+  bench::add_stream_rows(rows);
   bench::add_sim_rows(rows);
   bench::add_autograd_rows(rows);
   bench::add_gradient_rows(rows);

@@ -16,7 +16,8 @@ void add_pipeline_rows(std::vector<row>& rows);  ///< pipeline.*: stages that pa
 void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a model on two workers
 void add_gradient_rows(
     std::vector<row>& rows);  ///< autograd.table2, .chain, .unused: passes in both modes
-void add_sim_rows(std::vector<row>& rows);  ///< sim.*: schedules of a simulated world
+void add_stream_rows(std::vector<row>& rows);  ///< stream.*: items, beside posts and calls
+void add_sim_rows(std::vector<row>& rows);     ///< sim.*: schedules of a simulated world
 void add_tensordict_rows(
     std::vector<row>& rows);                    ///< tensordict.*: beside bare tensors, and Python
 void add_compile_rows(std::vector<row>& rows);  ///< compile.*: seconds of the compiler

@@ -769,6 +769,7 @@ asio::awaitable<void> some_lesson(trainer& of, bool steps, bool may_be_cancelled
     co_await l.run(steps);
   };
   co_await autograd::with_context(of.me, body, {.mode = how});
+  if (!steps) co_return;  // it may have been stopped, and its trainer be gone
   if (const auto rode = std::exchange(of.rode, std::nullopt)) {
     const auto done =
         co_await outcome_of_step(in_time(of.me, "a finish", {}, of.optimizer->finish()));
