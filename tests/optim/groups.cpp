@@ -62,7 +62,8 @@ struct grouped {
     });
     for (std::size_t i = 0; i < local.size(); ++i) {
       CAPTURE(i);
-      CHECK(at::equal((co_await weights[i].to_here()).detach(), local[i].detach()));
+      const at::Tensor there = co_await weights[i].to_here();
+      CHECK(at::equal(there.detach(), local[i].detach()));
     }
   }
 };
@@ -89,7 +90,8 @@ void check_groups(const std::vector<Options>& o, const Options& later) {
       grouped<Optimizer, Options> other(o);
       co_await other.make(me, o);
       co_await other.all.load_state_dict(state);
-      CHECK(((co_await other.all.state_dict()).size() == state.size()));
+      const auto loaded = co_await other.all.state_dict();
+      CHECK(loaded.size() == state.size());
     }
     const auto e = co_await thrown_by(g.all.set_options(3, later));
     CHECK(e == errc::remote_exception);
