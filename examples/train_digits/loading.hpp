@@ -34,6 +34,12 @@ struct numbered {
   batch data;
 };
 
+// Of so many rows that a loader holds: the numbers of each batch of an epoch.
+inline std::vector<std::vector<std::int64_t>> batches_of(const settings& how, int loader,
+                                                         std::int64_t rows, int epoch) {
+  return shard(rows, how.batch, epoch, 0, 1, how.seed + static_cast<std::uint64_t>(loader));
+}
+
 // What one loader holds: each how_.loaders-th row.
 class held_rows {
  public:
@@ -45,12 +51,9 @@ class held_rows {
   }
   // Row numbers here, batch by batch, of an epoch.
   std::vector<std::vector<std::int64_t>> batches(int epoch) const {
-    return shard(rows_.size(), how_.batch, epoch, 0, 1,
-                 how_.seed + static_cast<std::uint64_t>(loader_));
+    return batches_of(how_, loader_, rows_.size(), epoch);
   }
-  batch read(int epoch, std::int64_t index) const {
-    return select(rows_, batches(epoch).at(static_cast<std::size_t>(index)));
-  }
+  batch read(const std::vector<std::int64_t>& rows) const { return select(rows_, rows); }
 
  private:
   settings how_;
@@ -72,16 +75,20 @@ class loader {
       if (epoch == how_.epochs / 2 && number_ + 1 == how_.kill_loader && next >= all.size() / 2) {
         std::raise(SIGKILL);
       }
-      const auto index = static_cast<std::int64_t>(next++);
-      co_await out.write({{number_, index}, mine_.read(epoch, index)});
+      const std::size_t index = next++;
+      co_await out.write({{number_, static_cast<std::int64_t>(index)}, mine_.read(all[index])});
     }
   }
   // Those batches, whosever they were: they are read from the file.
   asio::awaitable<void> again(int epoch, std::vector<ticket> which, weft::sink<numbered> out) {
-    std::map<int, held_rows> others;
-    for (const ticket& t : which) {
-      const auto [of, fresh] = others.try_emplace(t.loader, how_, t.loader);
-      co_await out.write({t, of->second.read(epoch, t.index)});
+    std::map<int, std::vector<std::int64_t>> by_loader;
+    for (const ticket& t : which) by_loader[t.loader].push_back(t.index);
+    for (const auto& [of, indices] : by_loader) {
+      const held_rows theirs(how_, of);
+      const auto all = theirs.batches(epoch);
+      for (const std::int64_t i : indices) {
+        co_await out.write({{of, i}, theirs.read(all.at(static_cast<std::size_t>(i)))});
+      }
     }
   }
 
@@ -95,9 +102,11 @@ class loader {
 // At the server: what was trained on. Its coroutines share one thread.
 class ledger {
  public:
-  explicit ledger(settings how) : how_(std::move(how)) {
+  // `rows` are in an epoch.
+  ledger(settings how, std::int64_t rows) : how_(std::move(how)), rows_of_epoch_(rows) {
     for (int l = 0; l < how_.loaders; ++l) {
-      for (const auto& rows : held_rows(how_, l).batches(0)) sizes_[l].push_back(rows.size());
+      const std::int64_t held = (rows - l + how_.loaders - 1) / how_.loaders;
+      batches_.push_back(static_cast<std::int64_t>(batches_of(how_, l, held, 0).size()));
     }
   }
 
@@ -117,10 +126,9 @@ class ledger {
     } else {
       waiting_ = 0;
       rest_.clear();
-      for (const auto& [loader, sizes] : sizes_) {
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-          const ticket t{loader, static_cast<std::int64_t>(i)};
-          if (!done_[epoch].contains(t)) rest_.push_back(t);
+      for (int l = 0; l < how_.loaders; ++l) {
+        for (std::int64_t i = 0; i < batches_[static_cast<std::size_t>(l)]; ++i) {
+          if (!done_[epoch].contains({l, i})) rest_.push_back({l, i});
         }
       }
       reread_ += static_cast<std::int64_t>(rest_.size());
@@ -138,12 +146,12 @@ class ledger {
   static constexpr ticket nothing{-1, 0};  // come again
 
   // "every row was trained on exactly once in each of 30 epochs: 45000 rows, of which 12 batches …"
-  asio::awaitable<std::string> in_words(std::int64_t rows_of_epoch) {
+  asio::awaitable<std::string> in_words() {
     std::int64_t rows = 0;
     for (const auto& [epoch, count] : rows_) {
-      if (count != rows_of_epoch) {
+      if (count != rows_of_epoch_) {
         throw std::logic_error("in epoch " + std::to_string(epoch + 1) + ", " +
-                               std::to_string(count) + " of " + std::to_string(rows_of_epoch) +
+                               std::to_string(count) + " of " + std::to_string(rows_of_epoch_) +
                                " rows were trained on");
       }
       rows += count;
@@ -158,8 +166,9 @@ class ledger {
 
  private:
   settings how_;
-  std::map<int, std::vector<std::size_t>> sizes_;  // of batches, by loader
-  std::map<int, std::set<ticket>> done_;           // by epoch
+  std::int64_t rows_of_epoch_;
+  std::vector<std::int64_t> batches_;     // of an epoch, by loader
+  std::map<int, std::set<ticket>> done_;  // by epoch
   std::map<int, std::int64_t> rows_;
   std::vector<ticket> rest_;
   std::int64_t reread_ = 0;

@@ -88,7 +88,7 @@ asio::awaitable<void> serve(weft::worker& me, settings how) {
   auto says = me.peer(0).make<report>(how, data.train.size());
   auto encoder = me.peer(0).make<Encoder>(hidden_size, static_cast<std::int64_t>(how.seed));
   auto meet = me.peer(0).make<meeting>(how, encoder, says);
-  auto book = me.peer(0).make<ledger>(how);
+  auto book = me.peer(0).make<ledger>(how, data.train.size());
   std::vector<weft::rref<loader>> loaders;
   for (int l = 0; l < how.loaders; ++l) {
     loaders.push_back(me.peer(1 + how.trainers + l).make<loader>(how, l));
@@ -107,8 +107,7 @@ asio::awaitable<void> serve(weft::worker& me, settings how) {
     co_return;
   });
   if (how.loaders > 0) {
-    co_await says.call<&report::log>("loaders",
-                                     co_await book.call<&ledger::in_words>(data.train.size()));
+    co_await says.call<&report::log>("loaders", co_await book.call<&ledger::in_words>());
   }
   co_await says.call<&report::finish>();
 }

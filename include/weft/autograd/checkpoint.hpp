@@ -26,9 +26,8 @@ using checkpointed = std::function<std::vector<at::Tensor>(const std::vector<at:
 /// Every tensor with a history that the function uses must be among the inputs. The function makes
 /// no remote calls, and must give the same each time. If it draws random numbers, checkpointed
 /// functions of the process take turns, and a pass fails if something else has drawn meanwhile, in
-/// forward or in backward. Forward may call it twice. Passes for some
-/// `inputs`, and second derivatives (`gradient_graph::create`), fail. As torch.utils.checkpoint
-/// with use_reentrant.
+/// forward or in backward. Forward may call it twice. Passes for some `inputs`, and second
+/// derivatives (`gradient_graph::create`), fail. As torch.utils.checkpoint with use_reentrant.
 [[nodiscard]] std::vector<at::Tensor> checkpoint_all(checkpointed function,
                                                      std::vector<at::Tensor> inputs);
 

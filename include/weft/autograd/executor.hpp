@@ -117,9 +117,10 @@ class local_executor {
   static local_executor* running() { return running_; }
   /// The pass is for some inputs only.
   bool is_pruned() const { return pruned_; }
-  /// For a node that runs a pass of its own inside: a leaf's gradient, as if it came from here.
+  /// For a node that runs a pass of its own inside, and none that is pruned: a leaf's gradient, as
+  /// if it came from here.
   void contribute(const at::Tensor& variable, const at::Tensor& gradient) {
-    if (!pruned_) gradients_.accumulate(variable, gradient, settings_.graph);
+    gradients_.accumulate(variable, gradient, settings_.graph);
   }
 
  private:

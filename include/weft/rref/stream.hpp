@@ -37,17 +37,14 @@ struct stream_access;
 /// and a tensor that requires grad arrives detached: what needs gradients is a call. At most 64
 /// items and 4 MiB (and one item) are on their way and not taken; then `write` waits, and nothing
 /// else does. Move-only; for coroutines on the worker's executor, one at a time.
+///
+/// Dropped unfinished, the reader gets `cancelled`, or what ended the function. A function that
+/// returns without an error has finished. When the last end of an opened call is gone, the call is
+/// cancelled.
 template <class T>
 class [[nodiscard]] sink {
  public:
   using value_type = T;
-
-  sink() = default;
-  sink(sink&&) noexcept = default;
-  sink& operator=(sink&& other) noexcept;
-  /// Unfinished: the reader gets `cancelled`, or what ended the function. A function that returns
-  /// without an error has finished.
-  ~sink();
 
   /// Waits while the window is full: for the limit, else as long as a call, and not beyond the
   /// scope's deadline. Then the item is on its way. Errors: closed (the reader has dropped its end,
@@ -62,30 +59,23 @@ class [[nodiscard]] sink {
   /// items, readers that share a source get items as they take them.
   void set_window(std::uint64_t items, std::uint64_t bytes = detail::stream_window::bytes);
 
-  [[nodiscard]] explicit operator bool() const noexcept {
-    return static_cast<bool>(writer_) || static_cast<bool>(to_);
-  }
+  [[nodiscard]] explicit operator bool() const noexcept { return writer_.state || to_; }
 
  private:
   friend struct detail::stream_access;
   friend struct codec<sink>;
 
   rref<detail::port<T>> to_;  // of an argument that is to be sent
-  intrusive_ptr<detail::stream_writer<T>> writer_;
+  detail::held_end<detail::stream_writer<T>> writer_;
   intrusive_ptr<detail::opened_call> call_;
 };
 
-/// The end that reads; else as `sink`. What it keeps of items is at most the window.
+/// The end that reads; else as `sink`. What it keeps of items is at most the window. Dropped, the
+/// writer gets `closed`.
 template <class T>
 class [[nodiscard]] stream {
  public:
   using value_type = T;
-
-  stream() = default;
-  stream(stream&&) noexcept = default;
-  stream& operator=(stream&& other) noexcept;
-  /// The writer gets `closed`. When the last end of an opened call is gone, that is cancelled.
-  ~stream();
 
   /// The next item; std::nullopt at the end. Waits for the limit, else as long as a call, and not
   /// beyond the scope's deadline; a later call goes on where this one was. Errors, behind all items
@@ -93,16 +83,14 @@ class [[nodiscard]] stream {
   /// unfinished), timed_out, invalid_argument (empty).
   [[nodiscard]] asio::awaitable<std::optional<T>> next(std::optional<within> limit = std::nullopt);
 
-  [[nodiscard]] explicit operator bool() const noexcept {
-    return static_cast<bool>(queue_) || static_cast<bool>(from_);
-  }
+  [[nodiscard]] explicit operator bool() const noexcept { return queue_.state || from_; }
 
  private:
   friend struct detail::stream_access;
   friend struct codec<stream>;
 
   rref<detail::port<T>> from_;  // of an argument that is to be sent
-  intrusive_ptr<detail::port_queue<T>> queue_;
+  detail::held_end<detail::port_queue<T>> queue_;
   worker* me_ = nullptr;
   intrusive_ptr<detail::opened_call> call_;
 };

@@ -4,6 +4,7 @@
 
 #include <weft/autograd/backward.hpp>
 #include <weft/core/call_scope.hpp>
+#include <weft/core/detail/as_error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/time.hpp>
 #include <weft/linkage.hpp>
@@ -53,8 +54,7 @@ inline asio::awaitable<void> backward(context ctx, rref<at::Tensor> root, backwa
                                                           settings.retention, settings.graph,
                                                           std::move(how.then)));
   } catch (const rpc_error& e) {  // the error of the pass is the same wherever it begins
-    if (e.error() != errc::remote_exception || !e.error().cause()) throw;
-    throw rpc_error(e.error().cause());
+    throw rpc_error(weft::detail::as_thrown_there(e.error()));
   }
 }
 

@@ -131,18 +131,13 @@ class checkpoint_node final : public torch::autograd::Node {
   }
   std::vector<at::Tensor> with_same_numbers(const std::vector<at::Tensor>& inputs) {
     const auto one_at_a_time = random_numbers::lock();
-    const at::Tensor before = random_numbers::state();
+    const struct put_back {
+      const at::Tensor before = random_numbers::state();
+      ~put_back() { random_numbers::set(before); }
+    } at_end;
     random_numbers::set(random_);
-    std::vector<at::Tensor> results;
-    try {
-      results = function_(inputs);
-    } catch (...) {
-      random_numbers::set(before);
-      throw;
-    }
-    const bool same = at::equal(random_numbers::state(), random_behind_);
-    random_numbers::set(before);
-    if (!same) {
+    auto results = function_(inputs);
+    if (!at::equal(random_numbers::state(), random_behind_)) {
       throw std::runtime_error(
           "a checkpointed function did not draw the same random numbers as in forward: others drew "
           "some meanwhile, outside of checkpointed functions");

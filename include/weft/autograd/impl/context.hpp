@@ -62,19 +62,26 @@ namespace detail {
 /// What came before, on the link from the caller, has been heard here.
 WEFT_PROCESS_WIDE inline immediate<void> heard() { return {}; }
 
+/// The creator of the context may release it as soon as it hears of the pass, on other links than
+/// those that tell the steps. An owner that is lost does not step; `finish` says so.
 inline asio::awaitable<std::vector<at::Tensor>>
-run_pass(worker& me, intrusive_ptr<open_context> state, backward_request what) {
-  std::set<worker_rank> owners;
-  for (const riding_step& s : what.then) owners.insert(s.owner);
-  owners.erase(me.rank());
-  if (creator_of(state->id) == me.rank()) owners.clear();
-  auto captured = co_await me.use<autograd_service>().backward(std::move(state), std::move(what));
-  // The creator may release the context as soon as it hears of the pass, on other links than those
-  // that tell the steps. An owner that is lost does not step; `finish` says so.
+until_heard(worker& me, std::set<worker_rank> owners,
+            asio::awaitable<std::vector<at::Tensor>> pass) {
+  auto captured = co_await std::move(pass);
   for (const worker_rank owner : owners) {
     static_cast<void>(co_await me.peer(owner).call<&heard>(as_expected));
   }
   co_return captured;
+}
+inline asio::awaitable<std::vector<at::Tensor>>
+run_pass(worker& me, const intrusive_ptr<open_context>& state, backward_request what) {
+  std::set<worker_rank> owners;
+  if (creator_of(state->id) != me.rank()) {
+    for (const riding_step& s : what.then) owners.insert(s.owner);
+    owners.erase(me.rank());
+  }
+  auto pass = me.use<autograd_service>().backward(state, std::move(what));
+  return owners.empty() ? std::move(pass) : until_heard(me, std::move(owners), std::move(pass));
 }
 inline asio::awaitable<void> without_result(asio::awaitable<std::vector<at::Tensor>> pass) {
   co_await std::move(pass);

@@ -32,4 +32,10 @@ namespace weft::detail {
   }
 }
 
+/// Of a call whose function threw an error of weft's: that error, as if it had been thrown here.
+[[nodiscard]] inline error as_thrown_there(const error& e) noexcept {
+  const error cause = e == errc::remote_exception ? e.cause() : error();
+  return cause ? cause : e;
+}
+
 }  // namespace weft::detail

@@ -148,8 +148,8 @@ class autograd_service final : public weft::autograd_service {
   [[nodiscard]] std::shared_ptr<autograd::local_pass>
   new_pass(context_state& c, const autograd::pass_id& id, const std::vector<autograd::root>& roots,
            autograd::pass_settings settings, effects& todo);
-  [[nodiscard]] prepared_steps prepare(const std::vector<std::uint64_t>& followers) const;
-  static void run_steps(context_state& c, prepared_steps steps, effects& todo);
+  void prepare(const std::vector<std::uint64_t>& followers, prepared_steps& into) const;
+  static void run_waiting_steps(context_state& c, effects& todo);
   [[nodiscard]] expected<void> steps_arrived(weft::link& from, std::span<const std::byte> body);
   void look_for_lost(context_state& c, const std::shared_ptr<autograd::local_pass>& pass,
                      effects& todo);

@@ -249,11 +249,7 @@ class lbfgs_owner {
 /// What `lbfgs::create` calls.
 WEFT_PROCESS_WIDE inline asio::awaitable<rref<lbfgs_owner>>
 make_lbfgs(worker& me, std::vector<rref<at::Tensor>> parameters, lbfgs_values options) {
-  std::vector<at::Tensor> here;
-  for (const rref<at::Tensor>& p : parameters) {
-    co_await p.call<&await_parameter>();
-    here.push_back(*p.local());
-  }
+  auto here = co_await parameters_behind(std::move(parameters));
   co_return me.share(lbfgs_owner(std::move(here), options));
 }
 

@@ -145,6 +145,17 @@ class owner_optimizer {
 /// Called on a reference: returns when its object is made, or throws why it was not.
 WEFT_PROCESS_WIDE inline immediate<void> await_parameter(at::Tensor&) { return {}; }
 
+/// The parameters, at their owner, once they are made.
+inline asio::awaitable<std::vector<at::Tensor>>
+parameters_behind(std::vector<rref<at::Tensor>> references) {
+  std::vector<at::Tensor> here;
+  for (const rref<at::Tensor>& p : references) {
+    co_await p.call<&await_parameter>();
+    here.push_back(*p.local());
+  }
+  co_return here;
+}
+
 /// What `distributed::create` calls at each owner.
 template <class Optimizer>
 WEFT_PROCESS_WIDE asio::awaitable<std::pair<rref<owner_optimizer<Optimizer>>, std::uint64_t>>
@@ -155,12 +166,10 @@ make_owner_optimizer(worker& me, std::vector<std::vector<rref<at::Tensor>>> grou
   }
   std::vector<at::Tensor> here;
   std::vector<std::size_t> sizes;
-  for (const auto& parameters : groups) {
+  for (auto& parameters : groups) {
     sizes.push_back(parameters.size());
-    for (const rref<at::Tensor>& p : parameters) {
-      co_await p.template call<&await_parameter>();
-      here.push_back(*p.local());
-    }
+    const auto some = co_await parameters_behind(std::move(parameters));
+    here.insert(here.end(), some.begin(), some.end());
   }
   owner_optimizer<Optimizer> made(std::move(here), std::move(sizes), options);
   const std::uint64_t number = made.ride(me);

@@ -199,8 +199,8 @@ class port_queue final : public ref_counted {
     if (news) news->set();
     if (room) room->set();
   }
-  /// Drops what nobody reads any more.
-  void close() {
+  /// Nobody reads any more.
+  void drop() {
     std::deque<stream_item<T>> items;
     change([&](stream_progress& p) {
       p.close();
@@ -259,6 +259,26 @@ class port_queue final : public ref_counted {
   intrusive_ptr<event> news_;  // the reader waits
   intrusive_ptr<event> room_;  // a writer waits until `room_at_` were taken
   std::uint64_t room_at_ = 0;
+};
+
+/// The state of an end, which is dropped with its handle.
+template <class State>
+struct held_end {
+  held_end() = default;
+  held_end(held_end&& other) noexcept : state(std::exchange(other.state, nullptr)) {}
+  held_end& operator=(held_end&& other) noexcept {
+    return *this = std::exchange(other.state, nullptr);
+  }
+  held_end& operator=(intrusive_ptr<State> other) noexcept {
+    std::swap(state, other);
+    if (other) other->drop();
+    return *this;
+  }
+  ~held_end() {
+    if (state) state->drop();
+  }
+
+  intrusive_ptr<State> state;
 };
 
 /// The object behind the writer's reference. Its functions but `taken` run where they are read.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <weft/core/call_scope.hpp>
-#include <weft/core/detail/post_or_die.hpp>
+#include <weft/core/detail/as_error.hpp>
 #include <weft/core/event.hpp>
 #include <weft/core/future.hpp>
 #include <weft/core/time.hpp>
@@ -93,15 +93,11 @@ struct stream_writer final : ref_counted {
         self->credit.to_ask_for(), within(no_limit), as_expected);
     self->asking = false;
     if (!count) {
-      self->fail(reason(count.error()));
+      self->fail(as_thrown_there(count.error()));
     } else if (!self->credit.taken(*count)) {
       self->fail(error(errc::protocol_error, "more items were taken than were written"));
     }
     self->changed->set();
-  }
-  /// The same wherever it was thrown.
-  static error reason(const error& e) {
-    return e == errc::remote_exception && e.cause() ? e.cause() : e;
   }
 
   static asio::awaitable<void> write(intrusive_ptr<stream_writer> self, T item,
@@ -336,45 +332,17 @@ auto rref<T>::open(Args&&... args) const {
 }
 
 template <class T>
-sink<T>::~sink() {
-  if (writer_) writer_->drop();
-}
-
-template <class T>
-sink<T>& sink<T>::operator=(sink&& other) noexcept {
-  if (writer_) writer_->drop();
-  to_ = std::move(other.to_);
-  writer_ = std::move(other.writer_);
-  call_ = std::move(other.call_);
-  return *this;
-}
-
-template <class T>
 asio::awaitable<void> sink<T>::write(T item, std::optional<within> limit) {
-  return detail::stream_writer<T>::write(writer_, std::move(item), limit);
+  return detail::stream_writer<T>::write(writer_.state, std::move(item), limit);
 }
 template <class T>
 asio::awaitable<void> sink<T>::finish(std::optional<within> limit) {
-  return detail::stream_writer<T>::finish(writer_, limit);
+  return detail::stream_writer<T>::finish(writer_.state, limit);
 }
 
 template <class T>
 void sink<T>::set_window(std::uint64_t items, std::uint64_t bytes) {
-  if (writer_) writer_->credit.limit_to(items, bytes);
-}
-
-template <class T>
-stream<T>::~stream() {
-  if (queue_) queue_->close();
-}
-template <class T>
-stream<T>& stream<T>::operator=(stream&& other) noexcept {
-  if (queue_) queue_->close();
-  from_ = std::move(other.from_);
-  queue_ = std::move(other.queue_);
-  me_ = other.me_;
-  call_ = std::move(other.call_);
-  return *this;
+  if (writer_.state) writer_.state->credit.limit_to(items, bytes);
 }
 
 namespace detail {
@@ -396,7 +364,7 @@ asio::awaitable<std::optional<T>> next_of(worker* me, intrusive_ptr<port_queue<T
 
 template <class T>
 asio::awaitable<std::optional<T>> stream<T>::next(std::optional<within> limit) {
-  return detail::next_of(me_, queue_, limit);
+  return detail::next_of(me_, queue_.state, limit);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include <weft/core/detail/post_or_die.hpp>
 #include <weft/engine/services/impl/autograd_service.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <variant>
 
@@ -123,10 +124,7 @@ inline void autograd_service::step(context_state& c,
     todo.destroy.push_back(pass);
     const bool listed = c.passes.erase(id) != 0;
     if (listed && id.initiator != me_.rank()) c.ended.add(id);
-    if (!c.waiting_steps.empty() && !c.outcome_pending()) {
-      run_steps(c, std::exchange(c.waiting_steps, {}), todo);
-      todo.release = std::exchange(c.waiting_release, {});
-    }
+    run_waiting_steps(c, todo);
     if (const intrusive_ptr<event> over = std::exchange(c.pass_over, nullptr)) over->set();
   } else if (pass->claim()) {
     todo.run.push_back(pass);
@@ -164,7 +162,7 @@ inline autograd::outputs autograd_service::apply(context_state& c,
     todo.flush.push_back(t->to);
   } else if (auto* success = std::get_if<autograd::wave_output::commit>(&one)) {
     keep_plan(c, *pass);
-    for (auto& s : prepare(success->steps)) c.waiting_steps.push_back(std::move(s));
+    prepare(success->steps, c.waiting_steps);
     try {
       c.gradients.merge(std::move(pass->gradients()));
     } catch (const std::exception& e) {  // libtorch's, such as a lack of memory
@@ -340,10 +338,12 @@ autograd_service::backward(context_ptr context, autograd::backward_request what)
     const autograd::pass_id id{state->id, me_.rank(), ++state->last_pass};
     pass = new_pass(*state, id, from, what.settings, todo);
     pass->want(std::move(wanted), what.capture);
-    std::map<autograd::worker_rank, std::set<std::uint64_t>> once;
-    for (const autograd::riding_step& s : what.then) once[s.owner].insert(s.number);
     std::map<autograd::worker_rank, std::vector<std::uint64_t>> steps;
-    for (const auto& [owner, all] : once) steps[owner].assign(all.begin(), all.end());
+    for (const autograd::riding_step& s : what.then) steps[s.owner].push_back(s.number);
+    for (auto& [owner, all] : steps) {  // each once, ascending
+      std::sort(all.begin(), all.end());
+      all.erase(std::unique(all.begin(), all.end()), all.end());
+    }
     pass->ride(std::move(steps));
     state->passes.emplace(id, pass);
     state->waiters.emplace(id, waiter);

@@ -107,9 +107,10 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
     if (context->waiting_steps.size() > most_passes) {
       return broken_protocol("an autograd frame of more steps than passes can bring");
     }
-    run_steps(*context, prepare(steps), todo);
+    prepare(steps, context->waiting_steps);
+    run_waiting_steps(*context, todo);
   } else {
-    todo.steps = prepare(steps);
+    prepare(steps, todo.steps);
     // No call of the context has come here: there are no gradients, and nothing to step with.
     if (const std::string why = absence(id); !why.empty()) todo.lost = context_gone(why);
   }
@@ -118,13 +119,13 @@ inline expected<void> autograd_service::steps_arrived(weft::link&,
 }
 
 /// With the gradients that are known to be good. Under the context's lock.
-inline void autograd_service::run_steps(context_state& c, prepared_steps steps, effects& todo) {
-  if (steps.empty()) return;
-  const bool waits = c.outcome_pending() && !c.released;
-  std::move(steps.begin(), steps.end(), std::back_inserter(waits ? c.waiting_steps : todo.steps));
-  if (waits) return;
+inline void autograd_service::run_waiting_steps(context_state& c, effects& todo) {
+  if (c.waiting_steps.empty() || (c.outcome_pending() && !c.released)) return;
+  std::move(c.waiting_steps.begin(), c.waiting_steps.end(), std::back_inserter(todo.steps));
+  c.waiting_steps.clear();
   todo.lost = c.released ? c.release_reason : c.invalid_reason;
   if (!todo.lost) todo.gradients = c.gradients;
+  todo.release = std::exchange(c.waiting_release, {});
 }
 
 inline expected<void> autograd_service::control_arrived(weft::link& from,
@@ -171,9 +172,7 @@ inline void autograd_service::hear(const intrusive_ptr<context_state>& c,
     // release that comes behind them.
     autograd::control_body rest = body;
     if (auto* end = std::get_if<autograd::end_message>(&rest)) {
-      for (auto& s : prepare(std::exchange(end->steps, {}))) {
-        c->waiting_steps.push_back(std::move(s));
-      }
+      prepare(std::exchange(end->steps, {}), c->waiting_steps);
       pass->set_ending();
     }
     return post_or_die(me_.compute_pool(), [this, c, pass, rank = from.rank(), rest] {

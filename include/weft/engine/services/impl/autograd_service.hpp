@@ -215,9 +215,8 @@ inline std::uint64_t autograd_service::follow(std::weak_ptr<autograd::pass_follo
 
 /// The steps of those that still are. So they have their turns when the end of the pass is heard,
 /// not when the sums are known.
-inline autograd_service::prepared_steps
-autograd_service::prepare(const std::vector<std::uint64_t>& followers) const {
-  prepared_steps out;
+inline void autograd_service::prepare(const std::vector<std::uint64_t>& followers,
+                                      prepared_steps& into) const {
   for (const std::uint64_t number : followers) {
     std::shared_ptr<autograd::pass_follower> follower;
     {
@@ -225,9 +224,8 @@ autograd_service::prepare(const std::vector<std::uint64_t>& followers) const {
       const auto known = followers_.find(number);
       if (known != followers_.end()) follower = known->second.lock();
     }
-    if (follower) out.push_back(follower->prepare());
+    if (follower) into.push_back(follower->prepare());
   }
-  return out;
 }
 
 inline std::size_t autograd_service::contexts() const {
