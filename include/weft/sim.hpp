@@ -13,6 +13,7 @@
 
 #include <weft/engine/services/autograd_service.hpp>
 #include <weft/engine/services/rref_service.hpp>
+#include <weft/rref/detail/broadcasts.hpp>
 #include <weft/sim/shrink.hpp>
 #include <weft/sim/world.hpp>
 #include <weft/weft.hpp>
@@ -26,7 +27,7 @@ namespace weft::sim {
 /// libtorch computes in one thread in this process: otherwise a world could not be repeated.
 [[nodiscard]] inline engine::service_makers services() {
   at::set_num_threads(1);
-  return engine::services<rref_service, autograd_service>();
+  return engine::services<rref_service, autograd_service, weft::detail::broadcasts>();
 }
 
 }  // namespace weft::sim

@@ -30,12 +30,14 @@
 #include <weft/rpc/caller.hpp>
 #include <weft/rpc/expose.hpp>
 #include <weft/rpc/immediate.hpp>
+#include <weft/rpc/into.hpp>
 #include <weft/rpc/options.hpp>
 #include <weft/rpc/peer.hpp>
 #include <weft/rpc/retry.hpp>
 #include <weft/rpc/worker.hpp>
 #include <weft/rref/callback.hpp>
 #include <weft/rref/exclusive.hpp>
+#include <weft/rref/group_calls.hpp>
 #include <weft/rref/peer.hpp>
 #include <weft/rref/published.hpp>
 #include <weft/rref/rref.hpp>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/autograd/context.hpp>
+#include <weft/rref/detail/broadcasts.hpp>
 #include <weft/rref/peer.hpp>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 
 namespace weft::testing {
 
-extern template class cluster_with<rref_service, autograd_service>;
+extern template class cluster_with<rref_service, autograd_service, detail::broadcasts>;
 
 [[nodiscard]] inline options with_pool(options o) {
   if (o.compute_threads == 0) o.compute_threads = 2;
@@ -27,7 +28,7 @@ extern template class cluster_with<rref_service, autograd_service>;
 class workers {
  public:
   using main_function = std::function<asio::awaitable<void>(workers&, worker&)>;
-  using life = cluster_with<rref_service, autograd_service>;
+  using life = cluster_with<rref_service, autograd_service, detail::broadcasts>;
 
   workers(std::uint32_t size, over how, options o) : all_(size, how, with_pool(std::move(o))) {}
 

@@ -59,6 +59,8 @@ class link : public ref_counted {
   virtual void post(outgoing_call& c, const request_body& body) = 0;
   /// Throws rpc_error too_many_calls if there is no room for a request now, or others wait for it.
   virtual void require_can_send() = 0;
+  /// The call that `call_settings::given` was for has ended.
+  virtual void no_longer_given(const given_memory& where) noexcept { static_cast<void>(where); }
   /// Waits in line for room. `limit` and scope as of a call. On any executor. Throws rpc_error.
   [[nodiscard]] virtual asio::awaitable<void> wait_writable(std::optional<duration> limit) = 0;
   /// The line where callers wait for replies. Worker's thread.

@@ -28,7 +28,7 @@ namespace weft {
 class link;
 
 /// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
-enum class service_id : std::uint8_t { rref, autograd, reserved2, reserved3, count };
+enum class service_id : std::uint8_t { rref, autograd, broadcasts, reserved2, reserved3, count };
 
 /// Members may be called from any thread. A service guards its state with a short lock of its own.
 /// Under that lock it runs no user code and no destructor of a user's value.

@@ -10,6 +10,7 @@
 //
 // If there is no memory for a frame, the assembler skips it; the stream goes on behind it, because
 // the frame's length is known. If it can, it keeps the frame's sections: services count on them.
+// Behind given memory that is taken back, it reads the rest of the frame past.
 #pragma once
 
 #include <weft/core/detail/out_of_memory.hpp>
@@ -19,6 +20,7 @@
 #include <weft/wire/detail/ask_for_memory.hpp>
 #include <weft/wire/detail/budget.hpp>
 #include <weft/wire/detail/drop_tensors.hpp>
+#include <weft/wire/given_memory.hpp>
 
 #include <asio/buffer.hpp>
 
@@ -26,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <span>
 #include <string>
@@ -47,6 +50,13 @@ class frame_assembler {
   /// frames it delivered. Errors: those of decode_header and of the sink; message_too_large.
   [[nodiscard]] expected<std::size_t> arrived(std::size_t count, frame_sink& sink);
 
+  /// Held from before `room` until the bytes are there; without it, nothing is read into memory
+  /// that was given. Frames that begin from now on may get such memory.
+  [[nodiscard]] std::unique_lock<std::mutex> hold_given() {
+    takes_given_ = true;
+    return given_ ? given_->hold() : std::unique_lock<std::mutex>();
+  }
+
   /// No frame has begun.
   [[nodiscard]] bool between_frames() const noexcept {
     return stage_ == stage::header && filled_ == 0;
@@ -61,9 +71,6 @@ class frame_assembler {
     lost_table,    // the table: it has the length of the rest, and the sections to keep
     lost_blobs
   };
-  static constexpr std::size_t first_buffer_size = 1024;
-  static constexpr std::size_t head_step = std::size_t{64} * 1024;
-
   [[nodiscard]] std::size_t head_size() const noexcept {
     return header_size + frame_.header.payload_bytes + frame_.header.table_bytes;
   }
@@ -81,21 +88,15 @@ class frame_assembler {
   /// Skips bytes of a frame. False: more bytes are needed.
   [[nodiscard]] expected<bool> go_by(std::size_t& at, frame_sink& sink);
   void skip_full_blobs() noexcept;
-  [[nodiscard]] static auto refuse(errc code, std::string text) {
-    return unexpected(
-        error(code, std::move(text), call_progress::maybe_executed, origin::transport));
-  }
-  [[nodiscard]] static error no_memory() noexcept {
-    return error(errc::resource_exhausted, "no memory for the message",
-                 call_progress::not_executed);
-  }
 
-  frame frame_;                  // under way
-  stage stage_ = stage::header;  // of frame_
-  bool grow_ = false;            // a read filled the first buffer
-  std::size_t head_have_ = 0;    // bytes of frame_.head that arrived
-  std::size_t blob_ = 0;         // first blob that is not full
-  std::size_t blob_have_ = 0;    // bytes of it that arrived
+  frame frame_;                                    // under way
+  stage stage_ = stage::header;                    // of frame_
+  bool grow_ = false;                              // a read filled the first buffer
+  std::size_t head_have_ = 0;                      // bytes of frame_.head that arrived
+  std::size_t blob_ = 0;                           // first blob that is not full
+  std::size_t blob_have_ = 0;                      // bytes of it that arrived
+  intrusive_ptr<given_memory> given_;              // for the blobs of frame_
+  bool takes_given_ = false, reads_past_ = false;  // as `room` found it taken back
   bytes buffer_;
   std::size_t filled_ = 0;  // bytes in buffer_, all of one unfinished header between reads
   // Of a skipped frame:
@@ -108,8 +109,19 @@ class frame_assembler {
   error why_;
 };
 
+namespace detail {
+[[nodiscard]] inline auto frame_too_large(std::string text) {
+  return unexpected(error(errc::message_too_large, std::move(text), call_progress::maybe_executed,
+                          origin::transport));
+}
+[[nodiscard]] inline error no_memory_for_frame() noexcept {
+  return error(errc::resource_exhausted, "no memory for the message", call_progress::not_executed);
+}
+}  // namespace detail
+
 inline void frame_assembler::grow_head() {
-  const std::size_t wanted = std::min(head_size(), std::max(head_step, 2 * head_have_));
+  constexpr std::size_t step = std::size_t{64} * 1024;
+  const std::size_t wanted = std::min(head_size(), std::max(step, 2 * head_have_));
   if (wanted <= detail::block_cache::block_size) {  // no peer has chosen that
     return detail::or_die([&] { frame_.head.resize(wanted); });
   }
@@ -143,7 +155,8 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     }
     add(frame_.head.data() + head_have_, frame_.head.size() - head_have_);
     if (frame_.head.size() < head_size()) return used;
-  } else if (stage_ == stage::blobs) {
+  } else if (reads_past_ = given_ && given_->is_taken_back();
+             stage_ == stage::blobs && !reads_past_) {
     std::size_t have = blob_have_;
     for (std::size_t i = blob_; i < frame_.blobs.size(); ++i, have = 0) {
       if (used == out.size()) return used;
@@ -153,7 +166,7 @@ inline std::size_t frame_assembler::room(std::span<asio::mutable_buffer> out,
     if (used == out.size()) return used;
   }
   if (buffer_.size() == 0) {
-    buffer_.resize(first_buffer_size);
+    buffer_.resize(1024);
   } else if (grow_ && bounds.payload > bounds.handshake) {
     grow_ = false;
     buffer_.resize(buffer_size);
@@ -194,7 +207,8 @@ std::size_t frame_assembler::fill(std::size_t count, Use&& use) {
 
 inline expected<std::size_t> frame_assembler::arrived(std::size_t count, frame_sink& sink) {
   sink.progress();
-  const std::size_t direct = fill(count, [](std::byte*, std::size_t) {});
+  const bool past = reads_past_ && stage_ == stage::blobs;
+  const std::size_t direct = past ? 0 : fill(count, [](std::byte*, std::size_t) {});
   filled_ += count - direct;
   if (filled_ == buffer_.size() && buffer_.size() < buffer_size) grow_ = true;
 
@@ -236,9 +250,16 @@ inline expected<std::size_t> frame_assembler::arrived(std::size_t count, frame_s
       if (stage_ == stage::lost_blobs) continue;
       stage_ = stage::blobs;
     }
-    fill(filled_ - at, copy);
+    if (given_) {
+      const auto held = given_->hold();
+      const auto pass = [&](std::byte*, std::size_t n) { at += n; };
+      given_->is_taken_back() ? fill(filled_ - at, pass) : fill(filled_ - at, copy);
+    } else {
+      fill(filled_ - at, copy);
+    }
     skip_full_blobs();
     if (blob_ < frame_.blobs.size()) break;
+    given_ = nullptr;
     stage_ = stage::header;
     head_have_ = blob_ = blob_have_ = 0;
     if (auto taken = sink.frame_arrived(std::exchange(frame_, frame{})); !taken) {
@@ -261,8 +282,8 @@ inline expected<void> frame_assembler::head_complete(frame_sink& sink) {
   for (std::size_t i = 0; i < tensors; ++i) {
     const std::uint64_t length = frame_.blob_length(i);
     if (length > most - sum) {
-      return refuse(errc::message_too_large,
-                    "a frame with more than " + std::to_string(most) + " bytes of tensors");
+      return detail::frame_too_large("a frame with more than " + std::to_string(most) +
+                                     " bytes of tensors");
     }
     sum += length;
   }
@@ -276,6 +297,7 @@ inline expected<void> frame_assembler::head_complete(frame_sink& sink) {
 
 inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
   const std::size_t tensors = frame_.header.tensors;
+  if (takes_given_) given_ = sink.given_for(frame_);
   try {
     frame_.blobs.reserve(tensors);
     for (std::size_t i = 0; i < tensors; ++i) {
@@ -284,12 +306,18 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
         frame_.blobs.emplace_back();
         continue;
       }
+      if (given_) {
+        if (std::byte* const there = given_->place(frame_, i, length)) {
+          frame_.blobs.emplace_back(there, length, given_);
+          continue;
+        }
+      }
       auto memory = sink.allocate(length);
       if (!memory) return unexpected(std::move(memory).error());
       frame_.blobs.push_back(*std::move(memory));
     }
   } catch (const std::bad_alloc&) {  // the peer says how many there are, and how long
-    return unexpected(no_memory());
+    return unexpected(detail::no_memory_for_frame());
   }
   return {};
 }
@@ -301,7 +329,7 @@ inline expected<void> frame_assembler::take_blobs(frame_sink& sink) {
 inline void frame_assembler::lose_head() noexcept {
   const std::size_t table_at = header_size + frame_.header.payload_bytes;
   const bytes came = std::exchange(frame_.head, bytes());
-  why_ = no_memory();
+  why_ = detail::no_memory_for_frame();
   left_ = partial_frame::sections;
   table_have_ = length_ = tensors_size_ = 0;
   stage_ = head_have_ < table_at ? stage::lost_payload : stage::lost_table;
@@ -333,7 +361,7 @@ inline void frame_assembler::take_table(std::span<const std::byte> part) noexcep
 
 inline expected<void> frame_assembler::end_table(const limits& bounds) {
   if (tensors_size_ > bounds.frame_tensor_bytes) {
-    return refuse(errc::message_too_large, "a frame with too many bytes of tensors");
+    return detail::frame_too_large("a frame with too many bytes of tensors");
   }
   lost_ = tensors_size_;
   size_ = head_size() + lost_;
@@ -352,6 +380,7 @@ inline expected<void> frame_assembler::end_table(const limits& bounds) {
 inline expected<void> frame_assembler::lose_blobs(error why) {
   size_ = head_size() + lost_;
   why_ = std::move(why);
+  given_ = nullptr;
   left_ = partial_frame::head;
   stage_ = stage::lost_blobs;
   return detail::drop_tensors(frame_);

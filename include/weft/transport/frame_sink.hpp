@@ -3,8 +3,10 @@
 #pragma once
 
 #include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/wire/blob.hpp>
 #include <weft/wire/frame.hpp>
+#include <weft/wire/given_memory.hpp>
 #include <weft/wire/limits.hpp>
 
 #include <cstddef>
@@ -35,6 +37,12 @@ class frame_sink {
   /// Memory for a tensor buffer of `bytes` > 0 bytes. resource_exhausted: the frame is skipped, and
   /// `frame_skipped` gets its header. Other errors end the read with that error.
   [[nodiscard]] virtual expected<blob> allocate(std::size_t bytes) = 0;
+  /// Memory that somebody gave for the tensors of this frame; its header, payload and table are
+  /// complete and checked, its tensors have not been read. Null: nobody did, all are allocated.
+  [[nodiscard]] virtual intrusive_ptr<given_memory> given_for(const frame& head) {
+    static_cast<void>(head);
+    return nullptr;
+  }
   /// A whole, checked frame, in the order of sending. An error ends the read with it.
   [[nodiscard]] virtual expected<void> frame_arrived(frame&& f) = 0;
   /// A frame of `bytes` bytes on the wire was skipped, because memory was short. `rest` is a whole

@@ -218,6 +218,7 @@ bool framed<Stream>::read_at_once(frame_sink& sink)
     {
       const std::lock_guard lock(s.reading);
       if (s.now.load(std::memory_order_relaxed) == status::closed) check();
+      const auto given = s.assembler.hold_given();
       const std::size_t pieces = s.assembler.room(s.room, sink.bounds());
       count = detail::read_at_once(s.stream, mutable_buffer_list(s.room.data(), pieces), ec);
     }

@@ -20,6 +20,7 @@
 #include <weft/engine/worker/runtime.hpp>
 #include <weft/rpc/options.hpp>
 #include <weft/rpc/table.hpp>
+#include <weft/rref/detail/broadcasts.hpp>
 #include <weft/transport/inproc.hpp>
 #include <weft/wire/detail/tensor_table.hpp>
 
@@ -47,7 +48,7 @@ namespace weft::engine {
 
 /// What every worker of `run` has.
 [[nodiscard]] inline service_makers services_of_run() {
-  return services<weft::rref_service, weft::autograd_service>();
+  return services<weft::rref_service, weft::autograd_service, weft::detail::broadcasts>();
 }
 
 /// Which worker this is: what the options say, else the launcher; none if nobody does. Throws

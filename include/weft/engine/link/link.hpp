@@ -43,6 +43,7 @@
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/link/given_answers.hpp>
 #include <weft/engine/link/pairing.hpp>
 #include <weft/engine/link/pending_calls.hpp>
 #include <weft/engine/link/signs_of_life.hpp>
@@ -103,6 +104,7 @@ class link final : public request_source, public frame_sink {
   asio::awaitable<call_result> send_later(outgoing_call& c, const request_body& body) override;
   void post(outgoing_call& c, const request_body& body) override;
   void require_can_send() override;
+  void no_longer_given(const given_memory& where) noexcept override { given_.remove(where); }
   asio::awaitable<void> wait_writable(std::optional<duration> limit) override;
   [[nodiscard]] reply_line& replies() noexcept override { return pending_; }
   [[nodiscard]] error describe(const error& e, const outgoing_call& c) const noexcept override;
@@ -216,6 +218,7 @@ class link final : public request_source, public frame_sink {
   // ── frame_sink, the thread that reads ──
   [[nodiscard]] const limits& bounds() const noexcept override;
   [[nodiscard]] expected<blob> allocate(std::size_t size) override;
+  [[nodiscard]] intrusive_ptr<given_memory> given_for(const frame& head) override;
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override;
   [[nodiscard]] expected<void> frame_skipped(frame&& rest, partial_frame what, std::uint64_t bytes,
                                              error why) override;
@@ -337,6 +340,7 @@ class link final : public request_source, public frame_sink {
   // answers that were read and wait for the worker's thread.
   std::atomic<std::int64_t> answers_due_{0};
   std::atomic<std::size_t> controls_{0};  // control frames that were read and wait for it
+  given_answers given_;
 
   const intrusive_ptr<memory_budget> budget_;  // of received tensors and arguments of coroutines
   // Held by the thread that reads, and handles what it has read: the connection's own, or the

@@ -4,8 +4,10 @@
 
 #include <weft/core/call_scope.hpp>
 #include <weft/core/error.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/core/time.hpp>
 #include <weft/rpc/call_options.hpp>
+#include <weft/wire/given_memory.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,15 +18,22 @@
 
 namespace weft {
 struct retry;
-}
+template <class T>
+class into;
+}  // namespace weft
 
 namespace weft::detail {
 
 struct call_settings {
   std::optional<duration> limit;
+  intrusive_ptr<given_memory> given{};  ///< for the tensors of the result
   void set(const within& w) noexcept { limit = w.limit; }
   void set(as_expected_t) noexcept {}
   void set(const retry&) noexcept {}  // see retry_of
+  template <class T>
+  void set(const into<T>& there) {
+    given = there.give();
+  }
   /// By when what begins now must end: in a scope, with that at the latest.
   [[nodiscard]] time_point deadline_from(time_point now, duration otherwise) const noexcept {
     const time_point own = later(now, limit.value_or(otherwise));
@@ -43,6 +52,12 @@ consteval std::size_t trailing_options() {
 }
 template <class... Args>
 inline constexpr bool wants_expected = (std::is_same_v<std::decay_t<Args>, as_expected_t> || ...);
+template <class T>
+inline constexpr bool is_into = false;
+template <class T>
+inline constexpr bool is_into<into<T>> = true;
+template <class... Args>
+inline constexpr bool wants_into = (is_into<std::decay_t<Args>> || ...);
 template <class... Args>
 inline constexpr bool wants_retry = (std::is_same_v<std::decay_t<Args>, retry> || ...);
 

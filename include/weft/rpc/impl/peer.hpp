@@ -216,6 +216,14 @@ template <class Fn, class Delivered, class Blame, class Prepare>
 asio::awaitable<Delivered> call_and_repeat(outgoing_call c, retry how,
                                            typename Fn::arguments arguments, Prepare prepare);
 
+/// The same with `into`, in weft/rpc/into.hpp: the result goes to the memory that was given.
+template <class Fn, class Delivered>
+asio::awaitable<Delivered> call_into(link& to, intrusive_ptr<given_memory> given,
+                                     asio::awaitable<Delivered> call);
+/// Throws rpc_error: invalid_argument, if it is the memory of one of these arguments.
+template <class R, class Given>
+void require_given_apart(const given_memory& memory, const Given& arguments);
+
 /// The call of Fn as an awaitable that holds its converted arguments.
 template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
 auto make_call(link& to, Prepare prepare, Args&&... args)
@@ -224,16 +232,25 @@ auto make_call(link& to, Prepare prepare, Args&&... args)
   using delivered = call_return<typename Fn::result, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   outgoing_call c(to, entry_of<Fn>(to), split::options(given));
+  const intrusive_ptr<given_memory> memory = c.settings().given;
+  if constexpr (wants_into<Args...>) require_given_apart<typename Fn::result>(*memory, given);
   // NOLINTBEGIN(bugprone-use-after-move): the options are behind the arguments
-  if constexpr (wants_retry<Args...>) {
-    return call_and_repeat<Fn, delivered, Blame>(std::move(c), split::how_often(given),
-                                                 split::arguments(std::move(given)),
+  auto call = [&] {
+    if constexpr (wants_retry<Args...>) {
+      return call_and_repeat<Fn, delivered, Blame>(std::move(c), split::how_often(given),
+                                                   split::arguments(std::move(given)),
+                                                   std::move(prepare));
+    } else {
+      return call_and_wait<Fn, delivered, Blame>(std::move(c), split::arguments(std::move(given)),
                                                  std::move(prepare));
-  } else {
-    return call_and_wait<Fn, delivered, Blame>(std::move(c), split::arguments(std::move(given)),
-                                               std::move(prepare));
-  }
+    }
+  }();
   // NOLINTEND(bugprone-use-after-move)
+  if constexpr (wants_into<Args...>) {
+    return call_into<Fn>(to, memory, std::move(call));
+  } else {
+    return call;
+  }
 }
 
 // ── calls whose caller goes on: no coroutine, as nothing is awaited before they are sent ──
@@ -302,6 +319,8 @@ struct kept_promise {
 
 template <class Fn, class Blame = blame_callee, class Prepare, class... Args>
 auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn::result> {
+  static_assert(!wants_into<Args...>,
+                "weft: start and post take no into; await call(..., into(t))");
   using R = typename Fn::result;
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
@@ -329,6 +348,8 @@ auto start_call(link& to, Prepare prepare, Args&&... args) -> future<typename Fn
 /// Queues a request that has no reply. It has a deadline only if it was given one: nobody waits.
 template <class Fn, class Prepare, class... Args>
 void post_call(link& to, Prepare prepare, Args&&... args) {
+  static_assert(!wants_into<Args...>,
+                "weft: start and post take no into; await call(..., into(t))");
   using split = split_call<typename Fn::arguments, Args...>;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
   outgoing_call c(to, entry_of<Fn>(to), split::options(given));

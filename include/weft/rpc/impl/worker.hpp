@@ -21,10 +21,12 @@ WEFT_DECL std::string worker::in_words(const std::exception& e) const {
 }
 
 WEFT_DECL error worker::without_service(service_id which) const {
-  return {errc::invalid_argument,
-          "worker '" + members_.self().name + "' was made without the service of " +
-              (which == service_id::rref ? "references" : "autograd contexts") +
-              "; sim::services() gives a sim::world both services"};
+  return {errc::invalid_argument, "worker '" + members_.self().name +
+                                      "' was made without the service of " +
+                                      (which == service_id::rref       ? "references"
+                                       : which == service_id::autograd ? "autograd contexts"
+                                                                       : "broadcasts") +
+                                      "; sim::services() gives a sim::world all services"};
 }
 
 }  // namespace weft

@@ -16,6 +16,7 @@
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/rpc/immediate.hpp>
 #include <weft/wire/codec.hpp>
+#include <weft/wire/detail/tensor_detached.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
 #include <weft/wire/tensor.hpp>
@@ -339,11 +340,7 @@ struct codec<detail::stream_item<T>> {
     }
   }
   static detail::stream_item<T> decode(reader& r) {
-    if (auto* table = r.record().template find<tensor_table>()) {
-      table->on_received = [](std::span<at::Tensor> tensors, const std::vector<bool>&) {
-        for (at::Tensor& t : tensors) t = t.detach();
-      };
-    }
+    detail::receive_detached(r);
     const std::size_t before = r.position();
     const auto number = r.number<std::uint64_t>();
     detail::stream_item<T> out{codec<T>::decode(r), number};

@@ -30,9 +30,9 @@ class wakes_at {
  public:
   wakes_at(worker& me, time_point when, intrusive_ptr<event> who)
       : timer_(me.time().make_timer(context_of(me))) {
-    timer_->arm(when, [this, who = std::move(who)] {
+    timer_->arm(when, [this, whom = std::move(who)] {
       late_ = true;
-      who->set();
+      whom->set();
     });
   }
   [[nodiscard]] bool late() const noexcept { return late_; }

@@ -86,6 +86,7 @@ inline error link::caught(const outgoing_call& c, call_progress ran) const noexc
 inline link::sending link::send_request(outgoing_call& c, message&& m, time_point now, error& why) {
   frame_header h = header_of(c);
   h.call = pending_.open(c.deadline());
+  if (c.settings().given) given_.add(h.call, c.settings().given);
   h.deadline = deadline_field(c.deadline() - now);
   const auto number = queue(std::move(m), h);
   const bool later = number && *number == no_room;

@@ -58,6 +58,10 @@ inline expected<blob> link::allocate(std::size_t size) {
   }
 }
 
+inline intrusive_ptr<given_memory> link::given_for(const frame& head) {
+  return is_answer(head.header.kind) ? given_.find(head.header.call) : nullptr;
+}
+
 inline expected<void> link::frame_arrived(frame&& f) {
   partial_ = false;
   const std::uint64_t bytes = f.wire_size();
