@@ -145,4 +145,41 @@ TEST_CASE("background: who waits for room gets it in its turn, or by its deadlin
   for (const auto& end : ends) CHECK_MESSAGE(!end, end.message());
 }
 
+std::atomic<int> noted_posts{0};
+weft::immediate<void> note_post(const std::string&) {
+  ++noted_posts;
+  return {};
+}
+/// As many posts as that, and a wait for room before each that is refused.
+asio::awaitable<void> post_many(weft::peer to, int count) {
+  const std::string large(1000, 'x');
+  for (int posted = 0; posted < count;) {
+    bool full = false;
+    try {
+      to.post<&note_post>(large);
+      ++posted;
+    } catch (const weft::rpc_error& e) {
+      REQUIRE(e.error() == errc::too_many_calls);
+      full = true;
+    }
+    if (full) co_await to.room(within(20s));
+  }
+}
+
+TEST_CASE("background: several that wait for room and then post all get on") {
+  weft::options o = with_io_threads(0);
+  o.window_bytes = 4096;
+  noted_posts = 0;
+  cluster workers(2, over::unix_socket, o);
+  for (auto& m : workers.members().members) m.window = o.window_bytes;
+  const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    std::vector<asio::awaitable<void>> all;
+    for (int i = 0; i < 4; ++i) all.push_back(post_many(me.peer(1), 200));
+    co_await weft::gather(std::move(all));
+  });
+  for (const auto& end : ends) CHECK_MESSAGE(!end, end.message());
+  CHECK(noted_posts == 800);
+}
+
 }  // namespace rpc_background

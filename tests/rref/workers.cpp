@@ -6,5 +6,6 @@
 #include <rpc/cluster_bodies.hpp>
 #include <rref/workers.hpp>
 
+template class weft::testing::cluster_with<weft::rref_service, weft::autograd_service>;
 template class weft::testing::cluster_with<weft::rref_service, weft::autograd_service,
                                            weft::detail::broadcasts>;

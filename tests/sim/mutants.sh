@@ -43,6 +43,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat >"$work/all.cpp" <<'E2'
 #include <sim/calls.cpp>
+#include <sim/flows.cpp>
 #include <sim/habits.cpp>
 #include <sim/play.cpp>
 #include <sim/programs.cpp>
@@ -177,7 +178,7 @@ try() {
   build "$here" "$needs" "$fast" || { echo "$name | DOES NOT COMPILE | | $what"; return 1; }
   local done_=0 from=0 part kind how= after
   local kinds=("calm calls" "brutal calls" "calm references" "brutal references" "calm habits"
-    "brutal habits" "calm verbs" "brutal verbs")
+    "brutal habits" "calm verbs" "brutal verbs" "calm flows" "brutal flows")
   if [[ $needs == *.cpp ]]; then
     prove "$here"
     rm -rf "$here"

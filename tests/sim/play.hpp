@@ -39,7 +39,7 @@ struct program {
   /// What some of its worlds are like besides; null: nothing.
   void (*adjust)(std::uint64_t seed, sim::settings& s) = nullptr;
 
-  static const program calls, references, habits, verbs;
+  static const program calls, references, habits, verbs, flows;
   static const program gradients;  // with libtorch
 };
 [[nodiscard]] const char* name_of(const program& p) noexcept;

@@ -58,13 +58,19 @@ TEST_CASE("worlds: what users leave behind, give up or cannot write harms no oth
   check_seeds(0, 200, profile::brutal, program::verbs);
 }
 
+TEST_CASE("worlds: streams are in order and end, and broadcasts run once, on every schedule") {
+  check_seeds(0, 150, profile::calm, program::flows);
+  check_seeds(0, 150, profile::brutal, program::flows);
+}
+
 TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record is the same one") {
-  const program all[] = {program::calls, program::references, program::habits, program::verbs};
+  const program all[] = {program::calls, program::references, program::habits, program::verbs,
+                         program::flows};
   for (std::uint64_t seed = 0; seed < rounds(5, 32); ++seed) {
-    const program& what = all[seed % 4];
+    const program& what = all[seed % 5];
     CAPTURE(seed);
     CAPTURE(what.name);
-    const auto how = seed % 8 < 4 ? profile::calm : profile::brutal;
+    const auto how = seed % 10 < 5 ? profile::calm : profile::brutal;
     const played once = play({.seed = seed, .how = how, .what = what});
     const played again = play({.seed = seed, .how = how, .what = what, .story = true});
     CHECK(once.hash == again.hash);

@@ -4,5 +4,6 @@
 int main(int argc, char** argv) {
   using weft::testing::program;
   return weft::testing::sim_tool(
-      argc, argv, {program::calls, program::references, program::habits, program::verbs});
+      argc, argv,
+      {program::calls, program::references, program::habits, program::verbs, program::flows});
 }

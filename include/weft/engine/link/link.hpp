@@ -331,6 +331,7 @@ class link final : public request_source, public frame_sink {
 
   std::atomic<bool> dead_{false};       // nothing more is read
   std::atomic<bool> can_send_{true};    // for a request; written under the lock
+  std::atomic<bool> its_turn_{false};   // who has waited for room sends next, whoever waits behind
   std::atomic<bool> releasing_{false};  // release_throttled is on its way
   std::atomic<bool> waking_{false};     // who wakes the line is
   std::atomic<std::uint64_t> received_{0};

@@ -16,10 +16,9 @@
 #include <weft/core/intrusive_ptr.hpp>
 #include <weft/rpc/immediate.hpp>
 #include <weft/wire/codec.hpp>
-#include <weft/wire/detail/tensor_detached.hpp>
+#include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/message.hpp>
 #include <weft/wire/structure.hpp>
-#include <weft/wire/tensor.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -333,14 +332,10 @@ struct codec<detail::stream_item<T>> {
     codec<T>::encode(w, item.value);
     if (!item.measured) return;
     *item.measured = w.size() - before;
-    if (const auto* table = w.record().template find<tensor_table>()) {
-      for (const at::Tensor& t : table->tensors()) {
-        if (t.has_storage()) *item.measured += t.nbytes();
-      }
-    }
+    if (detail::encoded_tensor_bytes) *item.measured += detail::encoded_tensor_bytes(w);
   }
   static detail::stream_item<T> decode(reader& r) {
-    detail::receive_detached(r);
+    if (detail::detach_received) detail::detach_received(r);
     const std::size_t before = r.position();
     const auto number = r.number<std::uint64_t>();
     detail::stream_item<T> out{codec<T>::decode(r), number};

@@ -16,7 +16,7 @@
 #include <weft/rref/detail/broadcasts.hpp>
 #include <weft/rref/group_calls.hpp>
 #include <weft/wire/codec.hpp>
-#include <weft/wire/detail/tensor_detached.hpp>
+#include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/structure.hpp>
 
 #include <algorithm>
@@ -322,7 +322,7 @@ struct codec<detail::shared_arguments<std::tuple<A...>>> {
     std::apply([&w](const A&... a) { (codec<A>::encode(w, a), ...); }, *value.held);
   }
   static detail::shared_arguments<std::tuple<A...>> decode(reader& r) {
-    detail::receive_detached(r);
+    if (detail::detach_received) detail::detach_received(r);
     return {std::make_shared<std::tuple<A...>>(std::tuple<A...>{codec<A>::decode(r)...})};
   }
 };

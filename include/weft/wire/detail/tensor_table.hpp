@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 namespace weft::detail {
 
@@ -50,6 +52,20 @@ inline const bool tensors_are_known = [] {
     return std::make_unique<torch_tensor_table>();
   };
   pass_tensors_on = &torch_tensor_table::pass_on;
+  detach_received = [](reader& of) {
+    if (auto* table = of.record().find<weft::tensor_table>()) {
+      table->on_received = [](std::span<at::Tensor> tensors, const std::vector<bool>&) {
+        for (at::Tensor& t : tensors) t = t.detach();
+      };
+    }
+  };
+  encoded_tensor_bytes = [](writer& into) {
+    std::uint64_t bytes = 0;
+    if (const auto* table = into.record().find<weft::tensor_table>()) {
+      for (const at::Tensor& t : table->tensors()) bytes += t.has_storage() ? t.nbytes() : 0;
+    }
+    return bytes;
+  };
   return true;
 }();
 

@@ -15,7 +15,9 @@
 namespace weft::engine {
 
 /// Without waiting, and without passing by who waits in line.
-inline bool link::can_send_at_once() noexcept { return !has_waiters() && can_send(); }
+inline bool link::can_send_at_once() noexcept {
+  return (!has_waiters() || its_turn_.load(std::memory_order_relaxed)) && can_send();
+}
 
 inline void link::require_can_send() {
   if (!can_send_at_once()) throw rpc_error(no_room_now(*this));
@@ -33,7 +35,11 @@ inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   if (can_send_at_once()) co_return;
   waiting_line::ticket ticket;
   const auto found = co_await wait_in_line(deadline, ticket);
-  if (found) co_return;
+  if (found) {
+    // Those behind would else refuse what it sends, and it them, for ever.
+    its_turn_.store(true, std::memory_order_relaxed);
+    co_return;
+  }
   throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
 }
 

@@ -99,6 +99,7 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
       f.seal();
       no_longer_served(f.header.call);
     }
+    if (kind == frame_kind::request) its_turn_.store(false, std::memory_order_relaxed);
     const bool post = kind == frame_kind::request && (f.header.flags & flag_no_reply) != 0;
     if (post) requests.posted.fetch_add(1);
     number = outbox_.push(std::move(f));
