@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// New weights for seven actors: sent once along a tree, asked about by all, and read back into
-// memory that is there already. Prints
+// New weights for seven actors: sent once along a tree, asked about by all, and read into memory
+// that is there already. Prints
 //
 //   7 actors have weights of mean 2.0
 //   actor 3 does not answer: remote exception: its rollout failed
 //   best: actor 7, with 14
 //   read back into the same memory: mean 2.0
+//   actor 1 has them in its buffer: yes
 #include <weft/run.hpp>
 
 #include <ATen/ATen.h>
@@ -27,6 +28,17 @@ int rollout(weft::worker& me, int episodes) {
   return static_cast<int>(me.rank()) * episodes;
 }
 at::Tensor current() { return weights; }
+
+at::Tensor buffer;  // of this process, made once
+
+/// Where arguments of `store` are read to.
+at::Tensor in_the_buffer(const weft::announced& what) {
+  if (!buffer.defined()) buffer = at::empty(what.sizes, what.dtype);
+  return buffer;
+}
+bool store(weft::into<at::Tensor, &in_the_buffer> fresh) {
+  return fresh.tensor().is_same(buffer) && buffer.mean().item<double>() == 2.0;
+}
 
 asio::awaitable<void> main_(weft::worker& me) {
   if (me.role() != "learner") co_return;
@@ -56,6 +68,9 @@ asio::awaitable<void> main_(weft::worker& me) {
   co_await actors[best].call<&current>(weft::into(copy));
   std::printf("read back into %s memory: mean %.1f\n",
               copy.data_ptr() == memory ? "the same" : "other", copy.mean().item<double>());
+
+  const bool there = co_await actors[0].call<&store>(copy);
+  std::printf("actor %u has them in its buffer: %s\n", actors[0].rank(), there ? "yes" : "no");
 }
 
 int main() {

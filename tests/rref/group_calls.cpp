@@ -193,6 +193,41 @@ TEST_CASE("group: errors of a broadcast are those of its calls") {
   });
 }
 
+/// How many bytes of tensors each has sent.
+std::vector<std::uint64_t> bytes_sent(workers& all) {
+  std::vector<std::uint64_t> out;
+  for (std::uint32_t r = 0; r < all.size(); ++r) out.push_back(all.at(r).stats().bytes_sent);
+  return out;
+}
+rref<at::Tensor> keep_large(worker& me) { return me.share(at::ones({1'000'000})); }
+double sum_of(const at::Tensor& t) { return t.sum().item<double>(); }
+
+TEST_CASE("group: what goes by reference, or along the tree, does not come through the driver") {
+  run_workers(
+      9, over::tcp, with_io_threads(0), [](workers& all, worker& me) -> asio::awaitable<void> {
+        constexpr std::uint64_t large = 4'000'000, little = 100'000;
+        auto before = bytes_sent(all);
+        const auto sent = [&](std::uint32_t r) { return all.at(r).stats().bytes_sent - before[r]; };
+        const auto r = co_await me.peer(1).call<&keep_large>();
+        CHECK((co_await me.peer(2).call<&sum_of>(r)) == 1e6);
+        CHECK(sent(1) > large);
+        CHECK(sent(1) < large + little);
+        CHECK(sent(0) < little);
+        CHECK(sent(2) < little);
+
+        before = bytes_sent(all);
+        auto others = everybody(me);
+        others.erase(others.begin());
+        co_await weft::broadcast<&sum_of>(others, at::ones({1'000'000}));
+        std::uint64_t copies = 0;
+        for (std::uint32_t rank = 0; rank < 9; ++rank) copies += sent(rank) / large;
+        CHECK(copies == 8);
+        CHECK(sent(0) / large == 4);  // to 5, 3, 2 and 1
+        CHECK(sent(5) / large == 2);  // to 7 and 6
+        CHECK(sent(0) % large < little);
+      });
+}
+
 /// Bytes that cannot be read at one rank.
 struct poison {
   std::uint32_t rank = 0;

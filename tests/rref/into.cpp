@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Results into memory that is there.
 #include "objects.hpp"
+#include <weft/engine/serving/link_host.hpp>
 #include <weft/rpc/into.hpp>
 #include <weft/rpc/retry.hpp>
 
@@ -199,6 +200,112 @@ TEST_CASE("into: a lost link ends the call, and nothing writes there") {
     t.fill_(9.0);
     co_await weft::sleep_for(20ms);
     CHECK(t.eq(9.0).all().item<bool>());
+  });
+}
+
+// ── arguments ──
+
+/// The memory of the callee, and what its functions saw. In one process: worker 1 is the callee.
+at::Tensor shelf_memory;
+std::atomic<int> asked_where{0}, received_there{0};
+at::Tensor on_the_shelf(const weft::announced& what) {
+  ++asked_where;
+  if (what.sizes.size() != 1 || what.sizes[0] > shelf_memory.numel()) {
+    throw std::runtime_error("the shelf is too small");
+  }
+  return shelf_memory.slice(0, 0, what.sizes[0]);
+}
+at::Tensor nowhere(const weft::announced&) { return at::zeros({3}).requires_grad_(); }
+using shelved = weft::into<at::Tensor, &on_the_shelf>;
+double put(shelved t, double plus) {
+  if (t.tensor().data_ptr() == shelf_memory.data_ptr()) ++received_there;
+  return t.tensor().sum().item<double>() + plus;
+}
+double put_behind(int, const shelved& t) { return t.tensor().sum().item<double>(); }
+double put_nowhere(weft::into<at::Tensor, &nowhere> t) { return t.tensor().sum().item<double>(); }
+
+TEST_CASE("into: an argument is read into the tensor that its function's place names") {
+  workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const weft::peer p = me.peer(1);
+    shelf_memory = at::zeros({3'000'000});
+    const void* const where = shelf_memory.data_ptr();
+    for (const std::int64_t n : {1, 1000, 100'000, 3'000'000}) {
+      received_there = 0;
+      CHECK((co_await p.call<&put>(at::ones({n}), 0.5)) == static_cast<double>(n) + 0.5);
+      CHECK(received_there == 1);
+      CHECK(shelf_memory.slice(0, 0, n).eq(1).all().item<bool>());
+      CHECK(shelf_memory.data_ptr() == where);
+      shelf_memory.zero_();
+    }
+    CHECK((co_await p.call<&put>(at::ones({0}), 0.5)) == 0.5);
+    CHECK((co_await p.call<&put_behind>(1, at::ones({1000}))) == 1000);
+    // Views of one storage, and a transposed one, are copied into place.
+    CHECK((co_await p.call<&put>(at::ones({2000}).slice(0, 0, 2000, 2), 0.0)) == 1000);
+    CHECK(shelf_memory.sum().item<double>() == 1000);
+  });
+}
+
+TEST_CASE("into: no memory is allocated for what has a place") {
+  for (const over how : {over::tcp, over::unix_socket}) {
+    run_workers(2, how, with_io_threads(0), [](workers& all, worker& me) -> asio::awaitable<void> {
+      const auto allocated = [&] {
+        std::uint64_t n = 0;
+        for (std::uint32_t r = 0; r < 2; ++r) {
+          const auto seen = static_cast<weft::engine::link_host&>(all.at(r)).buffers().stats();
+          n += seen.hits + seen.misses;
+        }
+        return n;
+      };
+      const weft::peer p = me.peer(1);
+      shelf_memory = at::zeros({1'000'000});
+      at::Tensor t = at::zeros({1'000'000});
+      const at::Tensor ones = at::ones({1'000'000});
+      // What comes with the handshake is read before the link is there.
+      co_await p.call<&filled_with>(3, 2.0);
+      const auto before = allocated();
+      CHECK((co_await p.call<&put>(ones, 0.0)) == 1'000'000);
+      co_await p.call<&filled_with>(1'000'000, 2.0, into(t));
+      CHECK(t.eq(2).all().item<bool>());
+      CHECK(allocated() == before);
+      co_await p.call<&filled_with>(1'000'000, 2.0);
+      CHECK(allocated() == before + 1);
+    });
+  }
+}
+
+TEST_CASE("into: an argument that has no place fails its call, and the link lives") {
+  workers_everywhere(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const weft::peer p = me.peer(1);
+    shelf_memory = at::zeros({1000});
+    const auto too_large = co_await p.call<&put>(at::ones({1001}), 0.0, weft::as_expected);
+    REQUIRE_FALSE(too_large);
+    CHECK(too_large.error().message().find("the shelf is too small") != std::string::npos);
+    CHECK(too_large.error().ran() == weft::call_progress::not_executed);
+    const auto other = co_await p.call<&put>(at::ones({100}, at::kLong), 0.0, weft::as_expected);
+    REQUIRE_FALSE(other);
+    CHECK(other.error().message().find("the argument is Long [100], the tensor of weft::into is "
+                                       "Float [100]") != std::string::npos);
+    CHECK_FALSE(co_await p.call<&put_nowhere>(at::ones({3}), weft::as_expected));
+    CHECK_FALSE(co_await p.call<&put>(at::ones({100}).requires_grad_(), 0.0, weft::as_expected));
+    CHECK((co_await p.call<&put>(at::ones({100}), 0.0)) == 100);
+  });
+}
+
+TEST_CASE("into: arguments and results of the same call, and of many at once") {
+  run_workers(2, over::tcp, with_io_threads(1), [](workers&, worker& me) -> asio::awaitable<void> {
+    const weft::peer p = me.peer(1);
+    shelf_memory = at::zeros({100'000});
+    std::vector<asio::awaitable<at::Tensor>> calls;
+    std::vector<at::Tensor> results;
+    for (int i = 0; i < 20; ++i) {
+      results.push_back(at::zeros({50'000 + i}));
+      calls.push_back(p.call<&filled_with>(50'000 + i, i, into(results.back())));
+    }
+    auto puts = me.spawn(p.call<&put>(at::ones({100'000}), 1.0));
+    co_await weft::gather(std::move(calls));
+    CHECK((co_await std::move(puts)) == 100'001);
+    for (int i = 0; i < 20; ++i)
+      CHECK(results[static_cast<std::size_t>(i)].eq(i).all().item<bool>());
   });
 }
 

@@ -2,11 +2,13 @@
 #include <weft/transport/frame_assembler.hpp>
 #include <weft/wire/message.hpp>
 
+#include <asio/buffer.hpp>
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <conformance/rig.hpp>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
@@ -369,6 +371,100 @@ TEST_CASE("frame_assembler: a table that lies about its sections is refused, als
     const auto stopped = feed(a, s, all, everything);
     REQUIRE(stopped.has_value());
     CHECK(*stopped == weft::errc::protocol_error);
+  }
+}
+
+/// Memory for a frame of one tensor or more.
+class own_memory final : public weft::given_memory {
+ public:
+  std::vector<std::vector<std::byte>> buffers;
+
+  std::byte* place(const weft::frame&, std::size_t buffer, std::size_t bytes) noexcept override {
+    buffers.resize(std::max(buffers.size(), buffer + 1));
+    if (bytes % 5 == 0) return nullptr;  // it does not fit
+    buffers[buffer].resize(bytes);
+    return buffers[buffer].data();
+  }
+};
+struct giving_sink final : weft::frame_sink {
+  weft::limits limit;
+  std::vector<weft::frame> frames;
+  std::map<std::uint64_t, weft::intrusive_ptr<own_memory>> given;
+
+  const weft::limits& bounds() const noexcept override { return limit; }
+  weft::expected<weft::blob> allocate(std::size_t bytes) override { return make_blob(bytes); }
+  weft::intrusive_ptr<weft::given_memory> given_for(const weft::frame& head) override {
+    if (head.header.call % 3 == 0) return nullptr;
+    return given[head.header.call] = weft::make_intrusive<own_memory>();
+  }
+  weft::expected<void> frame_arrived(weft::frame&& f) override {
+    frames.push_back(std::move(f));
+    return {};
+  }
+  void progress() noexcept override {}
+};
+
+TEST_CASE(
+    "frame_assembler: memory that was given is written until it is taken back, and no longer") {
+  std::mt19937 random(29);
+  for (int round = 0; round < 60; ++round) {
+    CAPTURE(round);
+    constexpr std::uint64_t count = 30;
+    std::vector<std::byte> all;
+    std::vector<std::vector<std::byte>> wires;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::vector<std::size_t> blobs(random() % 4);
+      for (auto& b : blobs) b = random() % 5 == 0 ? 0 : random() % 9000;
+      if (random() % 10 == 0) blobs.push_back(150'000);
+      wires.push_back(wire(make_frame(i, random() % 200, blobs)));
+      all.insert(all.end(), wires.back().begin(), wires.back().end());
+    }
+    weft::frame_assembler a;
+    giving_sink s;
+    std::map<std::uint64_t, std::vector<std::vector<std::byte>>> as_taken_back;
+    const auto take_one_back = [&] {
+      if (s.given.empty() || random() % 40 != 0) return;
+      const auto& [number, memory] = *s.given.rbegin();
+      memory->take_back();
+      as_taken_back.try_emplace(number, memory->buffers);
+    };
+    std::array<asio::mutable_buffer, 8> room;
+    for (std::size_t at = 0; at < all.size();) {
+      std::size_t taken = 0;
+      {
+        const auto held = a.hold_given();
+        const std::size_t pieces = a.room(room, s.bounds());
+        std::size_t left = std::min<std::size_t>(1 + random() % 3000, all.size() - at);
+        for (std::size_t i = 0; i < pieces && left > 0; ++i) {
+          const std::size_t n = std::min(left, room[i].size());
+          if (n > 0) std::memcpy(room[i].data(), all.data() + at + taken, n);
+          taken += n;
+          left -= n;
+        }
+      }
+      REQUIRE(taken > 0);
+      take_one_back();
+      REQUIRE(a.arrived(taken, s));
+      take_one_back();
+      at += taken;
+    }
+    REQUIRE(s.frames.size() == count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      CAPTURE(i);
+      const weft::frame& f = s.frames[i];
+      CHECK(f.header.call == i);
+      if (const auto was = as_taken_back.find(i); was != as_taken_back.end()) {
+        CHECK(s.given[i]->buffers == was->second);
+        continue;
+      }
+      CHECK(wire(f) == wires[i]);
+      for (std::size_t b = 0; b < f.blobs.size(); ++b) {
+        if (i % 3 == 0 || f.blobs[b].size() == 0) continue;
+        const bool there = f.blobs[b].data() == s.given[i]->buffers[b].data();
+        CHECK(there == (f.blobs[b].size() % 5 != 0));
+      }
+    }
+    CHECK(a.between_frames());
   }
 }
 

@@ -7,8 +7,10 @@
 
 #include <weft/config.hpp>
 #include <weft/core/detail/type_key.hpp>
+#include <weft/core/intrusive_ptr.hpp>
 #include <weft/rpc/function.hpp>
 #include <weft/rpc/fwd.hpp>
+#include <weft/wire/given_memory.hpp>
 
 #include <asio/awaitable.hpp>
 
@@ -18,6 +20,14 @@
 namespace weft {
 
 class invocation;
+
+namespace detail {
+/// Memory for the tensors of a request, of which `head` has come; null: none. Thread that reads.
+using placer = intrusive_ptr<given_memory> (*)(const frame& head) noexcept;
+/// That of functions with these arguments.
+template <class Arguments>
+inline constexpr placer placer_of = nullptr;
+}  // namespace detail
 
 /// One callable function; a list node with static lifetime.
 struct function_entry {
@@ -34,6 +44,8 @@ struct function_entry {
   std::uint64_t layout = 0;                ///< size and alignment of its class, if it has one
   void (*execute)(invocation&) = nullptr;  ///< plain and immediate
   asio::awaitable<void> (*start)(invocation&) = nullptr;  ///< coroutine
+  /// Memory for the tensors of a request; of a function with parameters `into<T, place>`.
+  detail::placer place = nullptr;
   function_entry* next = nullptr;
 };
 

@@ -18,7 +18,7 @@
 
 namespace weft {
 struct retry;
-template <class T>
+template <class T, auto Place = nullptr>
 class into;
 }  // namespace weft
 

@@ -56,6 +56,7 @@ struct registration {
     } else {
       entry.execute = &Thunk<Fn>::execute;
     }
+    entry.place = placer_of<typename Fn::arguments>;
     entry.next = first_function;
     first_function = &entry;
   }

@@ -59,7 +59,11 @@ inline expected<blob> link::allocate(std::size_t size) {
 }
 
 inline intrusive_ptr<given_memory> link::given_for(const frame& head) {
-  return is_answer(head.header.kind) ? given_.find(head.header.call) : nullptr;
+  const frame_header& h = head.header;
+  if (is_answer(h.kind)) return given_.find(h.call);
+  if (h.kind != frame_kind::request) return nullptr;
+  const function_entry* const known = me_.functions().known(h.function, h.signature);
+  return known && known->place ? known->place(head) : nullptr;
 }
 
 inline expected<void> link::frame_arrived(frame&& f) {
