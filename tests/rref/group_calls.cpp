@@ -265,6 +265,45 @@ TEST_CASE("group: a worker that cannot read the arguments loses its own result o
   });
 }
 
+TEST_CASE("group: orders of a broadcast that are wrong are refused, and nothing is left") {
+  run_workers(3, [](workers& all, worker& me) -> asio::awaitable<void> {
+    using Fn = weft::detail::exposed<&add_rank>;
+    using weft::detail::broadcast_stop;
+    using weft::detail::broadcast_stops;
+    const auto carry = [&](std::uint32_t caller, broadcast_stops to) {
+      return weft::detail::make_call<weft::detail::carrying<Fn>>(
+          me.link_to(1), weft::detail::prepare_nothing{}, caller, std::move(to),
+          weft::detail::shared_arguments<Fn::arguments>{std::make_shared<Fn::arguments>(7)},
+          as_expected);
+    };
+    const auto refused = [](const auto& r) { return !r && r.error() == errc::bad_arguments; };
+    CHECK(refused(co_await carry(3, {{1, 0}})));          // of nobody
+    CHECK(refused(co_await carry(0, {})));                // to nobody
+    CHECK(refused(co_await carry(0, {{2, 0}})));          // to another
+    CHECK(refused(co_await carry(0, {{1, 0}, {3, 0}})));  // on to nobody
+    CHECK(refused(co_await carry(0, broadcast_stops(10'000, broadcast_stop{1, 0}))));
+    no_runs();
+    const std::vector<weft::peer> one{me.peer(1)};
+    CHECK((co_await weft::broadcast<&add_rank>(one, 1)) == std::vector<int>{2});
+    CHECK(refused(co_await weft::detail::make_call<weft::detail::broadcasting<Fn>>(
+        me.link_to(1), weft::detail::prepare_nothing{}, std::uint64_t{0}, std::uint64_t{0},
+        as_expected)));  // it is over
+    CHECK(runs_at[1] == 1);
+    using later = weft::detail::exposed<&add_rank_later>;
+    using other = weft::detail::exposed<&wants_grad>;
+    auto call = me.spawn(weft::detail::make_call<weft::detail::broadcasting<later>>(
+        me.link_to(1), weft::detail::prepare_nothing{}, std::uint64_t{1}, std::uint64_t{1},
+        as_expected));
+    const weft::detail::shared_arguments<other::arguments> ones{
+        std::make_shared<other::arguments>(at::ones({3}))};
+    CHECK(co_await weft::detail::make_call<weft::detail::carrying<other>>(
+        me.link_to(1), weft::detail::prepare_nothing{}, std::uint32_t{0}, broadcast_stops{{1, 1}},
+        ones, as_expected));
+    CHECK(refused(co_await std::move(call).get()));  // it brought another function's
+    CHECK(co_await no_broadcast_waits(all));
+  });
+}
+
 TEST_CASE(
     "group: a broadcast over a lost link costs one result, and what was sent twice runs once") {
   auto goes_on = with_io_threads(0);

@@ -23,12 +23,12 @@
 namespace weft {
 
 /// Option of a call whose function returns an at::Tensor: the result is read into `to`, which the
-/// call gives. From a socket its bytes go there directly. Other transports, and results of other
-/// strides or that share memory, cost a copy. `to` is a dense CPU tensor of the result's dtype and
-/// sizes, does not require grad, and shares no memory with a tensor that is an argument. Nobody
-/// else uses it until the call has ended. Then nothing writes there any more, however the call
-/// ended; after an error its contents are unspecified. A result that does not fit, or requires
-/// grad, fails the call with invalid_argument. For `call`, also with other options.
+/// call gives. From a socket its bytes go there directly. Other transports, bools, and results of
+/// other strides cost a copy. `to` is a dense CPU tensor of the result's dtype and sizes, does not
+/// require grad, and shares no memory with a tensor that is an argument. Nobody else uses it until
+/// the call has ended. Then nothing writes there any more, however the call ended; after an error
+/// its contents are unspecified. A result that does not fit, or requires grad, fails the call with
+/// invalid_argument. For `call`, also with other options.
 template <>
 class into<at::Tensor> {
  public:

@@ -81,7 +81,9 @@ class tensor_given final : public given_memory {
 
   [[nodiscard]] std::byte* place(const frame& head, std::size_t,
                                  std::size_t bytes) noexcept override {
-    return head.header.tensors == 1 && bytes == to_.nbytes() ? data_ : nullptr;
+    // Bools are checked first: another value than 0 and 1 is none.
+    const bool fits = head.header.tensors == 1 && bytes == to_.nbytes();
+    return fits && to_.scalar_type() != at::kBool ? data_ : nullptr;
   }
   [[nodiscard]] const at::Tensor& to() const noexcept { return to_; }
 
@@ -210,7 +212,8 @@ void each_that_fills(const frame& head, std::span<const std::uint32_t> wanted, F
   each([&](std::uint32_t, const tensor_desc& d) { ++users[d.buffer]; });
   each([&](std::uint32_t k, const tensor_desc& d) {
     const tensor_shape shape = shape_of(d);
-    if (users[d.buffer] != 1 || d.offset != 0 || shape.elements != shape.extent ||
+    if (d.dtype == dtype_bool || users[d.buffer] != 1 || d.offset != 0 ||
+        shape.elements != shape.extent ||
         shape.extent * item_size(d.dtype) != blobs[d.buffer].size() ||
         (d.flags & tensor_requires_grad) != 0) {
       return;

@@ -102,7 +102,9 @@ struct carrying : adapted<Fn, carrying<Fn>> {
     worker& me = c.who.self();
     auto& [caller, stops, args] = given;
     const auto exists = [&me](std::uint32_t rank) { return rank < me.world_size(); };
-    if (!exists(caller) || stops.empty() || stops.front().rank != me.rank() ||
+    const std::size_t most = std::size_t{16} * me.world_size();  // a caller may name one twice
+    if (!exists(caller) || stops.empty() || stops.size() > most ||
+        stops.front().rank != me.rank() ||
         !std::ranges::all_of(stops, exists, &broadcast_stop::rank)) {
       throw rpc_error(errc::bad_arguments, "a broadcast to workers that are not there",
                       call_progress::not_executed);
