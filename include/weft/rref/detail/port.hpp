@@ -24,7 +24,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -79,7 +79,7 @@ class stream_credit {
   }
 
  private:
-  std::deque<std::uint64_t> sizes_;  // of items on their way
+  std::list<std::uint64_t> sizes_;  // of items on their way
   std::uint64_t bytes_ = 0, taken_ = 0;
   std::uint64_t items_ = stream_window::items, most_bytes_ = stream_window::bytes;
 };
@@ -201,7 +201,7 @@ class port_queue final : public ref_counted {
   }
   /// Nobody reads any more.
   void drop() {
-    std::deque<stream_item<T>> items;
+    std::list<stream_item<T>> items;
     change([&](stream_progress& p) {
       p.close();
       std::swap(items, items_);
@@ -253,7 +253,7 @@ class port_queue final : public ref_counted {
 
  private:
   std::mutex mutex_;
-  std::deque<stream_item<T>> items_;
+  std::list<stream_item<T>> items_;
   stream_progress progress_;
   bool hears_of_call_;
   intrusive_ptr<event> news_;  // the reader waits
