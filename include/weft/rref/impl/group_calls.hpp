@@ -19,6 +19,10 @@
 #include <weft/wire/detail/pass_on.hpp>
 #include <weft/wire/structure.hpp>
 
+#include <asio/awaitable.hpp>
+#include <asio/cancellation_type.hpp>
+#include <asio/this_coro.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -128,12 +132,14 @@ asio::awaitable<broadcast_stops> branch(worker& me, std::uint32_t caller, broadc
   broadcast_stops unreached;
   while (!to.empty()) {
     const auto behind = co_await make_call<carrying<Fn>>(
-        me.link_to(to.front().rank), prepare_nothing{}, caller, to, arguments, as_expected);
+        me.link_to(to.front().rank), prepare_nothing{}, caller, to, arguments, within(no_limit),
+        as_expected);  // within that of the scope
     if (behind) {
       unreached.insert(unreached.end(), behind->begin(), behind->end());
       break;
     }
-    if (behind.error() == errc::cancelled) throw rpc_error(behind.error());
+    const auto state = co_await asio::this_coro::cancellation_state;
+    if (state.cancelled() != asio::cancellation_type::none) throw rpc_error(behind.error());
     unreached.push_back(to.front());
     to.erase(to.begin());
   }
@@ -216,15 +222,15 @@ asio::awaitable<void> bring_to_all(worker& me,
       const broadcast_stop& stop = course->stops[i];
       if (std::ranges::find(unreached, stop) == unreached.end()) continue;
       if (course->to_stop[i]->is_set()) continue;
-      const auto behind =
-          co_await make_call<carrying<Fn>>(me.link_to(stop.rank), prepare_nothing{}, me.rank(),
-                                           broadcast_stops{stop}, arguments, as_expected);
+      const auto behind = co_await make_call<carrying<Fn>>(
+          me.link_to(stop.rank), prepare_nothing{}, me.rank(), broadcast_stops{stop}, arguments,
+          within(no_limit), as_expected);
       if (!behind) course->fail(i, behind.error());
     }
   } catch (...) {
     broken = as_error(std::current_exception());
   }
-  if (!broken || broken == errc::cancelled) co_return;
+  if (!broken) co_return;
   for (std::size_t i = 0; i < course->stops.size(); ++i) course->fail(i, broken);
 }
 
