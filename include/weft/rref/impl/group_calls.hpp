@@ -2,6 +2,7 @@
 // Bodies of weft/rref/group_calls.hpp.
 #pragma once
 
+#include <weft/config.hpp>
 #include <weft/core/call_scope.hpp>
 #include <weft/core/detail/as_error.hpp>
 #include <weft/core/error.hpp>
@@ -177,7 +178,8 @@ struct broadcast_course final : ref_counted {
 };
 
 /// The call of a broadcast was given up, and may not have come there: its arguments need not wait.
-inline asio::awaitable<void> forget_broadcast(const caller& who, std::uint64_t number) {
+WEFT_PROCESS_WIDE inline asio::awaitable<void> forget_broadcast(const caller& who,
+                                                                std::uint64_t number) {
   who.self().use<broadcasts>().from(who.rank()).over(number);
   co_return;
 }
