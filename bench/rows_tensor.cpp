@@ -18,7 +18,7 @@ namespace bench {
 namespace served {
 
 asio::awaitable<at::Tensor> same(at::Tensor x) { co_return x; }
-double first(at::Tensor x) { return x.const_data_ptr<float>()[0]; }
+double first(at::Tensor x) { return static_cast<const float*>(x.const_data_ptr())[0]; }
 
 }  // namespace served
 
