@@ -20,6 +20,8 @@ namespace served {
 asio::awaitable<at::Tensor> same(at::Tensor x) { co_return x; }
 double first(at::Tensor x) { return static_cast<const float*>(x.const_data_ptr())[0]; }
 
+asio::awaitable<void> empty() { co_return; }
+
 }  // namespace served
 
 namespace {
@@ -50,6 +52,28 @@ asio::awaitable<void> there_and_into(weft::worker& me, figures& out) {
     co_await callee.template call<&served::same>(tensor, weft::into(result));
     times.end();
   }
+  out = times.latency();
+}
+
+asio::awaitable<void> send_large(weft::peer to, const bool& enough) {
+  const auto tensor = at::ones({100'000'000}, at::kFloat);
+  // bounded: by the measurement
+  while (!enough) co_await to.call<&served::first>(tensor);
+}
+/// Empty calls, one after another, while tensors of 400 MB go to the same peer.
+asio::awaitable<void> beside_large(weft::worker& me, figures& out) {
+  auto callee = me.peer(callee_rank);
+  bool enough = false;
+  co_await callee.call<&served::first>(at::ones({10'000'000}, at::kFloat));
+  auto sending = me.spawn(send_large(callee, enough));
+  pace times(std::chrono::milliseconds(2500));
+  while (times.more()) {
+    times.begin();
+    co_await callee.call<&served::empty>();
+    times.end();
+  }
+  enough = true;
+  co_await std::move(sending);
   out = times.latency();
 }
 
@@ -126,6 +150,14 @@ void add_tensor_rows(std::vector<row>& rows) {
   add_size<std::size_t{40} << 20U>(rows, "40MB");
   add_into<std::size_t{1} << 20U>(rows, "1MB");
   add_into<std::size_t{40} << 20U>(rows, "40MB");
+  const auto beside = make_run({.name = "raw lane", .where = placement::two_cores, .measure = [] {
+                                  return raw::echo_beside(400'000'000, placement::two_cores);
+                                }});
+  const auto lane =
+      weft_run("lane", link_kind::tcp, placement::two_cores, by_default, beside_large);
+  for (const std::string p : {"p50", "p99"}) {
+    rows.push_back({"lane.empty." + p, "µs", {{"weft", lane, p, 1}, {"raw", beside, p, 1}}});
+  }
   const auto eight = [](const std::string& name, job what) {
     constexpr auto where = placement::two_cores;
     return make_run({.name = "weft " + name, .where = where, .measure = [=] {

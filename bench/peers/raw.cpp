@@ -84,7 +84,54 @@ figures echo_over(const typename Protocol::endpoint& at, std::size_t bytes, plac
   return times.latency();
 }
 
+using tcp = asio::ip::tcp;
+
+asio::awaitable<void> receive(tcp::socket socket, std::size_t bytes) {
+  std::vector<char> message(bytes);
+  asio::error_code gone;
+  // bounded: by the caller, which closes it
+  while (!gone) {
+    co_await asio::async_read(socket, asio::buffer(message), all_that_is_left{},
+                              asio::redirect_error(asio::use_awaitable, gone));
+  }
+}
+asio::awaitable<void> send(tcp::socket& socket, std::size_t bytes) {
+  const std::vector<char> message(bytes, 'x');
+  asio::error_code gone;
+  // bounded: by the measurement, which closes it
+  while (!gone) {
+    co_await asio::async_write(socket, asio::buffer(message), all_that_is_left{},
+                               asio::redirect_error(asio::use_awaitable, gone));
+  }
+}
+
 }  // namespace
+
+figures echo_beside(std::size_t bytes, placement where) {
+  constexpr std::size_t small = 64;
+  asio::io_context io(1);
+  tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  const auto address = acceptor.local_endpoint();
+  const child callee(where, side::callee, [&] {
+    io.notify_fork(asio::io_context::fork_child);
+    auto socket = acceptor.accept();
+    auto stream = acceptor.accept();
+    prepare(socket);
+    asio::co_spawn(io, receive(std::move(stream), bytes), asio::detached);
+    finish(io, answer<tcp>(std::move(socket), small));
+  });
+  tcp::socket socket(io), stream(io);
+  socket.connect(address);
+  stream.connect(address);
+  prepare(socket);
+  pace times(std::chrono::milliseconds(2500));
+  asio::co_spawn(io, send(stream, bytes), asio::detached);
+  finish(io, [](tcp::socket one, tcp::socket& other, pace& p) -> asio::awaitable<void> {
+    co_await ask<tcp>(std::move(one), small, p);
+    other.close();
+  }(std::move(socket), stream, times));
+  return times.latency();
+}
 
 figures echo(medium over, std::size_t bytes, placement where) {
   if (over == medium::tcp) {

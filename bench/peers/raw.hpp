@@ -15,4 +15,8 @@ enum class medium { tcp, unix_socket };
 /// each read asks the kernel for all that is left.
 figures echo(medium over, std::size_t bytes, placement where);
 
+/// The same of 64 bytes over TCP, while `bytes` go the same way again and again over another
+/// connection between the same two threads.
+figures echo_beside(std::size_t bytes, placement where);
+
 }  // namespace bench::raw

@@ -110,11 +110,11 @@ TEST_CASE("handshake: the proofs are those of the wire page") {
                             "\n1 00000000000000050000000000000001 " + id128{100, 101}.text() + "\n";
   const std::string version = "weft " + std::to_string(wire_version);
   CHECK(said.at("proof") ==
-        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " accepts\n" + lines));
+        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " accepts for calls\n" + lines));
   auto proof = p.connects->arrived(std::move(*challenge));
   REQUIRE(proof);
   CHECK(nlohmann::json::parse(text_of(*proof)).at("proof") ==
-        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " connects\n" + lines));
+        engine::hmac_sha256(id128{0xabc, 0xdef}.text(), version + " connects for calls\n" + lines));
   // RFC 4231, test case 2.
   CHECK(engine::hmac_sha256("Jefe", "what do ya want for nothing?") ==
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
@@ -235,7 +235,7 @@ TEST_CASE("handshake: a lie in the hello is refused with its reason, and both si
       {"no version", [](auto& j) { j["weft"] = 0; }, errc::version_mismatch},
       {"another version, and nothing else",
        [](auto& j) { j = nlohmann::json{{"weft", wire_version + 1}}; }, errc::version_mismatch},
-      {"a feature", [](auto& j) { j["features"] = {"zip"}; }, errc::version_mismatch},
+      {"an unknown purpose", [](auto& j) { j["for"] = "zip"; }, errc::version_mismatch},
       {"a rank out of the world", [](auto& j) { j["rank"] = 3; }, errc::wrong_peer},
       {"our own rank", [](auto& j) { j["rank"] = 1; }, errc::wrong_peer},
       {"another's rank", [](auto& j) { j["rank"] = 0; }, errc::wrong_peer},
@@ -269,7 +269,7 @@ TEST_CASE("handshake: a lie in the hello is refused with its reason, and both si
 TEST_CASE("handshake: a lie in the challenge is noticed, too") {
   const lie lies[] = {
       {"a later version", [](auto& j) { j["weft"] = wire_version + 1; }, errc::version_mismatch},
-      {"a feature", [](auto& j) { j["features"] = {"zip"}; }, errc::version_mismatch},
+      {"an unknown purpose", [](auto& j) { j["for"] = "zip"; }, errc::version_mismatch},
       {"another's rank", [](auto& j) { j["rank"] = 0; }, errc::wrong_peer},
       {"our own rank", [](auto& j) { j["rank"] = 2; }, errc::wrong_peer},
       {"for another", [](auto& j) { j["to"] = 0; }, errc::wrong_peer},

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
@@ -47,10 +48,7 @@ known one() {
 class scene {
  public:
   explicit scene(const weft::engine::service_makers& services)
-      : net_(time_, decides_, 2, {}),
-        victim_(time_, 0, settings(), 0),
-        there_(weft::make_intrusive<weft::sim::detail::byte_channel>(net_, 1, 0)),
-        back_(weft::make_intrusive<weft::sim::detail::byte_channel>(net_, 0, 1)) {
+      : net_(time_, decides_, 2, {}), victim_(time_, 0, settings(), 0), calls_(net_) {
     weft::membership all;
     all.token.low = 5;
     for (std::uint32_t r = 0; r < 2; ++r) {
@@ -66,48 +64,20 @@ class scene {
     victim_.start(
         std::move(all), weft::sim::splitmix(1), services,
         [](weft::worker&) -> asio::awaitable<void> { co_await weft::testing::for_ever(); });
-    attempt_ = weft::make_intrusive<weft::sim::connect_attempt>(net_, io_, there_, back_);
-    run(1ms);
-    weft::random_source random = [state = std::uint64_t{1}]() mutable { return ++state; };
-    weft::engine::handshake h(mine_, 0, random);
-    hears_.greeting = &h;
-    say(weft::testing::wire(h.hello()));
-    for (int i = 0; i < 20 && h.current_state() == weft::engine::handshake::state::waiting; ++i) {
-      run(1ms);
-      hear();
-      for (const frame& f : std::exchange(hears_.answers, {})) say(weft::testing::wire(f));
-    }
-    if (h.current_state() != weft::engine::handshake::state::accepted) std::abort();
-    hears_.greeting = nullptr;
-    run(1ms);
+    if (!greet(calls_, weft::engine::handshake::purpose::calls)) std::abort();
   }
   ~scene() { victim_.kill(); }
   scene(const scene&) = delete;
   scene& operator=(const scene&) = delete;
 
-  void say(std::span<const std::byte> bytes) {
-    std::error_code ec;
-    while (!bytes.empty()) {  // bounded: by the bytes
-      const asio::const_buffer one(bytes.data(), bytes.size());
-      const std::size_t n = there_->put(weft::const_buffer_list(&one, 1), ec);
-      if (n == 0) return;
-      bytes = bytes.subspan(n);
-    }
+  void say(std::span<const std::byte> bytes) { say(calls_, bytes); }
+  /// By a connection for large tensors, which is opened first, if the link lives. Once.
+  void say_as_bulk(std::span<const std::byte> bytes) {
+    bulk_.emplace(net_);
+    if (greet(*bulk_, weft::engine::handshake::purpose::bulk)) say(*bulk_, bytes);
   }
   /// All that the victim has said.
-  void hear() {
-    std::array<std::byte, 4096> part;
-    for (;;) {  // bounded: by what there is
-      std::error_code ec;
-      const std::size_t n = back_->take(std::array{asio::buffer(part)}, ec);
-      if (n == 0) return;
-      if (auto e = weft::testing::feed(assembler_, hears_, {part.data(), n},
-                                       [] { return std::size_t{4096}; })) {
-        std::cerr << "the victim said what is no frame: " << e->message() << '\n';
-        std::abort();
-      }
-    }
-  }
+  void hear() { hear(calls_); }
   void run(weft::duration most) {
     const weft::time_point until = weft::later(time_.now(), most);
     for (;;) {  // bounded: by virtual time
@@ -136,6 +106,52 @@ class scene {
     o.bounds.link_tensor_bytes = 1u << 20;
     return o;
   }
+  struct way {
+    explicit way(weft::sim::network& net)
+        : there(weft::make_intrusive<weft::sim::detail::byte_channel>(net, 1, 0)),
+          back(weft::make_intrusive<weft::sim::detail::byte_channel>(net, 0, 1)) {}
+    weft::intrusive_ptr<weft::sim::detail::byte_channel> there, back;
+    weft::intrusive_ptr<weft::sim::connect_attempt> attempt;
+    weft::frame_assembler assembler;
+  };
+  bool greet(way& by, weft::engine::handshake::purpose what) {
+    by.attempt = weft::make_intrusive<weft::sim::connect_attempt>(net_, io_, by.there, by.back);
+    run(1ms);
+    weft::random_source random = [state = std::uint64_t{1}]() mutable { return ++state; };
+    weft::engine::handshake h(mine_, 0, random, what);
+    hears_.greeting = &h;
+    say(by, weft::testing::wire(h.hello()));
+    for (int i = 0; i < 20 && h.current_state() == weft::engine::handshake::state::waiting; ++i) {
+      run(1ms);
+      hear(by);
+      for (const frame& f : std::exchange(hears_.answers, {})) say(by, weft::testing::wire(f));
+    }
+    hears_.greeting = nullptr;
+    run(1ms);
+    return h.current_state() == weft::engine::handshake::state::accepted;
+  }
+  static void say(way& by, std::span<const std::byte> bytes) {
+    std::error_code ec;
+    while (!bytes.empty()) {  // bounded: by the bytes
+      const asio::const_buffer one(bytes.data(), bytes.size());
+      const std::size_t n = by.there->put(weft::const_buffer_list(&one, 1), ec);
+      if (n == 0) return;
+      bytes = bytes.subspan(n);
+    }
+  }
+  void hear(way& by) {
+    std::array<std::byte, 4096> part;
+    for (;;) {  // bounded: by what there is
+      std::error_code ec;
+      const std::size_t n = by.back->take(std::array{asio::buffer(part)}, ec);
+      if (n == 0) return;
+      if (auto e = weft::testing::feed(by.assembler, hears_, {part.data(), n},
+                                       [] { return std::size_t{4096}; })) {
+        std::cerr << "the victim said what is no frame: " << e->message() << '\n';
+        std::abort();
+      }
+    }
+  }
   struct hears final : weft::frame_sink {
     [[nodiscard]] const weft::limits& bounds() const noexcept override { return limits; }
     [[nodiscard]] weft::expected<weft::blob> allocate(std::size_t size) override {
@@ -158,9 +174,8 @@ class scene {
   asio::io_context io_{1};
   weft::sim::host victim_;
   weft::membership mine_;
-  weft::intrusive_ptr<weft::sim::detail::byte_channel> there_, back_;
-  weft::intrusive_ptr<weft::sim::connect_attempt> attempt_;
-  weft::frame_assembler assembler_;
+  way calls_;
+  std::optional<way> bulk_;
   hears hears_;
 };
 

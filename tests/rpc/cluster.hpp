@@ -49,6 +49,7 @@ inline constexpr unsigned by_default = ~0u;
 [[nodiscard]] inline options with_io_threads(unsigned io_threads) {
   options o;
   if (io_threads != by_default) o.io_threads = io_threads;
+  if (io_threads == 0) o.bulk_bytes = 1;  // small tensors travel as large ones do
   return o;
 }
 

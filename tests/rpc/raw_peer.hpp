@@ -133,10 +133,11 @@ class raw_peer {
   }
 
   /// As the member `rank` of `all`, speaks to `to`; true if welcomed.
-  bool greet(membership all, std::uint32_t rank, std::uint32_t to) {
+  bool greet(membership all, std::uint32_t rank, std::uint32_t to,
+             engine::handshake::purpose what = engine::handshake::purpose::calls) {
     all.rank = rank;
     random_source random = system_random();
-    engine::handshake h(all, to, random);
+    engine::handshake h(all, to, random, what);
     send(h.hello());
     return converse(h) && h.current_state() == engine::handshake::state::accepted;
   }

@@ -211,8 +211,8 @@ IDS = {f"function_id<{spelled}>()": fnv(name.encode()) for name, spelled in NAME
 # ── frames (wire/header.hpp) ──
 
 HELLO, WELCOME, REFUSE, REQUEST, REPLY, FAILURE, CANCEL, CONTROL, PING, WINDOW = range(1, 11)
-CHALLENGE, PROOF, READY, RREF, AUTOGRAD = 12, 13, 14, 16, 24
-NO_REPLY = 1
+BULK, CHALLENGE, PROOF, READY, RREF, AUTOGRAD = 11, 12, 13, 14, 16, 24
+NO_REPLY, ON_BULK = 1, 4
 TENSORS_SECTION, RREF_SECTION, AUTOGRAD_SECTION = 1, 2, 3
 
 
@@ -232,7 +232,7 @@ def many(encode, values):
     return u32(len(values)) + b"".join(encode(value) for value in values)
 
 
-VERSION = 3
+VERSION = 4
 
 
 def frame(of_kind, payload=b"", sections=(), tensors=(), **fields):
@@ -287,11 +287,11 @@ TOKEN = f"{0xABC:016x}{0xDEF:016x}"
 
 def speaker(rank, nonce):
     ids = {"incarnation": f"{5:016x}{rank:016x}", "nonce": f"{nonce:016x}{nonce + 1:016x}"}
-    return {"weft": VERSION, "features": [], "rank": rank, "to": 1 - rank, **ids}
+    return {"weft": VERSION, "features": ["bulk"], "for": "calls", "rank": rank, "to": 1 - rank, **ids}
 
 
 def proof(verb, *speakers):
-    lines = [f"weft {VERSION} {verb}"] + [f"{s['rank']} {s['incarnation']} {s['nonce']}" for s in speakers]
+    lines = [f"weft {VERSION} {verb} for calls"] + [f"{s['rank']} {s['incarnation']} {s['nonce']}" for s in speakers]
     lines = "".join(line + "\n" for line in lines)
     return {"proof": hmac.new(TOKEN.encode(), lines.encode(), hashlib.sha256).hexdigest()}
 
@@ -339,7 +339,24 @@ NO_SUCH_FUNCTION = error(
     cause=error(2, LOCAL, NOT_SENT, category=GENERIC_ERROR),  # ENOENT
 )
 
+# A request whose two buffers of 10 and 3 bytes are large tensors, and a reply.
+BUFFERS = [b"\x01" * 10, b"\x02" * 3]
+DESCRIPTORS = [(TENSORS_SECTION, bytes(5))]
+LARGE = {"call": ADD_CALL, "function": fnv(b"wire_frames::add"), "signature": signature(*ADD[1])}
+
+
+def head_alone(of_kind, payload, **fields):
+    whole = frame(of_kind, payload, DESCRIPTORS, BUFFERS, flags=ON_BULK, **fields)
+    return whole[: -sum(len(b) for b in BUFFERS)]
+
+
 RPC_FRAMES = {
+    "large_request": head_alone(REQUEST, bytes(range(9)), **LARGE),
+    "large_of_request": frame(
+        BULK, bytes(range(9)), DESCRIPTORS, BUFFERS, deadline=REQUEST, **LARGE
+    ),
+    "large_reply": head_alone(REPLY, bytes(range(9)), call=ADD_CALL, function=REQUEST_COST),
+    "large_of_reply": frame(BULK, b"", DESCRIPTORS, BUFFERS, deadline=REPLY, call=ADD_CALL),
     "hello": greeting(HELLO, CONNECTING),
     "challenge": greeting(CHALLENGE, ACCEPTING | proof("accepts", CONNECTING, ACCEPTING)),
     "proof": greeting(PROOF, proof("connects", CONNECTING, ACCEPTING)),

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <sim/parcel.hpp>
 #include <sim/play.hpp>
 #include <stdexcept>
 #include <string>
@@ -61,7 +62,7 @@ asio::awaitable<void> some_time(worker& me) {
 
 // ── streams ──
 
-asio::awaitable<void> writes(worker& me, std::uint64_t id, sink<std::uint64_t> out) {
+asio::awaitable<void> writes(worker& me, std::uint64_t id, sink<parcel> out) {
   const inside_now lives;
   seen_flow& f = seen().flows[id];
   if (++f.ran > 1) complain("a function of a stream ran twice");
@@ -74,14 +75,15 @@ asio::awaitable<void> writes(worker& me, std::uint64_t id, sink<std::uint64_t> o
   f.returned = true;
 }
 /// Tells each item twice back.
-asio::awaitable<void> repeats_each(worker& me, std::uint64_t id, stream<std::uint64_t> in,
-                                   sink<std::uint64_t> out) {
+asio::awaitable<void> repeats_each(worker& me, std::uint64_t id, stream<parcel> in,
+                                   sink<parcel> out) {
   const inside_now lives;
   seen_flow& f = seen().flows[id];
   if (++f.ran > 1) complain("a function of a stream ran twice");
   // bounded: by the writer
   while (const auto x = co_await in.next()) {
-    if (*x != item(id, f.moved)) complain("an item came out of order at a function");
+    if (x->number != item(id, f.moved)) complain("an item came out of order at a function");
+    if (!x->whole) complain("an item came changed at a function");
     ++f.moved;
     co_await some_time(me);
     co_await out.write(*x);
@@ -104,8 +106,8 @@ void broke(const seen_flow& f, const error& why, bool limited) {
 }
 
 /// Reads until the end, or less. Of each item so many.
-asio::awaitable<void> read(worker& me, std::uint64_t id, stream<std::uint64_t> in,
-                           std::uint64_t of_each, bool limited) {
+asio::awaitable<void> read(worker& me, std::uint64_t id, stream<parcel> in, std::uint64_t of_each,
+                           bool limited) {
   const inside_now lives;
   seen_flow& f = seen().flows[id];
   const std::uint64_t most = draw(5) == 4 ? draw(static_cast<std::uint32_t>(f.items) + 1) : ~0ull;
@@ -118,7 +120,7 @@ asio::awaitable<void> read(worker& me, std::uint64_t id, stream<std::uint64_t> i
   } leaving{f};
   while (n < most) {
     error why;
-    std::optional<std::uint64_t> x;
+    std::optional<parcel> x;
     const bool short_wait = draw(8) == 7;
     co_await some_time(me);
     try {
@@ -141,12 +143,13 @@ asio::awaitable<void> read(worker& me, std::uint64_t id, stream<std::uint64_t> i
       leaving.early = false;
       co_return;
     }
-    if (*x != item(id, n / of_each)) complain("an item came out of order");
+    if (x->number != item(id, n / of_each)) complain("an item came out of order");
+    if (!x->whole) complain("an item came changed");
     ++n;
     ++seen().items;
   }
 }
-asio::awaitable<void> write(worker& me, std::uint64_t id, sink<std::uint64_t> out, bool limited) {
+asio::awaitable<void> write(worker& me, std::uint64_t id, sink<parcel> out, bool limited) {
   const inside_now lives;
   seen_flow& f = seen().flows[id];
   try {
@@ -177,15 +180,16 @@ asio::awaitable<void> some_stream(worker& me, std::uint32_t to, std::uint64_t id
 
 // ── one function at many ──
 
-asio::awaitable<std::uint64_t> noted(worker& me, std::uint64_t id,
-                                     std::vector<std::uint64_t> ballast) {
+asio::awaitable<parcel> noted(worker& me, std::uint64_t id, std::vector<std::uint64_t> ballast,
+                              parcel extra) {
   const inside_now lives;
   seen_group& g = seen().groups[id];
   ++g.ran[me.rank()];
   if (ballast != std::vector<std::uint64_t>(g.ballast, id)) complain("arguments came changed");
+  if (extra.number != id || !extra.whole) complain("a buffer of the arguments came changed");
   if (g.throws_at == me.rank()) throw std::runtime_error("planned");
   if (g.slow) co_await sleep_for(me, draw_duration());
-  co_return id * 100 + me.rank();
+  co_return parcel(id * 100 + me.rank());
 }
 
 asio::awaitable<void> some_group(worker& me, std::uint64_t id, bool tree) {
@@ -201,15 +205,17 @@ asio::awaitable<void> some_group(worker& me, std::uint64_t id, bool tree) {
   const bool limited = draw(5) == 4;
   const within limit(limited ? duration(draw_duration()) : me.settings().call_deadline);
   const std::vector<std::uint64_t> ballast(g.ballast, id);
-  const auto got = tree ? co_await broadcast<&noted>(peers, id, ballast, limit, as_expected)
-                        : co_await call_all<&noted>(peers, id, ballast, limit, as_expected);
+  const auto got =
+      tree ? co_await broadcast<&noted>(peers, id, ballast, parcel(id), limit, as_expected)
+           : co_await call_all<&noted>(peers, id, ballast, parcel(id), limit, as_expected);
   if (got.size() != peers.size()) co_return complain("a group call has too few results");
   for (std::size_t i = 0; i < got.size(); ++i) {
     const std::uint32_t rank = peers[i].rank();
     if (g.ran[rank] > asked[rank]) complain("a group call ran twice");
     if (got[i]) {
       ++seen().results;
-      if (*got[i] != id * 100 + rank) complain("a group call has another's result");
+      if (got[i]->number != id * 100 + rank || !got[i]->whole)
+        complain("a group call has another's result");
       if (g.ran[rank] == 0) complain("a group call has a result, and did not run");
       continue;
     }

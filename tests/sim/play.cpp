@@ -36,6 +36,7 @@ sim::settings world_of(const to_play& p) {
   s.keeps_story = p.story;
   s.wires.buffer_bytes = one_of(2) == 0 ? 64u << 20 : 1u << (8 + one_of(8));
   s.writes_at_once = one_of(4) != 0;
+  if (p.seed % 2 == 0) o.bulk_bytes = 1;
   if (p.what.adjust) p.what.adjust(p.seed, s);
   if (p.how == profile::calm) return s;
   s.mean_between_faults = std::chrono::milliseconds(5 + one_of(200));

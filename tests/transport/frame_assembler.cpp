@@ -106,7 +106,7 @@ TEST_CASE("frame_assembler: a flipped bit in header or table is an error, or wha
     }
     for (const auto& f : s.frames) {
       CHECK(f.head.size() == 64 + f.header.payload_bytes + f.header.table_bytes);
-      REQUIRE(f.blobs.size() == f.header.tensors);
+      REQUIRE(f.blobs.size() == (f.on_bulk() ? 0 : f.header.tensors));
       for (std::size_t i = 0; i < f.blobs.size(); ++i) CHECK(f.blobs[i].size() == f.blob_length(i));
     }
     CHECK(s.allocated <= 1u << 20);
@@ -163,6 +163,28 @@ TEST_CASE("frame_assembler: memory follows the bytes that came, not those announ
     REQUIRE(a.arrived(n, s));
   }
   CHECK(s.frames.empty());
+}
+
+TEST_CASE("frame_assembler: of a frame whose tensors travel elsewhere, the next follows its head") {
+  for (const bool small : {true, false}) {
+    std::vector<std::byte> bytes;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      auto f = make_frame(i, small ? 20 : 300'000, {1000, 100'000});
+      if (i % 2 == 0) static_cast<void>(weft::split_bulk(f));
+      const auto all = wire(f);
+      bytes.insert(bytes.end(), all.begin(), all.end());
+    }
+    sink s;
+    weft::frame_assembler a;
+    REQUIRE_FALSE(feed(a, s, bytes, [] { return std::size_t{777}; }));
+    REQUIRE(s.frames.size() == 6);
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      CHECK(s.frames[i].header.call == i);
+      CHECK(s.frames[i].on_bulk() == (i % 2 == 0));
+      CHECK(s.frames[i].blobs.size() == (i % 2 == 0 ? 0 : 2));
+    }
+    CHECK(s.allocated == 3 * 101'000);
+  }
 }
 
 TEST_CASE("frame_assembler: before the handshake is over a connection's buffer stays small") {

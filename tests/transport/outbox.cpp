@@ -56,6 +56,33 @@ TEST_CASE("outbox: gathers and advances over frames, heads, blobs and empty blob
   }
 }
 
+TEST_CASE("outbox: gathers no more bytes than it is asked for, over frames and buffers") {
+  weft::outbox c;
+  std::vector<std::byte> expected, got;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    auto f = make_frame(i, 10, {30, 0, 100});
+    const auto all = bytes_of(f);
+    expected.insert(expected.end(), all.begin(), all.end());
+    c.push(std::move(f));
+  }
+  std::array<asio::const_buffer, 7> out;
+  CHECK(c.gather(out, 0) == 0);
+  while (!c.empty()) {
+    const std::size_t count = c.gather(out, 77);
+    REQUIRE(count > 0);
+    std::size_t take = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto* from = static_cast<const std::byte*>(out[i].data());
+      got.insert(got.end(), from, from + out[i].size());
+      take += out[i].size();
+    }
+    CHECK(take <= 77);
+    c.advance(take);
+    if (!c.empty()) CHECK(take == 77);
+  }
+  CHECK(got == expected);
+}
+
 TEST_CASE("outbox: a frame is begun from its first byte to its last") {
   weft::outbox c;
   c.push(make_frame(1, 0, {0, 4, 0}));

@@ -75,6 +75,8 @@ class unmade_object : public ref_counted {
 /// link waits for the object. The link itself ends the wait if the caller gives up, at the
 /// deadline, or if the link is lost.
 struct call_target : message_extension {
+  /// Names the reference that was used, at this worker: calls by one keep their order.
+  std::pair<std::uint32_t, std::uint64_t> reference;
   std::shared_ptr<void> object;
   type_id type;  ///< of the object
   error failure;

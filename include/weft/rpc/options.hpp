@@ -91,8 +91,12 @@ struct options {
   /// Bytes that each peer may make this worker hold: its requests that have not begun, and replies
   /// that it does not take. An empty request counts 1 KiB.
   std::uint64_t window_bytes = 256u << 20;
-  std::size_t outbox_frames = 64 * 1024;                  ///< per link
-  std::uint64_t outbox_bytes = 256u << 20;                ///< per link
+  std::size_t outbox_frames = 64 * 1024;    ///< per link
+  std::uint64_t outbox_bytes = 256u << 20;  ///< per link
+  /// A message whose tensors take so many bytes or more sends them by a second connection, which is
+  /// opened for the first such message: what is small does not wait behind them. The largest
+  /// number: there is no second one.
+  std::uint64_t bulk_bytes = 2u << 20;
   std::size_t buffer_cache_bytes = std::size_t{1} << 30;  ///< receive buffers kept for reuse
   duration buffer_cache_idle = std::chrono::seconds(10);  ///< ... until idle for about so long
   limits bounds{};

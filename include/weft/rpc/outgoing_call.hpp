@@ -55,6 +55,9 @@ class outgoing_call {
     waited_ = true;
   }
   void waits(bool now) noexcept { waited_ = now; }
+  /// There was no room for its tensors.
+  [[nodiscard]] bool is_large() const noexcept { return large_; }
+  void is_large(bool now) noexcept { large_ = now; }
 
  private:
   intrusive_ptr<link> to_;
@@ -64,6 +67,7 @@ class outgoing_call {
   time_point begun_{};
   time_point deadline_{};
   bool waited_ = false;
+  bool large_ = false;
 };
 
 }  // namespace weft

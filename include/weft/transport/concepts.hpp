@@ -99,7 +99,8 @@ concept connection_counts_unsent = requires(const C& c) {
 /// Optional: the worker's own thread reads the connection, and its helper while that thread
 /// computes.
 ///   move_to       goes to another io_context, on its I/O thread, before its first use. False: no
-///   read_at_once  `read` without the wait. False: nothing is here. Any thread, one at a time
+///   read_at_once  `read` without the wait, or a part of a frame. False: nothing is here. Any
+///                 thread, one at a time
 ///   readable      returns when `read_at_once` may find something; throws as `read`. I/O thread
 ///   announce_to   called once: tells these ends of bytes that are here and that arrive later
 template <class C>

@@ -287,6 +287,7 @@ inline expected<void> frame_assembler::head_complete(frame_sink& sink) {
     }
     sum += length;
   }
+  if (frame_.on_bulk()) return {};  // they come elsewhere
   if (auto taken = take_blobs(sink); !taken) {
     if (taken.error() != errc::resource_exhausted) return taken;
     lost_ = sum;
@@ -363,7 +364,7 @@ inline expected<void> frame_assembler::end_table(const limits& bounds) {
   if (tensors_size_ > bounds.frame_tensor_bytes) {
     return detail::frame_too_large("a frame with too many bytes of tensors");
   }
-  lost_ = tensors_size_;
+  lost_ = frame_.on_bulk() ? 0 : tensors_size_;
   size_ = head_size() + lost_;
   stage_ = stage::lost_blobs;
   if (left_ == partial_frame::header) return {};

@@ -68,6 +68,7 @@ class framed {
  private:
   static constexpr bool at_once = detail::writes_at_once<Stream>;
   static constexpr std::size_t hand_over_bytes = 1u << 20;
+  static constexpr std::size_t turn_bytes = 1u << 20;  // read at once
 
   enum class status : std::uint8_t { open, broken, closed };
 
@@ -113,11 +114,13 @@ write_status framed<Stream>::try_write(outbox& batch) noexcept {
     return hand_over(batch);
   } else {
     std::array<asio::const_buffer, detail::gather_limit> buffers;
-    while (!batch.empty()) {
-      const const_buffer_list next(buffers.data(), batch.gather(buffers));
+    for (std::uint64_t left = batch.turn(); !batch.empty();) {
+      if (left == 0) return write_status::blocked;
+      const const_buffer_list next(buffers.data(), batch.gather(buffers, left));
       std::error_code ec;
       const std::size_t sent = detail::write_at_once(state_->stream, next, ec);
       batch.advance(sent);
+      left -= sent;
       if (ec == asio::error::would_block) return write_status::blocked;
       if (ec) {
         end(status::broken);
@@ -212,19 +215,26 @@ bool framed<Stream>::read_at_once(frame_sink& sink)
   requires(detail::reads_at_once<Stream>)
 {
   state& s = *state_;
-  for (;;) {  // bounded: until nothing is here, or a frame is complete
+  for (std::size_t left = turn_bytes; left > 0;) {
     std::size_t count = 0;
     std::error_code ec;
     {
       const std::lock_guard lock(s.reading);
       if (s.now.load(std::memory_order_relaxed) == status::closed) check();
       const auto given = s.assembler.hold_given();
-      const std::size_t pieces = s.assembler.room(s.room, sink.bounds());
+      std::size_t pieces = 0;
+      const std::size_t room = s.assembler.room(s.room, sink.bounds());
+      for (std::size_t more = left; pieces < room && more > 0; ++pieces) {
+        s.room[pieces] = asio::buffer(s.room[pieces], more);
+        more -= s.room[pieces].size();
+      }
       count = detail::read_at_once(s.stream, mutable_buffer_list(s.room.data(), pieces), ec);
     }
-    if (ec == asio::error::would_block) return false;
+    if (ec == asio::error::would_block) return left < turn_bytes;
     if (arrived(count, ec, sink)) return true;
+    left -= count;
   }
+  return true;  // whoever else is on this thread has a turn
 }
 
 template <class Stream>

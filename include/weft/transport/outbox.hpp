@@ -7,6 +7,7 @@
 
 #include <weft/core/detail/out_of_memory.hpp>
 #include <weft/transport/frame_queue.hpp>
+#include <weft/wire/bulk.hpp>
 
 #include <asio/buffer.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -71,6 +73,8 @@ class outbox {
   /// Wholly written frames. Swap them out, and destroy them after the lock is released: a tensor's
   /// destructor may run user code.
   [[nodiscard]] std::vector<frame>& finished() noexcept { return finished_; }
+  /// After so many bytes, a connection may say `blocked` though it is not: others want the thread.
+  void set_turn(std::uint64_t bytes) noexcept { turn_ = bytes; }
   /// Bytes of replies and failures that are wholly written or taken, since the last call.
   [[nodiscard]] std::uint64_t replies_gone() noexcept { return std::exchange(replies_gone_, 0); }
   /// Removes all waiting frames, a begun one included (the connection is closed).
@@ -86,10 +90,13 @@ class outbox {
   // For the connection.
 
   [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::uint64_t turn() const noexcept { return turn_; }
   /// A part of the front frame is written.
   [[nodiscard]] bool begun() const noexcept { return piece_ != 0 || within_ != 0; }
-  /// Fills `out` with the bytes that come next, of several frames. Returns the number of buffers.
-  [[nodiscard]] std::size_t gather(std::span<asio::const_buffer> out) const noexcept;
+  /// Fills `out` with the bytes that come next, of several frames, at most so many. Returns the
+  /// number of buffers.
+  [[nodiscard]] std::size_t gather(std::span<asio::const_buffer> out,
+                                   std::uint64_t most = unlimited) const noexcept;
   /// The first `bytes` bytes that `gather` gave are written. Frames that are now complete are
   /// finished.
   void advance(std::size_t bytes) noexcept;
@@ -152,7 +159,8 @@ class outbox {
   [[nodiscard]] frame pop() noexcept {
     --live_;
     frame f = pop_any();
-    if (is_answer(f.header.kind)) replies_gone_ += f.wire_size();
+    const bool bulk = f.header.kind == frame_kind::bulk;
+    if (is_answer(bulk ? kind_behind(f.header) : f.header.kind)) replies_gone_ += f.wire_size();
     caused_bytes_ -= f.caused;
     return f;
   }
@@ -180,6 +188,8 @@ class outbox {
   std::uint64_t caused_bytes_ = 0;
   std::vector<frame> finished_;
   std::uint64_t bytes_ = 0;
+  static constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t turn_ = unlimited;
   std::size_t piece_ = 0;   // of the front frame
   std::size_t within_ = 0;  // bytes of that piece already written
 };
@@ -206,7 +216,8 @@ inline void outbox::close_up() noexcept {
   popped_ = 0;
 }
 
-inline std::size_t outbox::gather(std::span<asio::const_buffer> out) const noexcept {
+inline std::size_t outbox::gather(std::span<asio::const_buffer> out,
+                                  std::uint64_t most) const noexcept {
   std::size_t count = 0;
   std::size_t i = piece_;
   std::size_t skip = within_;
@@ -215,8 +226,10 @@ inline std::size_t outbox::gather(std::span<asio::const_buffer> out) const noexc
     for (; i < pieces(f); ++i, skip = 0) {
       const auto rest = piece(f, i).subspan(skip);
       if (rest.empty()) continue;
-      if (count == out.size()) return count;
-      out[count++] = asio::const_buffer(rest.data(), rest.size());
+      if (count == out.size() || most == 0) return count;
+      const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(rest.size(), most));
+      most -= size;
+      out[count++] = asio::const_buffer(rest.data(), size);
     }
   }
   return count;

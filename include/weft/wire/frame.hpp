@@ -33,7 +33,9 @@ struct frame {
   [[nodiscard]] std::uint64_t blob_length(std::size_t i) const noexcept {
     return detail::load<std::uint64_t>(table().data() + 8 * i);
   }
-  /// Bytes on the wire.
+  /// Its tensors travel elsewhere (wire/bulk.hpp), and may not be here.
+  [[nodiscard]] bool on_bulk() const noexcept { return (header.flags & flag_bulk) != 0; }
+  /// Bytes on the wire, where this travels.
   [[nodiscard]] std::uint64_t wire_size() const noexcept {
     return std::accumulate(blobs.begin(), blobs.end(), std::uint64_t{head.size()},
                            [](std::uint64_t sum, const blob& b) { return sum + b.size(); });

@@ -27,6 +27,7 @@ enum class frame_kind : std::uint8_t {
   control = 8,     ///< membership: end of a run, lost workers (engine/shutdown/shutdown.hpp)
   ping = 9,        ///< sign of life if nothing else is sent; bit 0 of `call`: no thread reads now
   window = 10,     ///< credit for requests; `function` 0: the sender has none left
+  bulk = 11,       ///< on a bulk connection: the tensors of a frame (wire/bulk.hpp)
   challenge = 12,  ///< handshake: a proof, and a request for one
   proof = 13,      ///< handshake: the answer
   ready = 14,      ///< handshake: the connecting side has heard the welcome
@@ -44,11 +45,12 @@ enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, t
 
 inline constexpr std::uint16_t flag_no_reply = 1;
 inline constexpr std::uint16_t flag_padded = 2;
-inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded;
+inline constexpr std::uint16_t flag_bulk = 4;
+inline constexpr std::uint16_t known_flags = flag_no_reply | flag_padded | flag_bulk;
 
 inline constexpr std::size_t header_size = 64;
 inline constexpr std::uint32_t frame_magic = 0x54464557;  // "WEFT"
-inline constexpr std::uint8_t wire_version = 3;
+inline constexpr std::uint8_t wire_version = 4;
 
 /// The 64 bytes before each frame, as the wire page lists them.
 ///
@@ -112,10 +114,11 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //
 //   offset size field      meaning
 //        0    4 magic      57 45 46 54, "WEFT"
-//        4    1 version    3
+//        4    1 version    4
 //        5    1 kind       frame_kind
-//        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding;
-//                          others zero
+//        6    2 flags      bit 0: no reply wanted; bit 1: payload ends with zero padding; bit 2:
+//                          the tensors' bytes are not here, but in a bulk frame (below); others
+//                          zero
 //        8    8 call       caller's slot: index in the low 32 bits, generation in the high 32; 0
 //                          where no reply is wanted
 //       16    8 function   hash of the function's name (below); in replies, failures and windows:
@@ -133,6 +136,11 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 // A connection begins with `hello`, `challenge`, `proof`, `welcome` and `ready`, or a `refuse`
 // (engine/link/handshake.hpp); each is at most 4 KiB and has no tensors. If a header breaks a rule
 // of this page, its receiver closes the connection; it skips nothing.
+//
+// A worker may open one further connection to a peer, for its own large tensors, with a hello that
+// says so. On it travel bulk frames only. Each belongs to a request, reply or autograd frame with
+// bit 2 of its flags on the first connection: they come in the same order there. Such a frame is
+// whole when both have come, so frames behind it that are whole earlier are handled earlier.
 //
 // function is the 64-bit FNV-1a hash of the function's name: begin with 0xcbf29ce484222325; for
 // each byte, xor it in, then multiply by 0x100000001b3, modulo 2^64. The name is
@@ -196,7 +204,11 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         A report: peer 4, sent 8, finished 8, down 1. Reports are ascending by
 //                         peer; a report of zeros is left out
 //    9 ping               nothing; bit 0 of `call`: the thread that reads is busy with user code
-//   10 window             nothing; `function`: credit, 0: the sender needs some (link/window.hpp)
+//   10 window             nothing; `function`: credit (link/window.hpp); `call`: credit for bulk
+//                         frames of requests, a window of its own; both 0: the sender needs some
+//   11 bulk               of the frame that it belongs to: the first 256 bytes of a request's
+//                         payload, else nothing; the same lengths, section 1 and `call`; of a
+//                         request also `function` and `signature`. `deadline`: that frame's kind
 //   16 rref               messages of 40 bytes each (rref/ledger_wire.hpp)
 //   24 autograd           length 4, then a message of that many bytes (autograd/messages.hpp); the
 //                         gradients are the tensors of the frame, in order; if they have a history,

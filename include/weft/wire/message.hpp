@@ -99,6 +99,15 @@ class incoming_message {
     return reader(frame_.payload(), record_, *limits_, end, this);
   }
   [[nodiscard]] const frame& whole() const noexcept { return frame_; }
+  /// Its tensors are to come, by `take_blobs`. Until then its values must not be read.
+  [[nodiscard]] bool awaits_blobs() const noexcept {
+    return frame_.on_bulk() && frame_.blobs.empty() && !allocation_error_;
+  }
+  /// They have come, or `why` they have not. Requires that they have the lengths of the table.
+  void take_blobs(std::vector<blob>&& blobs, error why) noexcept {
+    frame_.blobs = std::move(blobs);
+    allocation_error_ = std::move(why);
+  }
   /// Success: the message is complete. An error: there was no memory for its values. Then they must
   /// not be read, and all sections except the tensors' one are there.
   [[nodiscard]] const error& allocation_error() const noexcept { return allocation_error_; }

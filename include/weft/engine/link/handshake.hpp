@@ -2,9 +2,9 @@
 // The handshake: who is there, does it know the job's token, and which connection stays?
 //
 //   connecting side                                accepting side
-//     hello {weft, features, rank, to,        ───►   judges versions and identities
+//     hello {weft, features, for, rank, to,   ───►   judges versions and identities
 //            incarnation, nonce}
-//                                             ◄───   challenge {weft, features, rank, to,
+//                                             ◄───   challenge {weft, features, for, rank, to,
 //     checks the proof                                 incarnation, nonce, proof}
 //     proof {proof}                           ───►   checks it; decides which connection stays
 //                                             ◄───   welcome {}
@@ -15,15 +15,16 @@
 //
 // Instead of any answer: refuse, whose payload is an error (wire/error_codec.hpp); then the
 // connection is closed. The other payloads are JSON objects, whose unknown members are ignored:
-// `weft`, `rank` and `to` are numbers, `features` is a list of texts, both sides' the same (none so
-// far), the others are texts.
+// `weft`, `rank` and `to` are numbers, `features` is a list of texts, the others are texts. What
+// both sides name among their features may be used: "bulk", a second connection for large tensors
+// (wire/header.hpp). `for` is what the connection is for, "calls" or "bulk".
 // `incarnation` and `nonce` are 32 hexadecimal digits, the nonces fresh for each connection. The
 // token itself never travels. A `proof` is HMAC-SHA256, as 64 hexadecimal digits; its key is the
 // token as 32 hexadecimal digits (all digits are lower case), its text these lines, each with its
-// line end, where the first says "accepts" in the challenge and "connects" in the proof, and <weft>
-// is the wire version:
+// line end, where the first says "accepts" in the challenge and "connects" in the proof, <weft> is
+// the wire version, and <for> as in the hello:
 //
-//   weft <weft> accepts
+//   weft <weft> accepts for <for>
 //   <rank> <incarnation> <nonce>        of the connecting side
 //   <rank> <incarnation> <nonce>        of the accepting side
 //
@@ -41,6 +42,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,9 +68,17 @@ class handshake {
     refused    ///< `why()`; to be closed once what was returned is written
   };
 
+  enum class purpose : std::uint8_t { calls, bulk };
+  static constexpr std::string_view feature_bulk = "bulk";
+
   /// The connecting side.
-  handshake(const membership& all, std::uint32_t to, random_source& random)
-      : all_(all), peer_(to), nonce_(random_id(random)), step_(step::challenge) {}
+  handshake(const membership& all, std::uint32_t to, random_source& random,
+            purpose what = purpose::calls)
+      : all_(all),
+        peer_(to),
+        nonce_(random_id(random)),
+        step_(step::challenge),
+        bulk_(what == purpose::bulk) {}
   /// The accepting side.
   handshake(const membership& all, random_source& random)
       : all_(all), nonce_(random_id(random)), step_(step::hello) {}
@@ -91,6 +101,10 @@ class handshake {
   [[nodiscard]] state current_state() const noexcept { return now_; }
   /// The other side's rank. Requires that it is proven or accepted.
   [[nodiscard]] std::uint32_t peer() const noexcept { return peer_; }
+  /// What the connection is for. Requires the same.
+  [[nodiscard]] bool is_for_bulk() const noexcept { return bulk_; }
+  /// The peer takes connections for bulk. Requires the same.
+  [[nodiscard]] bool peer_takes_bulk() const noexcept { return has_bulk_; }
   /// Why it was refused. `closed`, from a peer that is a member, means that another connection
   /// between the two stays; from anybody else it never comes out of here.
   [[nodiscard]] const error& why() const noexcept { return why_; }
@@ -104,6 +118,7 @@ class handshake {
   [[nodiscard]] std::optional<frame> on_proof(const frame& f);
   void on_refusal(const frame& f);
   [[nodiscard]] introduction introduce() const;
+  void agree(const introduction& theirs) noexcept;
   [[nodiscard]] expected<void> judge(const introduction& theirs) const;
   [[nodiscard]] std::string proof_of(bool accepting) const;
   [[nodiscard]] std::string speaker(bool accepting) const;
@@ -120,6 +135,8 @@ class handshake {
   step step_;
   state now_ = state::waiting;
   bool connects_ = step_ == step::challenge;
+  bool bulk_ = false;
+  bool has_bulk_ = false;
   bool member_ = false;  ///< the other side has proved to know the token
   error why_;
 };

@@ -34,7 +34,10 @@
 // finds no room, or is awaited on another executor, goes through `send_later`; one to this worker
 // itself takes the same way over transport/loopback.
 //
+// Large tensors travel on a connection of their own, beside this: bulk_out.hpp, bulk_in.hpp.
+//
 // Bodies: impl/link_call.hpp (the caller's half of a call), link_send.hpp (outbox and writing),
+// link_bulk.hpp (large tensors),
 // link_state.hpp (connections, loss, life), link_read.hpp (reading), link_serve.hpp (requests) and
 // link_unmade.hpp (requests whose object is being made).
 #pragma once
@@ -43,6 +46,8 @@
 #include <weft/core/event.hpp>
 #include <weft/core/time.hpp>
 #include <weft/engine/fwd.hpp>
+#include <weft/engine/link/bulk_in.hpp>
+#include <weft/engine/link/bulk_out.hpp>
 #include <weft/engine/link/given_answers.hpp>
 #include <weft/engine/link/pairing.hpp>
 #include <weft/engine/link/pending_calls.hpp>
@@ -127,7 +132,11 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] bool has_waiters() const noexcept { return !line_.empty(); }
   /// Waits in line until there is room; with the same ticket again, where it stood before. Errors,
   /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
-  asio::awaitable<expected<void>> wait_in_line(time_point deadline, waiting_line::ticket& ticket);
+  enum class size : std::uint8_t { any, large };
+  asio::awaitable<expected<void>> wait_in_line(time_point deadline, waiting_line::ticket& ticket,
+                                               size what = size::any);
+  /// Room for large tensors, too. False: there is none now.
+  [[nodiscard]] bool can_send_bulk() noexcept;
   asio::awaitable<void> wait_writable_until(time_point deadline);
   void mark_down(error reason) noexcept override;
 
@@ -142,11 +151,7 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] welcome reserve();
   /// The promised connection broke before it was installed; connects anew if anything waits.
   void unreserve();
-  struct arrived_frame {
-    frame f;
-    std::uint64_t bytes = 0;  // on the wire
-    error allocation_error;   // set: why there is only a part of it
-  };
+  using arrived_frame = engine::arrived_frame;
   /// What goes on with the rest of a frame for which memory lacked; or why the link cannot.
   [[nodiscard]] static expected<arrived_frame> to_partial(frame&& rest, partial_frame what,
                                                           std::uint64_t bytes, error why);
@@ -154,11 +159,20 @@ class link final : public request_source, public frame_sink {
   struct early {
     std::vector<arrived_frame> frames;
     bool another_begun = false;
+    bool takes_bulk = false;  // the peer
   };
   /// Takes over a connection on `at` whose handshake is done.
   void install(connection_ptr connection, asio::io_context& at, early first);
   /// A try to connect failed: tries again later, unless it never can.
   void cannot_connect(error why);
+  /// The connection for its own bulk, or none: it could not be opened.
+  void bulk_opened(connection_ptr connection, asio::io_context& at);
+  /// As `reserve` and so on, of the peer's connection for bulk.
+  [[nodiscard]] welcome reserve_bulk();
+  void unreserve_bulk();
+  void install_bulk(connection_ptr connection, asio::io_context& at, early first);
+  /// Where its tensors go, of a frame on that connection.
+  [[nodiscard]] intrusive_ptr<given_memory> given_for_bulk(const frame& bulk);
 
   // ── the end, worker's thread ──
 
@@ -234,9 +248,13 @@ class link final : public request_source, public frame_sink {
                     error& why) noexcept;
   [[nodiscard]] std::optional<message> written(const request_body& body, error& why) const noexcept;
   asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
-  using result_or_ticket = std::variant<call_result, waiting_line::ticket>;
-  asio::awaitable<result_or_ticket> exchange_for_others(outgoing_call c, message m,
-                                                        waiting_line::ticket ticket);
+  struct tickets {
+    waiting_line::ticket any, large;
+    size what = size::any;
+  };
+  asio::awaitable<expected<void>> find_room(time_point deadline, size what, tickets& mine);
+  using result_or_tickets = std::variant<call_result, tickets>;
+  asio::awaitable<result_or_tickets> exchange_for_others(outgoing_call c, message m, tickets mine);
 
   // sending
   std::optional<std::uint64_t> push(frame&& f);
@@ -245,6 +263,8 @@ class link final : public request_source, public frame_sink {
   write_status write_on(std::unique_lock<std::mutex>& lock) noexcept;
   asio::awaitable<void> write_rest(connection_ptr connection);
   bool update_can_send() noexcept;
+  [[nodiscard]] bool update_bulk_room() noexcept;
+  void room_changed() noexcept;
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;
   void give_credit() noexcept;
@@ -259,7 +279,25 @@ class link final : public request_source, public frame_sink {
   void fail_pending(const error& why) noexcept;
   void finish_loss();
 
+  // bulk
+  class bulk_sink;
+  void write_bulk() noexcept;
+  asio::awaitable<void> write_bulk_rest(connection_ptr connection);
+  [[nodiscard]] bool goes_as_bulk(const frame& f, bool& connect) noexcept;
+  asio::awaitable<void> read_bulk_loop(connection_ptr connection);
+  void read_bulk(any_connection* from, bulk_sink& sink);
+  [[nodiscard]] expected<void> bulk_arrived(bulk_sink& sink);
+  [[nodiscard]] expected<void> await_bulk(bulk_head&& head);
+  [[nodiscard]] expected<void> join_bulk();
+  [[nodiscard]] expected<void> whole(bulk_head&& head, bulk_body&& body);
+  [[nodiscard]] expected<void> hold(arrived_frame&& came);
+  [[nodiscard]] expected<void> release_held();
+  void help_bulk(error& why);
+  void drop_bulk() noexcept;
+  void bulk_broke(error why);
+
   // reading
+  [[nodiscard]] intrusive_ptr<given_memory> given_memory_for(frame_kind k, const frame& head);
   [[nodiscard]] error over_budget(std::uint64_t size, const char* of_what) const;
   asio::awaitable<void> read_loop(connection_ptr connection);
   void read_some(any_connection* from);
@@ -270,6 +308,8 @@ class link final : public request_source, public frame_sink {
   }
   expected<void> take_credit(const std::vector<arrived_frame>& batch);
   expected<void> handle(arrived_frame&& came);
+  expected<void> answer_arrived(arrived_frame&& came);
+  expected<void> service_frame(arrived_frame&& came);
   [[nodiscard]] expected<void> admit(const frame& f);
   expected<void> tell_readers(incoming_message& m);
   void reply_arrived(incoming_message&& m);
@@ -282,6 +322,10 @@ class link final : public request_source, public frame_sink {
   void serve(const intrusive_ptr<served_request>& call);
   void serve_here(const intrusive_ptr<served_request>& call) noexcept;
   void fail(const intrusive_ptr<served_request>& call) noexcept;
+  /// Under the serving lock: as the peer takes its replies.
+  [[nodiscard]] bool may_begin() const noexcept {
+    return granted_.may_begin() && bulk_granted_.may_begin();
+  }
   enum class order : std::uint8_t { none, of_arrival, released };
   [[nodiscard]] bool begin(const intrusive_ptr<served_request>& call, order how) noexcept;
   [[nodiscard]] bool begins_at_once(const served_request& call) const noexcept;
@@ -309,13 +353,16 @@ class link final : public request_source, public frame_sink {
   unsigned tries_ = 0;
   std::uint64_t unsent_from_ = 0;  // of a lost link: frames from here on were not begun
   bool was_up_ = false;
-  send_window window_;
+  send_window window_, bulk_window_;
   signs_of_life life_;
+  bulk_out bulk_out_;
+  connection_ptr bulk_connection_;  // the peer's
+  bool bulk_reserved_ = false;
 
-  // Guards the next four. Taken under `mutex_` too, never the other way round: who reads requests
+  // Guards the next five. Taken under `mutex_` too, never the other way round: who reads requests
   // does not wait for who writes.
   std::mutex serving_mutex_;
-  receive_window granted_;
+  receive_window granted_, bulk_granted_;
   served_calls<served_request> served_;
   std::deque<intrusive_ptr<served_request>> throttled_;  // wait until replies are written
   bool throttling_off_ = false;  // the link is down: no request waits any more
@@ -331,7 +378,10 @@ class link final : public request_source, public frame_sink {
 
   std::atomic<bool> dead_{false};       // nothing more is read
   std::atomic<bool> can_send_{true};    // for a request; written under the lock
+  std::atomic<bool> bulk_room_{true};   // likewise, for large tensors
   std::atomic<bool> its_turn_{false};   // who has waited for room sends next, whoever waits behind
+  std::atomic<bool> bulk_turn_{false};  // likewise
+  std::atomic<bool> has_bulk_{false};   // to write; written under the lock
   std::atomic<bool> releasing_{false};  // release_throttled is on its way
   std::atomic<bool> waking_{false};     // who wakes the line is
   std::atomic<std::uint64_t> received_{0};
@@ -353,12 +403,14 @@ class link final : public request_source, public frame_sink {
   std::vector<std::uint64_t> cancelled_;  // by what came together, sorted
   std::atomic<bool> partial_{false};      // a frame has begun; changed under that lock
   std::atomic<std::uint64_t> progress_{0};
-  std::unique_ptr<timer> stall_;  // of the connection's thread
-  std::unique_ptr<timer> retry_;  // of the front thread
+  bulk_in bulk_in_;
+  std::unique_ptr<timer> stall_;     // of the connection's thread
+  std::unique_ptr<timer> retry_;     // of the front thread
+  std::unique_ptr<timer> bulk_end_;  // likewise
 
   // The worker's thread:
   pending_calls pending_;
-  waiting_line line_;
+  waiting_line line_, bulk_line_;
   std::optional<error> calls_over_;  // why no call waits for room any more
   bool lost_ = false;
   std::uint64_t given_up_ = 0;  // calls that nobody waits for any more, whose answers may come

@@ -114,6 +114,8 @@ class link_host : public weft::worker, private helped {
 
   /// Opens a connection; ends in `install` or `cannot_connect` of the link. Any thread.
   virtual void connect(link& to) = 0;
+  /// Opens one for large tensors; ends in `bulk_opened` of the link. Any thread.
+  virtual void connect_bulk(link& to) = 0;
   // The worker's thread:
   virtual void control(link& from, incoming_message& m) = 0;
   virtual void lost(link& peer, const error& reason) = 0;

@@ -37,6 +37,11 @@ class request_source : public weft::link {
   /// error, which means not sent. `flush` follows. Any thread.
   virtual expected<std::uint64_t> queue(message&& m, const frame_header& header) noexcept = 0;
   static constexpr std::uint64_t no_room = ~std::uint64_t{0};
+  /// The same, of large tensors only.
+  static constexpr std::uint64_t no_bulk_room = no_room - 1;
+  [[nodiscard]] static constexpr bool is_crowded_out(std::uint64_t number) noexcept {
+    return number >= no_bulk_room;
+  }
 
   // ── what comes back out of the inbox, worker's thread ──
   virtual void handle_here(frame&& f, error allocation_error) = 0;

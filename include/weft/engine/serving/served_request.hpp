@@ -40,6 +40,7 @@ class served_request final : public invocation, public deadline_entry {
   /// thread.
   std::atomic<cancellable*> runner{nullptr};
   std::uint64_t cost = 0;           ///< in the peer's window, until it begins
+  std::uint64_t bulk_cost = 0;      ///< likewise, of its large tensors
   bool begun = false;               ///< as soon as it arrived
   bool forwarded = false;           ///< its object is a reference to one elsewhere
   bool forward_pending = false;     ///< ... and it is not queued there; worker's thread

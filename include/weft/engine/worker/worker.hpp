@@ -105,6 +105,7 @@ class worker final : public link_host, private weft::detail::context_owner {
   // ── link_host ──
 
   void connect(link& to) override;
+  void connect_bulk(link& to) override;
   void control(link& from, incoming_message& m) override;
   void lost(link& peer, const error& reason) override;
   [[nodiscard]] bool only_leaves(std::uint32_t peer) const noexcept override {
@@ -136,6 +137,9 @@ class worker final : public link_host, private weft::detail::context_owner {
   void submit(intrusive_ptr<weft::detail::pool_job> job) override;
   void accept(connection_ptr connection, asio::io_context& io);
   asio::awaitable<void> welcome_in(connection_ptr connection, asio::io_context& io);
+  asio::awaitable<void> connect_bulk_to(intrusive_ptr<link> to, asio::io_context& io);
+  asio::awaitable<void> meet_for_bulk(intrusive_ptr<link> to, asio::io_context& io,
+                                      connection_ptr& out);
   asio::awaitable<void> accept_handshake(connection_ptr connection, handshake& h, link*& out);
   asio::awaitable<void> connect_to(intrusive_ptr<link> to, asio::io_context& io);
   asio::awaitable<void> meet(intrusive_ptr<link> to, asio::io_context& io);

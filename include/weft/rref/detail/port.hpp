@@ -7,7 +7,8 @@
 //     room ◄── how many ─────────────────────┤
 //     finish ─ call end ────────────────────►  the end, behind all items
 //
-// Posts and calls by one reference arrive in order, so this needs no protocol of its own. A stream
+// Posts and calls by one reference arrive in order, large or not, so this needs no protocol of its
+// own. A stream
 // ends with the call that opened it, which tells both sides of a loss.
 #pragma once
 
@@ -119,16 +120,18 @@ class stream_progress {
   void ended(bool finished) noexcept {
     if (!ended_) finished_ = finished;
     ended_ = true;
+    if (!failure_) failure_ = std::exchange(thrown_, error());
   }
   /// As `ended`, behind so many items.
   void ended(bool finished, std::uint64_t sent) {
     if (const error lost = all_came(sent); lost && !ended_) failed(lost);
     ended(finished);
   }
-  /// The call that opened it has ended.
+  /// The call that opened it has ended. What the function threw comes behind what it wrote.
   void call_ended(const error& how) {
     call_over_ = true;
-    if (how && !failure_) failure_ = how;
+    if (how && !failure_)
+      (how.ran() == call_progress::executed && !ended_ ? thrown_ : failure_) = how;
   }
   void failed(error why) {
     if (!failure_) failure_ = std::move(why);
@@ -156,6 +159,7 @@ class stream_progress {
   std::uint64_t waiting_ = 0, bytes_ = 0, came_ = 0, taken_ = 0;
   bool ended_ = false, finished_ = false, closed_ = false, call_over_ = false;
   error failure_;
+  error thrown_;  // of the function, whose end of the stream has not been heard
 };
 
 /// An item as it travels: a value, without the history of its tensors. Its bytes are told where it

@@ -115,12 +115,11 @@ struct stream_writer final : ref_counted {
                                "the reader did not take enough items in time");
     }
     if (self->failure) throw rpc_error(self->failure);
-    while (!self->has_room()) {
+    std::uint64_t bytes = 0;
+    const stream_item<T> sent{std::move(item), self->credit.sent(), 0, &bytes};
+    while (!self->posted(sent)) {
       co_await self->to.owner().room(within(deadline() - self->me->time().now()));
     }
-    std::uint64_t bytes = 0;
-    self->to.template post<&port<T>::item>(
-        stream_item<T>{std::move(item), self->credit.sent(), 0, &bytes});
     self->credit.sent(bytes);
     if (self->credit.is_worth_asking()) self->ask();
   }
@@ -137,9 +136,9 @@ struct stream_writer final : ref_counted {
     if (!self) throw rpc_error(errc::invalid_argument, "an empty sink");
     if (self->over) throw rpc_error(errc::invalid_argument, "this sink has finished already");
   }
-  [[nodiscard]] bool has_room() const {
+  [[nodiscard]] bool posted(const stream_item<T>& item) const {
     try {
-      me->link_to(to.owner().rank()).require_can_send();
+      to.template post<&port<T>::item>(item);
       return true;
     } catch (const rpc_error& e) {
       if (e.error() != errc::too_many_calls) throw;

@@ -74,6 +74,7 @@ WEFT_DECL expected<frame_header> decode_header(std::span<const std::byte, header
   case frame_kind::control:
   case frame_kind::ping:
   case frame_kind::window:
+  case frame_kind::bulk:
   case frame_kind::challenge:
   case frame_kind::proof:
   case frame_kind::ready:
@@ -104,6 +105,9 @@ WEFT_DECL expected<frame_header> decode_header(std::span<const std::byte, header
   }
   if (std::uint64_t{h.tensors} * 8 + std::uint64_t{h.sections} * 8 > h.table_bytes) {
     return refuse(errc::protocol_error, "the table is shorter than its entries");
+  }
+  if ((h.flags & flag_bulk) != 0 && h.tensors == 0) {
+    return refuse(errc::protocol_error, "a frame says that it has large tensors, and has none");
   }
   return h;
 }

@@ -100,7 +100,8 @@ WEFT_DECL expected<void> incoming_message::check() {
     return refuse("the frame's head has " + std::to_string(frame_.head.size()) + " bytes, not " +
                   std::to_string(head));
   }
-  if (frame_.blobs.size() != h.tensors || h.table_bytes / 8 < h.tensors) {
+  const bool elsewhere = frame_.on_bulk() && frame_.blobs.empty();
+  if ((frame_.blobs.size() != h.tensors && !elsewhere) || h.table_bytes / 8 < h.tensors) {
     return refuse("the frame has " + std::to_string(frame_.blobs.size()) + " tensor buffers, not " +
                   std::to_string(h.tensors));
   }

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -179,19 +180,22 @@ class json_object {
 /// What a hello and a challenge say of their speaker.
 struct handshake::introduction {
   std::uint32_t version = wire_version;
-  std::vector<std::string> features;  ///< must be equal on both sides; none exist yet
+  std::vector<std::string> features;
+  std::string purpose;
   std::uint32_t rank = 0;
   std::uint32_t to = 0;
   id128 incarnation;
   id128 nonce;
 
-  /// Without features; its members in the order of their names. None of its texts has a character
-  /// that JSON would escape.
+  /// Its members in the order of their names. None of its texts has a character that JSON would
+  /// escape.
   [[nodiscard]] std::string json(const std::string& proof = {}) const {
-    return R"({"features":[],"incarnation":")" + incarnation.text() + R"(","nonce":")" +
-           nonce.text() + (proof.empty() ? "" : R"(","proof":")" + proof) + R"(","rank":)" +
-           std::to_string(rank) + R"(,"to":)" + std::to_string(to) + R"(,"weft":)" +
-           std::to_string(version) + "}";
+    std::string list;
+    for (const std::string& f : features) list += (list.empty() ? "\"" : ",\"") + f + "\"";
+    return R"({"features":[)" + list + R"(],"for":")" + purpose + R"(","incarnation":")" +
+           incarnation.text() + R"(","nonce":")" + nonce.text() +
+           (proof.empty() ? "" : R"(","proof":")" + proof) + R"(","rank":)" + std::to_string(rank) +
+           R"(,"to":)" + std::to_string(to) + R"(,"weft":)" + std::to_string(version) + "}";
   }
   /// The version is judged before anything else is looked for: another one may lack the rest.
   static introduction from(const json_object& in) {
@@ -203,6 +207,7 @@ struct handshake::introduction {
                                       ", this worker " + std::to_string(wire_version)));
     }
     out.features = in.texts("features");
+    out.purpose = in.text("for");
     out.rank = in.number("rank");
     out.to = in.number("to");
     out.incarnation = in.id("incarnation");
@@ -212,7 +217,13 @@ struct handshake::introduction {
 };
 
 inline handshake::introduction handshake::introduce() const {
-  return {wire_version, {}, all_.rank, peer_, all_.self().incarnation, nonce_};
+  return {wire_version,
+          {std::string(feature_bulk)},
+          std::string(bulk_ ? "bulk" : "calls"),
+          all_.rank,
+          peer_,
+          all_.self().incarnation,
+          nonce_};
 }
 
 inline frame handshake::hello() const { return json_frame(frame_kind::hello, introduce().json()); }
@@ -226,8 +237,9 @@ inline std::string handshake::speaker(bool accepting) const {
 
 inline std::string handshake::proof_of(bool accepting) const {
   return hmac_sha256(all_.token.text(), "weft " + std::to_string(wire_version) +
-                                            (accepting ? " accepts\n" : " connects\n") +
-                                            speaker(false) + speaker(true));
+                                            (accepting ? " accepts for " : " connects for ") +
+                                            (bulk_ ? "bulk\n" : "calls\n") + speaker(false) +
+                                            speaker(true));
 }
 
 /// Whether that can be a member that means this worker. Errors: version_mismatch, wrong_peer.
@@ -235,10 +247,10 @@ inline expected<void> handshake::judge(const introduction& theirs) const {
   auto no = [](errc code, std::string text) {
     return tl::unexpected(handshake_error(code, std::move(text)));
   };
-  if (!theirs.features.empty()) {
-    return no(errc::version_mismatch, "the peer asks for the feature '" +
-                                          theirs.features.front().substr(0, 64) +
-                                          "', which this worker does not have");
+  if (theirs.purpose != "bulk" && theirs.purpose != "calls") {
+    return no(errc::version_mismatch, "the peer wants a connection for '" +
+                                          theirs.purpose.substr(0, 64) +
+                                          "', which this worker does not know");
   }
   if (theirs.rank >= all_.size() || theirs.rank == all_.rank || theirs.to != all_.rank ||
       (connects_ && theirs.rank != peer_)) {
@@ -254,9 +266,16 @@ inline expected<void> handshake::judge(const introduction& theirs) const {
   return {};
 }
 
+inline void handshake::agree(const introduction& theirs) noexcept {
+  has_bulk_ = std::find(theirs.features.begin(), theirs.features.end(), feature_bulk) !=
+              theirs.features.end();
+}
+
 inline std::optional<frame> handshake::on_hello(const frame& f) {
   const auto theirs = introduction::from(json_object(f));
   if (auto ok = judge(theirs); !ok) throw rpc_error(ok.error());
+  agree(theirs);
+  bulk_ = theirs.purpose == "bulk";
   peer_ = theirs.rank;
   their_nonce_ = theirs.nonce;
   step_ = step::proof;
@@ -267,6 +286,7 @@ inline std::optional<frame> handshake::on_challenge(const frame& f) {
   const json_object object(f);
   const auto theirs = introduction::from(object);
   if (auto ok = judge(theirs); !ok) throw rpc_error(ok.error());
+  agree(theirs);
   their_nonce_ = theirs.nonce;
   if (!same_secret(object.text("proof"), proof_of(true))) {
     throw rpc_error(handshake_error(errc::unauthenticated,

@@ -32,15 +32,24 @@ inline asio::awaitable<void> link::wait_writable(std::optional<duration> limit) 
 }
 inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   const intrusive_ptr<link> self(this);
-  if (can_send_at_once()) co_return;
-  waiting_line::ticket ticket;
-  const auto found = co_await wait_in_line(deadline, ticket);
-  if (found) {
-    // Those behind would else refuse what it sends, and it them, for ever.
-    its_turn_.store(true, std::memory_order_relaxed);
-    co_return;
+  tickets mine;
+  const auto found = co_await find_room(deadline, size::large, mine);
+  if (!found) throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
+}
+
+/// Waits in line, if anybody does or there is no room. Who has waited sends next: those behind
+/// would else refuse what it sends, and it them, for ever.
+inline asio::awaitable<expected<void>> link::find_room(time_point deadline, size what,
+                                                       tickets& mine) {
+  const intrusive_ptr<link> self(this);
+  if (what == size::large && !(bulk_line_.empty() && can_send_bulk())) {
+    if (auto ok = co_await wait_in_line(deadline, mine.large, size::large); !ok) co_return ok;
+    bulk_turn_.store(true, std::memory_order_relaxed);
   }
-  throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
+  if (can_send_at_once()) co_return expected<void>();
+  auto ok = co_await wait_in_line(deadline, mine.any);
+  if (ok) its_turn_.store(true, std::memory_order_relaxed);
+  co_return ok;
 }
 
 /// Its time counts from here.
@@ -95,7 +104,8 @@ inline link::sending link::send_request(outgoing_call& c, message&& m, time_poin
   if (c.settings().given) given_.add(h.call, c.settings().given);
   h.deadline = deadline_field(c.deadline() - now);
   const auto number = queue(std::move(m), h);
-  const bool later = number && *number == no_room;
+  const bool later = number && is_crowded_out(*number);
+  if (later) c.is_large(*number == no_bulk_room);
   if (!later) me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
   if (later || !number) {
     pending_.close(h.call);
@@ -147,11 +157,12 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
   call_result r;
   try {
     if (!me_.on_thread()) co_return co_await call_from_elsewhere(c, body);
-    for (waiting_line::ticket ticket;;) {
+    for (tickets mine;;) {
       // In line first, so that who waits there holds no encoded message.
-      if (!can_send_at_once()) {
+      const size what = c.is_large() ? size::large : size::any;
+      if (what == size::large || !can_send_at_once()) {
         c.waits(true);
-        if (auto ok = co_await wait_in_line(c.deadline(), ticket); !ok) {
+        if (auto ok = co_await find_room(c.deadline(), what, mine); !ok) {
           co_return call_result{nullptr, ok.error()};
         }
       }
@@ -178,7 +189,7 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
 inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
                                                               const request_body& body) {
   try {
-    for (waiting_line::ticket ticket;;) {
+    for (tickets mine;;) {
       error why;
       std::optional<message> m = written(body, why);
       if (!m) {
@@ -186,11 +197,11 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
         co_return call_result{nullptr, why};
       }
       c.waits(true);
-      future<result_or_ticket> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
-                                                exchange_for_others(c, *std::move(m), ticket));
-      result_or_ticket came = co_await std::move(there).get();
+      future<result_or_tickets> there = start_on(me_.executor_in(make_intrusive<call_scope>()),
+                                                 exchange_for_others(c, *std::move(m), mine));
+      result_or_tickets came = co_await std::move(there).get();
       if (auto* result = std::get_if<call_result>(&came)) co_return std::move(*result);
-      ticket = std::get<waiting_line::ticket>(came);
+      mine = std::get<tickets>(came);
     }
   } catch (...) {  // as it was cancelled
     c.waits(false);
@@ -198,11 +209,11 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
   }
 }
 
-/// On the worker's thread. A ticket: other threads took its room, and it may try again with that.
-inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::ticket ticket)
-    -> asio::awaitable<result_or_ticket> {
-  if (!can_send_at_once()) {
-    if (auto ok = co_await wait_in_line(c.deadline(), ticket); !ok) {
+/// On the worker's thread. Tickets: others took its room, and it may try again with them.
+inline auto link::exchange_for_others(outgoing_call c, message m, tickets mine)
+    -> asio::awaitable<result_or_tickets> {
+  if (mine.what == size::large || !can_send_at_once()) {
+    if (auto ok = co_await find_room(c.deadline(), mine.what, mine); !ok) {
       co_return call_result{nullptr, ok.error()};
     }
   }
@@ -211,7 +222,8 @@ inline auto link::exchange_for_others(outgoing_call c, message m, waiting_line::
   error why;
   switch (or_die([&] { return send_request(c, std::move(m), now, why); })) {
   case sending::later:
-    co_return ticket;
+    if (c.is_large()) mine.what = size::large;
+    co_return mine;
   case sending::failed:
     co_return call_result{nullptr, std::move(why)};
   case sending::sent:
@@ -231,7 +243,7 @@ inline void link::post(outgoing_call& c, const request_body& body) {
     if (c.settings().limit) h.deadline = deadline_field(*c.settings().limit);
     me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
     const auto queued = queue(*std::move(m), h);
-    if (queued && *queued == no_room) why = no_room_now(*this);
+    if (queued && is_crowded_out(*queued)) why = no_room_now(*this);
     if (!queued) why = queued.error();
   }
   if (why) throw rpc_error(describe(why, c));

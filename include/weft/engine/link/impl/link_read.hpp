@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/core/detail/post_or_die.hpp>
+#include <weft/engine/link/impl/link_bulk.hpp>
 #include <weft/engine/link/impl/link_serve.hpp>
 #include <weft/engine/link/impl/link_state.hpp>
 #include <weft/engine/link/impl/link_unmade.hpp>
@@ -59,9 +60,13 @@ inline expected<blob> link::allocate(std::size_t size) {
 }
 
 inline intrusive_ptr<given_memory> link::given_for(const frame& head) {
+  return given_memory_for(head.header.kind, head);
+}
+/// For a frame of that kind, or for its tensors alone.
+inline intrusive_ptr<given_memory> link::given_memory_for(frame_kind k, const frame& head) {
   const frame_header& h = head.header;
-  if (is_answer(h.kind)) return given_.find(h.call);
-  if (h.kind != frame_kind::request) return nullptr;
+  if (is_answer(k)) return given_.find(h.call);
+  if (k != frame_kind::request) return nullptr;
   const function_entry* const known = me_.functions().known(h.function, h.signature);
   return known && known->place ? known->place(head) : nullptr;
 }
@@ -133,6 +138,7 @@ inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
     const error also = caught_or_die(me_, call_progress::maybe_executed);
     if (why == errc::peer_died) why = also;
   }
+  drop_bulk();
   {
     const std::lock_guard lock(reading_mutex_);
     arrived_.clear();
@@ -183,9 +189,13 @@ inline bool link::help(error& why) noexcept {
       shared_ = nullptr;
       dead_.store(true, std::memory_order_relaxed);  // read_some reads no further either
     }
+    if (mine && !why) help_bulk(why);
   }
-  std::unique_lock lock(mutex_);
-  if (writing_ && pairing_.current_state() == state::up) write_on(lock);
+  {
+    std::unique_lock lock(mutex_);
+    if (writing_ && pairing_.current_state() == state::up) write_on(lock);
+  }
+  write_bulk();
   return mine;
 }
 
@@ -273,32 +283,39 @@ inline expected<void> link::take_credit(const std::vector<arrived_frame>& batch)
   for (const arrived_frame& a : batch) {
     const frame_header& h = a.f.header;
     if (!gives_credit(h.kind)) continue;
-    if (!window_.credited(h.function)) {
+    const bool window = h.kind == frame_kind::window;
+    if (!window_.credited(h.function) || (window && !bulk_window_.credited(h.call))) {
       return broken_protocol("the peer gives credit for more than this worker sent");
     }
   }
-  const bool room = update_can_send();
-  if (line_.empty()) return {};
-  if (room) {
-    wake_line();
-  } else if (window_.ask()) {  // that was not enough
-    lock.unlock();
-    send_small(frame_kind::window, 0);
-  }
+  room_changed();
+  const bool more = !line_.empty() && !update_can_send() && window_.ask();
+  const bool more_bulk = !bulk_line_.empty() && !update_bulk_room() && bulk_window_.ask();
+  if (!more && !more_bulk) return {};
+  lock.unlock();  // that was not enough
+  send_small(frame_kind::window, 0);
   return {};
 }
 
 inline void link::watch_stalls() {
   if (!stall_) stall_ = me_.time().make_timer(io());
-  const auto look = [this] { return std::pair(partial_.load(), progress_.load()); };
-  arm_or_die(
-      *stall_, later(me_.time().now(), me_.settings().stall_limit), [this, look, was = look()] {
-        if (was.first && look() == was) {
-          return mark_down(error(errc::protocol_error, "the peer began a frame and stopped sending",
-                                 call_progress::maybe_executed, origin::transport));
-        }
-        watch_stalls();
-      });
+  struct look {
+    bool begun;
+    std::uint64_t progress;
+    bool operator==(const look&) const = default;
+    [[nodiscard]] bool stands(const look& now) const noexcept { return begun && now == *this; }
+  };
+  const auto calls = [this] { return look{partial_.load(), progress_.load()}; };
+  const auto bulk = [this] { return look{bulk_in_.awaited.load(), bulk_in_.progress.load()}; };
+  arm_or_die(*stall_, later(me_.time().now(), me_.settings().stall_limit),
+             [this, calls, bulk, was = calls(), bulk_was = bulk()] {
+               if (was.stands(calls()) || bulk_was.stands(bulk())) {
+                 return mark_down(error(errc::protocol_error,
+                                        "the peer began a frame and stopped sending",
+                                        call_progress::maybe_executed, origin::transport));
+               }
+               watch_stalls();
+             });
 }
 
 /// Of what goes to the worker's thread, which may be busy for long, no more is kept than a peer
@@ -329,16 +346,42 @@ inline expected<void> link::admit(const frame& f) {
   return {};
 }
 
+/// Whole, or for the worker's thread anyway.
+inline expected<void> link::answer_arrived(arrived_frame&& came) {
+  if (auto ok = admit(came.f); !ok) return ok;
+  me_.requests().push(intrusive_ptr<request_source>(this), std::move(came.f),
+                      std::move(came.allocation_error));
+  return {};
+}
+
+inline expected<void> link::service_frame(arrived_frame&& came) {
+  incoming_message m(std::move(came.f), bounds(), std::move(came.allocation_error));
+  if (auto ok = m.check(); !ok) return ok;
+  expected<void> result;
+  bool owned = false;
+  me_.each_service([&](service& s) {
+    if (!s.owns(m.header().kind)) return;
+    owned = true;
+    result = s.frame(*this, m);
+  });
+  if (owned) return result;
+  return broken_protocol("a frame of a service that this worker does not have");
+}
+
 inline expected<void> link::handle(arrived_frame&& came) {
   frame& f = came.f;
+  if (f.on_bulk() && !may_have_bulk(f.header.kind)) {
+    return broken_protocol("large tensors of a frame that has none");
+  }
   switch (f.header.kind) {
   case frame_kind::request:
     return handle_request(std::move(came));
   case frame_kind::window:
-    if (f.header.function != 0) return {};
+    if (f.header.function != 0 || f.header.call != 0) return {};
     {
       const std::lock_guard lock(serving_mutex_);
       granted_.starved();
+      bulk_granted_.starved();
     }
     give_credit();
     return {};
@@ -350,28 +393,24 @@ inline expected<void> link::handle(arrived_frame&& came) {
     [[fallthrough]];
   case frame_kind::reply:
   case frame_kind::failure:
+    if (f.on_bulk()) {
+      const frame_header of = f.header;
+      if (!came.allocation_error) return await_bulk({of, std::move(came)});
+      if (auto ok = await_bulk({of, {}}); !ok) return ok;
+    }
+    [[fallthrough]];
   case frame_kind::control:
-    if (auto ok = admit(f); !ok) return ok;
-    me_.requests().push(intrusive_ptr<request_source>(this), std::move(f),
-                        std::move(came.allocation_error));
-    return {};
+    return answer_arrived(std::move(came));
   case frame_kind::ping:
     peer_busy_.store((f.header.call & 1) != 0, std::memory_order_relaxed);
     return {};
+  case frame_kind::autograd:
+    if (f.on_bulk() || !bulk_in_.held.empty()) return hold(std::move(came));
+    [[fallthrough]];
   case frame_kind::rref:
-  case frame_kind::autograd: {
-    incoming_message m(std::move(f), bounds(), std::move(came.allocation_error));
-    if (auto ok = m.check(); !ok) return ok;
-    expected<void> result;
-    bool owned = false;
-    me_.each_service([&](service& s) {
-      if (!s.owns(m.header().kind)) return;
-      owned = true;
-      result = s.frame(*this, m);
-    });
-    if (owned) return result;
-    return broken_protocol("a frame of a service that this worker does not have");
-  }
+    return service_frame(std::move(came));
+  case frame_kind::bulk:
+    return broken_protocol("large tensors on the connection for calls");
   case frame_kind::hello:
   case frame_kind::welcome:
   case frame_kind::refuse:

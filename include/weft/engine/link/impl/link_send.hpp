@@ -24,7 +24,9 @@ inline link::link(link_host& me, std::uint32_t rank, asio::io_context& io)
       pairing_(me.rank(), rank),
       io_(&io),
       window_(me.members().members[rank].window),
+      bulk_window_(me.members().members[rank].window),
       granted_(me.settings().window_bytes, me.settings().window_bytes),
+      bulk_granted_(me.settings().window_bytes, me.settings().window_bytes),
       served_(me.salt()),
       budget_(make_intrusive<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
       pending_(me.context(), me.deadlines(), [this](std::uint64_t call, std::uint64_t number) {
@@ -46,7 +48,7 @@ inline std::uint32_t speakers(message& m) noexcept {
 inline expected<std::uint64_t> link::queue(message&& m, const frame_header& header) noexcept {
   // NOLINTBEGIN(bugprone-use-after-move): finish takes the bytes and leaves the record
   error why;
-  bool crowded_out = false;
+  std::uint64_t crowded_out = 0;
   const bool request = header.kind == frame_kind::request;
   const bool answered = request && (header.flags & flag_no_reply) == 0;
   if (request) requests.sent.fetch_add(1);
@@ -63,38 +65,50 @@ inline expected<std::uint64_t> link::queue(message&& m, const frame_header& head
     }
     frame f = std::move(m).finish(header);  // as large as what was encoded
     const auto number = or_die([&] { return push(std::move(f)); });
-    if (number && *number != no_room) {
+    if (number && !is_crowded_out(*number)) {
       if (asked != 0) each_service(if_asked([&](service& s) { s.sent(*this, m.record()); }));
       return *number;
     }
-    crowded_out = number.has_value();
-    if (!crowded_out) why = reason();
+    crowded_out = number.value_or(0);
+    if (crowded_out == 0) why = reason();
   } catch (...) {
     why = unsent(engine::caught(me_));
   }
   if (request) requests.sent.fetch_sub(1);
   if (answered) answers_due_.fetch_sub(1, std::memory_order_relaxed);
   if (asked != 0) each_service(if_asked([&](service& s) { s.dropped(*this, m.record()); }));
-  if (crowded_out) return no_room;
+  if (crowded_out != 0) return crowded_out;
   return tl::unexpected(std::move(why));
   // NOLINTEND(bugprone-use-after-move)
 }
 
-/// The frame's number, or no_room; nothing if the link is down.
+/// The frame's number, or that there is no room; nothing if the link is down.
 inline std::optional<std::uint64_t> link::push(frame&& f) {
   bool connect = false;
+  bool connect_bulk = false;
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     if (pairing_.current_state() == state::down) return std::nullopt;
     const frame_kind kind = f.header.kind;
-    if (kind == frame_kind::request && !window_.sent(request_cost(f.wire_size()))) {
-      update_can_send();
-      return no_room;
+    const bool large = goes_as_bulk(f, connect_bulk);
+    if (kind == frame_kind::request) {
+      const bool turn = !large || bulk_line_.empty() || bulk_turn_.exchange(false);
+      if (large && (!turn || !update_bulk_room())) return no_bulk_room;
+      if (!window_.sent(request_cost(large ? f.head.size() : f.wire_size()))) {
+        update_can_send();
+        return no_room;
+      }
+    }
+    std::optional<frame> bulk;
+    if (large) {
+      bulk = split_bulk(f);
+      if (kind == frame_kind::request) static_cast<void>(bulk_window_.sent(bulk->wire_size()));
     }
     if (is_answer(kind)) {
       const std::lock_guard serving(serving_mutex_);
       granted_.reply_queued(f.wire_size());
+      if (bulk) bulk_granted_.reply_queued(bulk->wire_size());
       f.header.function = granted_.take_all();
       f.seal();
       no_longer_served(f.header.call);
@@ -102,11 +116,17 @@ inline std::optional<std::uint64_t> link::push(frame&& f) {
     if (kind == frame_kind::request) its_turn_.store(false, std::memory_order_relaxed);
     const bool post = kind == frame_kind::request && (f.header.flags & flag_no_reply) != 0;
     if (post) requests.posted.fetch_add(1);
+    if (bulk) bulk_out_.push(outbox_.next_number(), *std::move(bulk));
     number = outbox_.push(std::move(f));
     update_can_send();
+    if (large) {
+      has_bulk_.store(true, std::memory_order_relaxed);
+      static_cast<void>(update_bulk_room());
+    }
     connect = pairing_.want();
   }
   if (connect) begin_connecting();
+  if (connect_bulk) or_die([this] { me_.connect_bulk(*this); });
   return number;
 }
 
@@ -119,8 +139,11 @@ inline void link::flush() noexcept {
 }
 
 inline void link::write_now() noexcept {
-  std::unique_lock lock(mutex_);
-  write_locked(lock);
+  {
+    std::unique_lock lock(mutex_);
+    write_locked(lock);
+  }
+  if (has_bulk_.load(std::memory_order_relaxed)) write_bulk();
 }
 
 inline void link::flush_late() noexcept {
@@ -165,14 +188,14 @@ inline write_status link::write_on(std::unique_lock<std::mutex>& lock) noexcept 
 inline void link::wrote(std::uint64_t before) noexcept {
   if (outbox_.waiting_bytes() == before) return;
   written_.fetch_add(1, std::memory_order_relaxed);
-  if (update_can_send() && !line_.empty()) wake_line();
+  room_changed();
   const std::uint64_t replies = outbox_.replies_gone();
   if (replies == 0) return;
   bool release = false;
   {
     const std::lock_guard serving(serving_mutex_);
     granted_.reply_written(replies);
-    release = !throttled_.empty() && granted_.may_begin();
+    release = !throttled_.empty() && may_begin();
   }
   if (release) release_soon();
 }
@@ -205,6 +228,34 @@ inline bool link::update_can_send() noexcept {
   return room;
 }
 
+/// The same for large tensors.
+inline bool link::update_bulk_room() noexcept {
+  const bool room = bulk_out_.waiting_bytes() < me_.settings().outbox_bytes && !bulk_window_.full();
+  bulk_room_.store(room, std::memory_order_relaxed);
+  return room;
+}
+
+/// Under the lock, after what may have made some.
+inline void link::room_changed() noexcept {
+  const bool room = update_can_send() && !line_.empty();
+  if ((update_bulk_room() && !bulk_line_.empty()) || room) wake_line();
+}
+
+inline bool link::can_send_bulk() noexcept {
+  if (bulk_room_.load(std::memory_order_relaxed)) return true;
+  bool ask = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (pairing_.current_state() == state::down || update_bulk_room()) return true;
+    ask = pairing_.current_state() == state::up && bulk_window_.ask();
+  }
+  if (ask) {
+    send_small(frame_kind::window, 0);
+    write_now();
+  }
+  return false;
+}
+
 inline bool link::can_send() noexcept {
   if (can_send_.load(std::memory_order_relaxed)) return true;
   bool ask = false;
@@ -226,17 +277,19 @@ inline void link::wake_line() noexcept {
   post_or_die(me_.context(), [self = intrusive_ptr<link>(this)] {
     self->waking_.store(false);
     self->line_.wake_first();
+    self->bulk_line_.wake_first();
   });
 }
 
 inline asio::awaitable<expected<void>> link::wait_in_line(time_point deadline,
-                                                          waiting_line::ticket& ticket) {
+                                                          waiting_line::ticket& ticket, size what) {
   const intrusive_ptr<link> self(this);
-  waiting_line::place mine(line_, me_.deadlines(), deadline, ticket);
+  const bool large = what == size::large;
+  waiting_line::place mine(large ? bulk_line_ : line_, me_.deadlines(), deadline, ticket);
   for (;;) {
     if (current_state() == state::down) co_return tl::unexpected(reason());
     if (calls_over_) co_return tl::unexpected(*calls_over_);
-    if (mine.is_first() && can_send()) co_return expected<void>();
+    if (mine.is_first() && (large ? can_send_bulk() : can_send())) co_return expected<void>();
     if (mine.late()) {
       co_return tl::unexpected(waited_in_vain(*this));
     }
@@ -270,8 +323,9 @@ inline void link::give_credit() noexcept {
       {
         const std::lock_guard serving(serving_mutex_);
         f.header.function = granted_.take_due();
+        f.header.call = bulk_granted_.take_due();
       }
-      if (f.header.function == 0) return;  // a reply took it
+      if (f.header.function == 0 && f.header.call == 0) return;  // a reply took it
       f.seal();
       outbox_.push(std::move(f));
     }
@@ -283,14 +337,21 @@ inline void link::give_credit() noexcept {
 /// references or gradients were counted by their services, and travel.
 inline bool link::take_back(std::uint64_t number) noexcept {
   frame back;
+  frame tensors;
   const std::lock_guard lock(mutex_);
   if (pairing_.current_state() == state::down) return number >= unsent_from_;
-  back = outbox_.withdraw(number, [](const frame& f) { return !must_arrive(f.header); });
+  back = outbox_.withdraw(number, [&](const frame& f) {
+    return !must_arrive(f.header) && (!f.on_bulk() || bulk_out_.can_withdraw(number));
+  });
   if (back.head.size() == 0) return false;
+  if (back.on_bulk()) {
+    tensors = bulk_out_.withdraw(number);
+    static_cast<void>(bulk_window_.credited(tensors.wire_size()));
+  }
   static_cast<void>(window_.credited(request_cost(back.wire_size())));
   requests.sent.fetch_sub(1);
   answers_due_.fetch_sub(1, std::memory_order_relaxed);
-  if (update_can_send() && !line_.empty()) wake_line();
+  room_changed();
   return true;
 }
 

@@ -58,6 +58,7 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
   if (const call_target* const target = call->target) {
     call->forwarded = forward_target(target->object.get(), target->type) != nullptr;
   }
+  const bool waits = bulk_in_.must_wait(*call);
   {
     std::unique_lock lock(serving_mutex_);
     if (!granted_.arrived(cost)) {
@@ -66,19 +67,27 @@ inline expected<void> link::handle_request(arrived_frame&& came) {
     call->cost = cost;
     served_.add(*call);
     call->served.store(true, std::memory_order_relaxed);
-    if (begins_at_once(*call)) {
+    if (!waits && begins_at_once(*call)) {
       call->begun = true;
       leave_window(*call, lock);
     }
   }
-  dispatch(call);
-  return {};
+  const bool has_bulk = call->in.whole().on_bulk();
+  const bool awaits = call->in.awaits_blobs();
+  if (waits) {
+    if (!call->target) return await_bulk({of, call});
+    held_request* const place = bulk_in_.line_up(call);
+    if (awaits) return await_bulk({of, place});
+  } else {
+    dispatch(call);
+  }
+  return has_bulk ? await_bulk({of, {}}) : expected<void>();
 }
 
 /// Under the serving lock: whether what this thread does next with a request is to begin it, so
 /// that its window needs no second look.
 inline bool link::begins_at_once(const served_request& call) const noexcept {
-  if (!throttled_.empty() || !granted_.may_begin() || call.forwarded) return false;
+  if (!throttled_.empty() || !may_begin() || call.forwarded) return false;
   if (call.failure) return true;
   if (call.target && call.target->unmade) return false;
   return call.function->style == function_style::immediate;
@@ -88,7 +97,8 @@ inline bool link::begins_at_once(const served_request& call) const noexcept {
 /// Unlocks.
 inline void link::leave_window(served_request& call, std::unique_lock<std::mutex>& lock) noexcept {
   granted_.begun(std::exchange(call.cost, 0));
-  const bool due = granted_.due();
+  bulk_granted_.begun(std::exchange(call.bulk_cost, 0));
+  const bool due = granted_.due() || bulk_granted_.due();
   lock.unlock();
   if (due) give_credit();
 }
@@ -160,7 +170,7 @@ inline bool link::begin(const intrusive_ptr<served_request>& call, order how) no
   if (call->begun) return true;
   std::unique_lock lock(serving_mutex_);
   const bool behind = how == order::of_arrival && !throttled_.empty();
-  if (!throttling_off_ && (behind || !granted_.may_begin())) {
+  if (!throttling_off_ && (behind || !may_begin())) {
     or_die(
         [&] { how == order::released ? throttled_.push_front(call) : throttled_.push_back(call); });
     return false;
@@ -204,7 +214,7 @@ inline void link::release_throttled() {
     intrusive_ptr<served_request> next;
     {
       const std::lock_guard lock(serving_mutex_);
-      if (throttled_.empty() || !granted_.may_begin()) return;
+      if (throttled_.empty() || !may_begin()) return;
       next = std::move(throttled_.front());
       throttled_.pop_front();
     }
@@ -255,6 +265,7 @@ inline void link::cancel_served(std::uint64_t id) {
 }
 
 inline void link::drop_waiting() {
+  drop_bulk();
   std::deque<intrusive_ptr<served_request>> throttled;  // both die without a lock
   std::map<std::uint64_t, intrusive_ptr<object_wait>> unwatched;
   {

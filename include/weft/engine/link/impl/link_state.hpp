@@ -24,7 +24,7 @@ inline error link::reason() const {
 }
 inline std::size_t link::waiting() const {
   const std::lock_guard lock(mutex_);
-  return outbox_.frames() +
+  return outbox_.frames() + bulk_out_.waiting() +
          (pairing_.current_state() == state::up ? connection_->unsent_frames() : 0);
 }
 inline asio::io_context& link::io() const {
@@ -35,7 +35,8 @@ inline asio::io_context& link::io() const {
 inline std::uint64_t link::left_to_write() const noexcept {
   if (rank_ == me_.rank()) return 0;  // what it writes itself only its own thread reads
   const std::lock_guard lock(mutex_);
-  return writing_ && pairing_.current_state() == state::up ? outbox_.waiting_bytes() : 0;
+  if (pairing_.current_state() != state::up) return 0;
+  return (writing_ ? outbox_.waiting_bytes() : 0) + bulk_out_.waiting_bytes();
 }
 
 inline link_counts link::count() {
@@ -45,13 +46,13 @@ inline link_counts link::count() {
   out.budget_used = budget_->used();
   out.for_objects = for_objects_.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
-  out.window_used = window_.used();
+  out.window_used = window_.used() + bulk_window_.used();
   const std::lock_guard serving(serving_mutex_);
   out.served = served_.size();
   out.throttled = throttled_.size();
-  out.window_held = granted_.held();
-  out.window_owed = granted_.owed();
-  out.replies_unwritten = granted_.unwritten();
+  out.window_held = granted_.held() + bulk_granted_.held();
+  out.window_owed = granted_.owed() + bulk_granted_.owed();
+  out.replies_unwritten = granted_.unwritten() + bulk_granted_.unwritten();
   return out;
 }
 
@@ -159,6 +160,7 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     io_ = target_context;
     helped_ = helped;
     connection_ = connection;
+    if (first.takes_bulk && connection->needs_life()) bulk_out_.allow();
     received_.fetch_add(1, std::memory_order_relaxed);
     write_locked(lock);
   }
@@ -188,6 +190,7 @@ inline void link::begin_reading(connection_ptr connection) {
 
 inline void link::mark_down(error reason) noexcept {
   frame_queue abandoned;
+  bulk_out::turn bulk;
   asio::io_context* target_context = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -200,6 +203,8 @@ inline void link::mark_down(error reason) noexcept {
       d.incarnation = me_.members().members[rank_].incarnation.low;
     });
     if (connection_) connection_->close();
+    if (bulk_connection_) bulk_connection_->close();
+    bulk = bulk_out_.close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
     target_context = io_;
@@ -227,6 +232,7 @@ inline void link::finish_loss() {
   fail_pending(why);
   cancel_all_served();
   line_.wake_all();
+  bulk_line_.wake_all();
   if (!me_.only_leaves(rank_)) me_.each_service([&](service& s) { s.down(*this, why); });
   me_.lost(*this, why);
 }
@@ -240,10 +246,12 @@ inline void link::fail_calls(const error& reason) {
     return maybe;
   });
   line_.wake_all();
+  bulk_line_.wake_all();
 }
 
 inline void link::close() noexcept {
   frame_queue abandoned;
+  bulk_out::turn bulk;
   {
     const std::lock_guard lock(mutex_);
     const error over(errc::shutting_down, "the run is over");
@@ -255,11 +263,14 @@ inline void link::close() noexcept {
     dead_.store(true, std::memory_order_relaxed);
     reason_ = over;
     if (connection_) connection_->close();
+    if (bulk_connection_) bulk_connection_->close();
+    bulk = bulk_out_.close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
   }
   fail_pending(reason());
   line_.wake_all();
+  bulk_line_.wake_all();
 }
 
 // ── life ──

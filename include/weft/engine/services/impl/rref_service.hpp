@@ -288,6 +288,7 @@ inline bool rref_service::take_over(weft::link& from, incoming_message& m,
 
 inline bool rref_service::find_target(weft::link& from, incoming_message& m, const rref_id& id) {
   auto& found = m.record().get<call_target>();
+  found.reference = {id.creator, id.serial};
   const auto result = core_->apply([&](auto& b, auto&) {
     const bool carried = from.rank() == b.self();
     return carried ? rref_protocol::import_result() : b.acquire(from.rank(), id);

@@ -49,6 +49,10 @@ class handshake_sink final : public frame_sink {
                                              error why) override {
     partial_ = false;
     if (!accepted()) return tl::unexpected(std::move(why));
+    if (rest.header.kind == frame_kind::bulk) {
+      early_.push_back({std::move(rest), bytes, std::move(why)});
+      return {};
+    }
     auto came = link::to_partial(std::move(rest), what, bytes, std::move(why));
     if (!came) return tl::unexpected(std::move(came).error());
     early_.push_back(*std::move(came));
@@ -58,7 +62,9 @@ class handshake_sink final : public frame_sink {
   /// Whose tensors may follow.
   void belongs_to(link& link) noexcept { link_ = &link; }
 
-  [[nodiscard]] link::early take_early() { return {std::exchange(early_, {}), partial_}; }
+  [[nodiscard]] link::early take_early() {
+    return {std::exchange(early_, {}), partial_, handshake_.peer_takes_bulk()};
+  }
 
   std::vector<frame> answers;
 
@@ -191,6 +197,36 @@ inline asio::awaitable<void> worker::meet(intrusive_ptr<link> to, asio::io_conte
   }
 }
 
+inline void worker::connect_bulk(link& to) {
+  asio::io_context& io = env_.io.empty() ? front() : to.io();
+  post_or_die(io, [this, self = intrusive_ptr<link>(&to), &io] {
+    spawn_or_die(io, connect_bulk_to(self, io));
+  });
+}
+
+inline asio::awaitable<void> worker::connect_bulk_to(intrusive_ptr<link> to, asio::io_context& io) {
+  connection_ptr connection;
+  try {
+    co_await limited(env_.time, io, options_.handshake_deadline, meet_for_bulk(to, io, connection));
+  } catch (...) {  // large tensors travel with their calls, until it is tried again
+    static_cast<void>(caught_or_die(*this));
+    if (connection) connection->close();
+    connection = nullptr;
+  }
+  to->bulk_opened(std::move(connection), io);
+}
+
+inline asio::awaitable<void> worker::meet_for_bulk(intrusive_ptr<link> to, asio::io_context& io,
+                                                   connection_ptr& out) {
+  out = co_await env_.transports.connect(members_, to->rank(), io);
+  handshake h(members_, to->rank(), random_, handshake::purpose::bulk);
+  handshake_sink sink(*this, h);
+  co_await write_alone(out, h.hello());
+  co_await converse(out, h, sink);
+  if (h.current_state() != handshake::state::accepted) throw rpc_error(h.why());
+  env_.transports.was_right(to->rank());
+}
+
 // ── accepting ──
 
 inline void worker::accept(connection_ptr connection, asio::io_context& io) {
@@ -219,9 +255,10 @@ inline asio::awaitable<void> worker::welcome_in(connection_ptr connection, asio:
                      converse(connection, h, sink));
     if (h.current_state() != handshake::state::accepted) throw rpc_error(h.why());
   } catch (...) {
-    link->unreserve();
+    h.is_for_bulk() ? link->unreserve_bulk() : link->unreserve();
     throw;
   }
+  if (h.is_for_bulk()) co_return link->install_bulk(std::move(connection), io, sink.take_early());
   link->install(std::move(connection), io, sink.take_early());
 }
 
@@ -233,7 +270,7 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
   if (h.current_state() != handshake::state::proven) co_return;
   link& link = *links_[h.peer()];
   using welcome = link::welcome;
-  switch (link.reserve()) {
+  switch (h.is_for_bulk() ? link.reserve_bulk() : link.reserve()) {
   case welcome::yes:
     break;
   case welcome::another_stays:
@@ -245,7 +282,7 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
   try {
     co_await write_alone(connection, h.welcome());
   } catch (...) {
-    link.unreserve();
+    h.is_for_bulk() ? link.unreserve_bulk() : link.unreserve();
     throw;
   }
   out = &link;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSL-1.0
+// A frame in two parts, each for a connection of its own: its head, and its tensors.
+//
+//   [ head | tensors ] ──split──► [ head, flag_bulk ]         ──► calls, in order
+//                                 [ bulk: lengths | tensors ] ──► bulk, in order
+#pragma once
+
+#include <weft/core/detail/little_endian.hpp>
+#include <weft/wire/frame.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+namespace weft {
+
+/// Bytes of a request's payload that its bulk frame repeats, so that a function can be asked where
+/// its tensors go.
+inline constexpr std::uint64_t bulk_payload_bytes = 256;
+
+/// The kind of the frame to which a bulk frame belongs.
+[[nodiscard]] inline frame_kind kind_behind(const frame_header& bulk) noexcept {
+  return static_cast<frame_kind>(bulk.deadline);
+}
+
+/// Takes the tensors out of a sealed frame that has some. Returns their bulk frame, sealed; `f` is
+/// sealed again. Throws std::bad_alloc, and leaves `f` alone then.
+[[nodiscard]] inline frame split_bulk(frame& f) {
+  const auto table = f.table();
+  const std::size_t lengths = std::size_t{8} * f.header.tensors;
+  std::span<const std::byte> descriptors;
+  std::size_t at = lengths;
+  for (std::uint16_t i = 0; i < f.header.sections && descriptors.empty(); ++i) {
+    const auto* const section = table.data() + at;
+    const std::size_t size = std::size_t{8} + detail::load<std::uint32_t>(section + 4);
+    if (detail::load<section_kind>(section) == section_kind::tensors) descriptors = {section, size};
+    at += size;
+  }
+  const bool request = f.header.kind == frame_kind::request;
+  frame out;
+  frame_header& h = out.header;
+  h.kind = frame_kind::bulk;
+  h.call = f.header.call;
+  h.deadline = static_cast<std::uint32_t>(f.header.kind);
+  if (request) {
+    h.function = f.header.function;
+    h.signature = f.header.signature;
+    h.payload_bytes = std::min(f.header.payload_bytes, bulk_payload_bytes);
+  }
+  h.tensors = f.header.tensors;
+  h.sections = descriptors.empty() ? 0 : 1;
+  h.table_bytes = static_cast<std::uint32_t>(lengths + descriptors.size());
+  out.head.resize(header_size);
+  out.head.append(f.payload().data(), h.payload_bytes);
+  out.head.append(table.data(), lengths);
+  out.head.append(descriptors.data(), descriptors.size());
+  out.seal();
+  out.blobs = std::move(f.blobs);
+  f.blobs.clear();
+  f.header.flags |= flag_bulk;
+  f.seal();
+  return out;
+}
+
+/// Whether that bulk frame belongs to a frame with this header and these lengths of tensors.
+[[nodiscard]] inline bool belongs_to(const frame& bulk, const frame& head) noexcept {
+  return bulk.header.call == head.header.call && kind_behind(bulk.header) == head.header.kind &&
+         bulk.header.tensors == head.header.tensors &&
+         std::memcmp(bulk.table().data(), head.table().data(),
+                     std::size_t{8} * head.header.tensors) == 0;
+}
+
+}  // namespace weft
