@@ -717,6 +717,13 @@ TEST_CASE("hostile: tensors that belong to nothing, or frames of calls among the
       [](frame&, frame& body) { body.header.call = 99; },
       [](frame&, frame& body) { body.header.deadline = 5; },
       [](frame&, frame& body) { body.header.kind = frame_kind::request; },
+      [](frame&, frame& body) {
+        body.header.flags = weft::flag_bulk;
+        body.blobs.clear();
+      },
+      [](frame&, frame& body) { ++body.header.function; },
+      [](frame&, frame& body) { body.head.data()[header_size] ^= std::byte{1}; },
+      [](frame&, frame& body) { body.head.data()[body.head.size() - 1] ^= std::byte{1}; },
       [](frame&, frame& body) { body = request(7, 4); },
       [](frame&, frame& body) { body = control(); },
       [](frame& head, frame&) { head.header.kind = frame_kind::rref; },

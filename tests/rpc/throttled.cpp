@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <rpc/cluster.hpp>
 #include <rpc/raw_peer.hpp>
 #include <string>
@@ -43,12 +44,20 @@ asio::awaitable<void> coroutine() {
   co_return;
 }
 immediate<void> last() { return {}; }
+std::mutex notes_mutex;
+std::vector<std::uint64_t> notes;
+immediate<void> note(std::uint64_t i) {
+  const std::lock_guard lock(notes_mutex);
+  notes.push_back(i);
+  return {};
+}
 [[maybe_unused]] void known_here() {
   weft::expose<&big>();
   weft::expose<&at_door>();
   weft::expose<&plain>();
   weft::expose<&coroutine>();
   weft::expose<&last>();
+  weft::expose<&note>();
 }
 
 asio::awaitable<void> serve(worker&) { co_await for_ever(); }
@@ -142,6 +151,45 @@ TEST_CASE(
     CHECK(place(of_coroutine) < place(at_the_door));
     CHECK(place(at_the_door) < place(behind));
     CHECK(begun == 3);
+  }
+}
+
+TEST_CASE("throttled: immediate functions run in the order in which they came, each once") {
+  for (const unsigned io_threads : io_ways()) {
+    CAPTURE(io_threads);
+    notes.clear();
+    weft::options o = with_io_threads(io_threads);
+    o.compute_threads = 4;
+    o.window_bytes = 256 * 1024;
+    o.lost_after = {};
+    scene s(o);
+    raw_peer p = s.connect();
+    const auto send_note = [&](std::uint64_t i) {
+      weft::message m;
+      weft::codec<std::uint64_t>::encode(m.payload(), i);
+      weft::frame_header h;
+      h.call = 100 + i;
+      h.function = weft::function<&note>::id();
+      h.signature = weft::function<&note>::signature;
+      REQUIRE(p.send(std::move(m).finish(h)));
+    };
+    REQUIRE(p.send(request<big>(1)));
+    constexpr std::uint64_t before = 40, all = 120;
+    for (std::uint64_t i = 0; i < before; ++i) send_note(i);
+    for (bounded_wait until("they wait"); until.not_yet(s.me().stats().served == 1 + before);) {
+      std::this_thread::sleep_for(1ms);
+    }
+    std::uint64_t sent = before, answered = 0;
+    for (int frames = 0; frames < 1000 && answered < 1 + all; ++frames) {
+      const auto f = p.read();
+      REQUIRE(f);
+      if (f->header.kind == weft::frame_kind::reply) ++answered;
+      if (sent < all) send_note(sent++);  // some while those before are being released
+    }
+    REQUIRE(answered == 1 + all);
+    const std::lock_guard lock(notes_mutex);
+    REQUIRE(notes.size() == all);
+    CHECK(std::ranges::is_sorted(notes));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <rpc/engine_link.hpp>
 #include <thread>
 #include <vector>
 
@@ -62,12 +63,18 @@ void over_sockets(std::uint64_t bytes, Test test) {
   }
 }
 
+/// Until the second connection is open, large tensors travel with their calls.
+asio::awaitable<void> until_it_is_open(worker& me, std::int64_t elements) {
+  for (int i = 0; i < 10'000 && !engine_link(me, 1).sends_bulk(); ++i) {
+    co_await me.peer(1).call<&bulk_back>(at::ones({elements}));
+  }
+  REQUIRE(engine_link(me, 1).sends_bulk());
+}
+
 TEST_CASE("bulk: a small call goes by a large one that was sent before it") {
   over_sockets(256 << 10, [](workers&, worker& me) -> asio::awaitable<void> {
     const weft::peer p = me.peer(1);
-    const at::Tensor large = at::ones({1 << 16});
-    // Until the second connection is open, they go one after the other.
-    for (int i = 0; i < 20; ++i) co_await p.call<&bulk_back>(large);
+    co_await until_it_is_open(me, 1 << 16);
     const at::Tensor huge = at::ones({64 << 20});  // 256 MiB: no buffer on the way takes it
     bulk_seen = 0;
     auto slow = me.spawn(p.call<&bulk_taken>(huge));
@@ -198,17 +205,21 @@ TEST_CASE("bulk: a lost peer ends what is on its way") {
     o.on_loss = weft::loss_policy::go_on();
     run_workers(2, over::tcp, o, [](workers& all, worker& me) -> asio::awaitable<void> {
       const weft::peer p = me.peer(1);
-      co_await p.call<&bulk_back>(at::ones({1000}));
-      co_await weft::sleep_for(20ms);
+      co_await until_it_is_open(me, 1000);
       std::vector<future<weft::expected<at::Tensor>>> calls;
       const at::Tensor large = at::ones({16 << 20});
       for (int i = 0; i < 8; ++i) calls.push_back(me.spawn(p.call<&bulk_back>(large, as_expected)));
       co_await weft::sleep_for(10ms);
       all.at(0).link_to(1).mark_down(weft::error(errc::peer_died, "pulled"));
+      int lost = 0;
       for (auto& c : calls) {
         const auto result = co_await std::move(c);
-        if (!result) CHECK(result.error() == errc::peer_died);
+        if (result) continue;
+        CHECK(result.error() == errc::peer_died);
+        ++lost;
       }
+      CHECK(lost > 0);
+      CHECK((co_await p.call<&bulk_back>(large, as_expected)).error() == errc::peer_died);
     });
   }
 }

@@ -5,13 +5,12 @@
 //                                 [ bulk: lengths | tensors ] ──► bulk, in order
 #pragma once
 
-#include <weft/core/detail/little_endian.hpp>
+#include <weft/wire/detail/tensors_section.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -31,14 +30,7 @@ inline constexpr std::uint64_t bulk_payload_bytes = 256;
 [[nodiscard]] inline frame split_bulk(frame& f) {
   const auto table = f.table();
   const std::size_t lengths = std::size_t{8} * f.header.tensors;
-  std::span<const std::byte> descriptors;
-  std::size_t at = lengths;
-  for (std::uint16_t i = 0; i < f.header.sections && descriptors.empty(); ++i) {
-    const auto* const section = table.data() + at;
-    const std::size_t size = std::size_t{8} + detail::load<std::uint32_t>(section + 4);
-    if (detail::load<section_kind>(section) == section_kind::tensors) descriptors = {section, size};
-    at += size;
-  }
+  const auto descriptors = detail::tensors_section_of(f);
   const bool request = f.header.kind == frame_kind::request;
   frame out;
   frame_header& h = out.header;
@@ -65,12 +57,22 @@ inline constexpr std::uint64_t bulk_payload_bytes = 256;
   return out;
 }
 
-/// Whether that bulk frame belongs to a frame with this header and these lengths of tensors.
+/// Whether that bulk frame is what `split_bulk` gives for a frame with that head: whoever asked it
+/// where its tensors go has been told what the head says.
 [[nodiscard]] inline bool belongs_to(const frame& bulk, const frame& head) noexcept {
-  return bulk.header.call == head.header.call && kind_behind(bulk.header) == head.header.kind &&
-         bulk.header.tensors == head.header.tensors &&
-         std::memcmp(bulk.table().data(), head.table().data(),
-                     std::size_t{8} * head.header.tensors) == 0;
+  const frame_header& b = bulk.header;
+  const frame_header& h = head.header;
+  const bool request = h.kind == frame_kind::request;
+  const auto same = [](std::span<const std::byte> one, std::span<const std::byte> other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end());
+  };
+  const std::uint64_t payload = request ? std::min(h.payload_bytes, bulk_payload_bytes) : 0;
+  const std::size_t lengths = std::size_t{8} * h.tensors;
+  return b.call == h.call && kind_behind(b) == h.kind && b.tensors == h.tensors &&
+         (!request || (b.function == h.function && b.signature == h.signature)) &&
+         same(bulk.payload(), head.payload().first(payload)) &&
+         same(bulk.table().first(lengths), head.table().first(lengths)) &&
+         same(detail::tensors_section_of(bulk), detail::tensors_section_of(head));
 }
 
 }  // namespace weft

@@ -83,10 +83,12 @@ class bulk_in {
   // Under it:
   connection_ptr shared;         ///< which any thread may read
   std::vector<bulk_body> early;  ///< what came right behind the handshake
+  bool broken = false;           ///< the helper reads it no more
   // Under the link's lock of who reads:
   std::list<bulk_head> heads;
   std::list<bulk_body> bodies;
   std::list<held_frame> held;
+  std::uint64_t held_bytes = 0;  ///< in those
   using reference = decltype(call_target::reference);
   std::map<reference, std::list<held_request>> lines;
   intrusive_ptr<event> head_comes;  ///< null: no body waits for its head

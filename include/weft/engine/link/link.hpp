@@ -167,6 +167,8 @@ class link final : public request_source, public frame_sink {
   void cannot_connect(error why);
   /// The connection for its own bulk, or none: it could not be opened.
   void bulk_opened(connection_ptr connection, asio::io_context& at);
+  /// Its large tensors travel apart from now on.
+  [[nodiscard]] bool sends_bulk() const;
   /// As `reserve` and so on, of the peer's connection for bulk.
   [[nodiscard]] welcome reserve_bulk();
   void unreserve_bulk();
@@ -292,7 +294,10 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] expected<void> whole(bulk_head&& head, bulk_body&& body);
   [[nodiscard]] expected<void> hold(arrived_frame&& came);
   [[nodiscard]] expected<void> release_held();
-  void help_bulk(error& why);
+  void read_last_bulk() noexcept;
+  [[nodiscard]] bool help_bulk(error& why);
+  [[nodiscard]] bool read_bulk_at_once(any_connection& from, bulk_sink& sink, int most,
+                                       std::unique_lock<std::mutex>& lock, error& why);
   void drop_bulk() noexcept;
   void bulk_broke(error why);
 
@@ -308,7 +313,7 @@ class link final : public request_source, public frame_sink {
   }
   expected<void> take_credit(const std::vector<arrived_frame>& batch);
   expected<void> handle(arrived_frame&& came);
-  expected<void> answer_arrived(arrived_frame&& came);
+  expected<void> to_worker(arrived_frame&& came);
   expected<void> service_frame(arrived_frame&& came);
   [[nodiscard]] expected<void> admit(const frame& f);
   expected<void> tell_readers(incoming_message& m);
@@ -381,9 +386,10 @@ class link final : public request_source, public frame_sink {
   std::atomic<bool> bulk_room_{true};   // likewise, for large tensors
   std::atomic<bool> its_turn_{false};   // who has waited for room sends next, whoever waits behind
   std::atomic<bool> bulk_turn_{false};  // likewise
-  std::atomic<bool> has_bulk_{false};   // to write; written under the lock
-  std::atomic<bool> releasing_{false};  // release_throttled is on its way
-  std::atomic<bool> waking_{false};     // who wakes the line is
+  std::atomic<bool> bulk_refused_{false};  // of a post: who waits for room then waits for that
+  std::atomic<bool> has_bulk_{false};      // to write; written under the lock
+  std::atomic<bool> releasing_{false};     // release_throttled is on its way
+  std::atomic<bool> waking_{false};        // who wakes the line is
   std::atomic<std::uint64_t> received_{0};
   std::atomic<std::uint64_t> written_{0};
   std::atomic<bool> peer_busy_{false};  // its reading thread, by its own word

@@ -18,6 +18,8 @@
 #include <weft/rpc/service.hpp>
 #include <weft/rpc/worker.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,6 +60,8 @@ struct broadcast_slot final : ref_counted {
 /// The broadcasts of one caller, at a worker that it calls. Pure, but for the slots.
 class broadcast_arrivals {
  public:
+  /// Numbers so far beyond the first that is open are not remembered: no caller has as many open.
+  static constexpr std::uint64_t most_open = 1u << 16;
   using slot = intrusive_ptr<broadcast_slot>;
 
   /// Arguments came: their slot, without arguments yet; null: nobody wants them any more, or they
@@ -86,7 +90,7 @@ class broadcast_arrivals {
   /// The function has its arguments, or nobody waits for its result.
   void over(std::uint64_t number) {
     slots_.erase(number);
-    if (number >= below_) over_.insert(number);
+    if (number >= below_ && number - below_ < most_open) over_.insert(number);
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return slots_.size(); }
   /// How many numbers it remembers.
@@ -106,6 +110,9 @@ class broadcast_arrivals {
 class broadcasts final : public service {
  public:
   static constexpr service_id place = service_id::broadcasts;
+  /// Arguments whose call does not come wait no longer, whatever the deadline: it was sent before
+  /// them, and waits only for room.
+  static constexpr duration most_waiting = std::chrono::minutes(10);
 
   explicit broadcasts(worker& me) noexcept : me_(me) {}
 
@@ -116,13 +123,16 @@ class broadcasts final : public service {
   [[nodiscard]] intrusive_ptr<broadcast_slot> offer(std::uint32_t caller, std::uint64_t number,
                                                     std::optional<time_point> deadline,
                                                     std::shared_ptr<void> arguments, type_id type) {
+    if (me_.link_to(caller).current_state() == link::state::down) return nullptr;
     auto slot = from(caller).offered(number);
     if (!slot) return nullptr;
     slot->arguments = std::move(arguments);
     slot->type = type;
-    if (deadline && !slot->claimed) {
+    if (!slot->claimed) {  // its call is on its way, or has come and gone
+      const time_point latest = me_.time().now() + most_waiting;
       slot->until = me_.time().make_timer(context_of(me_));
-      slot->until->arm(*deadline, [this, caller, number] { from(caller).over(number); });
+      slot->until->arm(deadline ? std::min(*deadline, latest) : latest,
+                       [this, caller, number] { from(caller).over(number); });
     }
     return slot;
   }

@@ -18,8 +18,17 @@ namespace weft::engine {
   return k == frame_kind::request || is_answer(k) || k == frame_kind::autograd;
 }
 
+[[nodiscard]] inline bool is_bulk(const frame& f) noexcept {
+  return f.header.kind == frame_kind::bulk && !f.on_bulk();
+}
 [[nodiscard]] inline expected<void> not_bulk() {
   return detail::broken_protocol("a frame of calls on the connection for large tensors");
+}
+
+/// Most bytes of frames about references that a peer may leave unread while it causes more of them,
+/// and of frames of gradients that wait for large tensors: as many as may wait of requests.
+[[nodiscard]] inline std::uint64_t most_unread_references(const options& o) noexcept {
+  return std::max<std::uint64_t>(o.outbox_bytes, 16u << 20);
 }
 
 // ── sending ──
@@ -117,6 +126,11 @@ inline void link::bulk_opened(connection_ptr connection, asio::io_context& at) {
   if (!bulk_out_.opened(connection)) connection->close();
 }
 
+inline bool link::sends_bulk() const {
+  const std::lock_guard lock(mutex_);
+  return bulk_out_.is_open();
+}
+
 inline auto link::reserve_bulk() -> welcome {
   const std::lock_guard lock(mutex_);
   if (pairing_.current_state() == state::down) return welcome::down;
@@ -141,7 +155,7 @@ inline void link::install_bulk(connection_ptr connection, asio::io_context& at, 
     bulk_connection_ = connection;
   }
   for (const arrived_frame& a : first.frames) {
-    if (a.f.header.kind != frame_kind::bulk) return mark_down(not_bulk().error());
+    if (!is_bulk(a.f)) return mark_down(not_bulk().error());
   }
   {
     const std::lock_guard lock(bulk_in_.reading);
@@ -185,14 +199,14 @@ class link::bulk_sink final : public frame_sink {
     return link_.given_for_bulk(bulk);
   }
   [[nodiscard]] expected<void> frame_arrived(frame&& f) override {
-    if (f.header.kind != frame_kind::bulk) return not_bulk();
+    if (!is_bulk(f)) return not_bulk();
     const std::uint64_t bytes = f.wire_size();
     came.push_back({std::move(f), bytes, {}});
     return {};
   }
   [[nodiscard]] expected<void> frame_skipped(frame&& rest, partial_frame, std::uint64_t bytes,
                                              error why) override {
-    if (rest.header.kind != frame_kind::bulk) return not_bulk();
+    if (!is_bulk(rest)) return not_bulk();
     came.push_back({std::move(rest), bytes, std::move(why)});
     return {};
   }
@@ -267,25 +281,75 @@ inline void link::read_bulk(any_connection* from, bulk_sink& sink) {
   if (inbox.here()) me_.requests().drain();
 }
 
-/// The helper, which reads this link.
-inline void link::help_bulk(error& why) {
-  const std::unique_lock reading(bulk_in_.reading, std::try_to_lock);
-  if (!reading.owns_lock() || !bulk_in_.shared) return;
+/// Calls have ended: what has come whole of their large tensors still counts.
+inline void link::read_last_bulk() noexcept {
   bulk_sink sink(*this);
-  try {
-    for (int reads = 0; reads < 16 && !bulk_in_.head_comes; ++reads) {
-      const bool some = bulk_in_.shared->read_at_once(sink);
-      if (auto ok = bulk_arrived(sink); !ok) why = ok.error();
-      if (!some || why) break;
-    }
-  } catch (...) {  // as in read_bulk_loop, which hears it, too
-    static_cast<void>(caught_or_die(me_, call_progress::maybe_executed));
-    bulk_in_.shared = nullptr;
+  const std::lock_guard reading(bulk_in_.reading);
+  connection_ptr from;
+  {
+    const std::lock_guard lock(mutex_);
+    from = bulk_connection_;
   }
+  if (!from || !from->shares_reading()) return;
+  error why;
+  std::unique_lock lock(reading_mutex_, std::defer_lock);
+  // Not more: whoever goes on sending would be read for ever.
+  static_cast<void>(read_bulk_at_once(*from, sink, 64, lock, why));
+}
+
+/// The helper, which holds the lock of who reads. False: something was left.
+inline bool link::help_bulk(error& why) {
+  const std::unique_lock reading(bulk_in_.reading, std::try_to_lock);
+  if (!reading.owns_lock()) return false;
+  if (!bulk_in_.shared) return !bulk_in_.broken;
+  bulk_sink sink(*this);
+  std::unique_lock<std::mutex> held;
+  error broke;
+  if (read_bulk_at_once(*bulk_in_.shared, sink, 16, held, broke)) return true;
+  if (!broke) return false;
+  bulk_in_.shared = nullptr;
+  bulk_in_.broken = true;  // it is told again and again
+  if (broke == errc::peer_died) {
+    bulk_broke(std::move(broke));
+  } else if (!why) {
+    why = std::move(broke);
+  }
+  return false;
+}
+
+/// The first lock is held, and taken the other while what came is joined, if it has that. Whether
+/// all was read that is here.
+inline bool link::read_bulk_at_once(any_connection& from, bulk_sink& sink, int most,
+                                    std::unique_lock<std::mutex>& lock, error& why) {
+  try {
+    for (int reads = 0; reads < most; ++reads) {
+      const bool some = from.read_at_once(sink);
+      struct joining {
+        std::unique_lock<std::mutex>& l;
+        explicit joining(std::unique_lock<std::mutex>& of) : l(of) {
+          if (l.mutex()) l.lock();
+        }
+        ~joining() {
+          if (l.mutex()) l.unlock();
+        }
+      } const joins(lock);
+      if (auto ok = bulk_arrived(sink); !ok) why = ok.error();
+      if (why || bulk_in_.head_comes) return false;
+      if (!some) return true;
+    }
+  } catch (...) {
+    why = caught_or_die(me_, call_progress::maybe_executed);
+  }
+  return false;
 }
 
 /// Both locks are held.
 inline expected<void> link::bulk_arrived(bulk_sink& sink) {
+  if (dead_.load(std::memory_order_relaxed)) {
+    sink.came.clear();
+    bulk_in_.early.clear();
+    return {};
+  }
   if (sink.came.empty() && bulk_in_.early.empty()) return {};
   write_batch sent(me_);  // of another thread than the worker's
   arrived_at_ = me_.time().now();
@@ -359,7 +423,7 @@ inline expected<void> link::whole(bulk_head&& head, bulk_body&& body) {
   } else {
     came->f.blobs = std::move(body.f.blobs);
   }
-  if (!held) return answer_arrived(std::move(*came));
+  if (!held) return to_worker(std::move(*came));
   (*held)->whole = true;
   return release_held();
 }
@@ -369,6 +433,12 @@ inline expected<void> link::hold(arrived_frame&& came) {
   const frame_header of = came.f.header;
   const bool has_bulk = came.f.on_bulk();
   const bool waits = has_bulk && !came.allocation_error;
+  bulk_in_.held_bytes += came.bytes;
+  if (bulk_in_.held_bytes > most_unread_references(me_.settings())) {
+    return tl::unexpected(error(errc::resource_exhausted,
+                                "the peer sends frames of gradients, and not their large tensors",
+                                call_progress::maybe_executed, origin::transport));
+  }
   bulk_in_.held.push_back({std::move(came), !waits});
   held_frame* const self = &bulk_in_.held.back();
   if (has_bulk) {
@@ -383,6 +453,7 @@ inline expected<void> link::release_held() {
   while (!bulk_in_.held.empty() && bulk_in_.held.front().whole) {
     arrived_frame came = std::move(bulk_in_.held.front().came);
     bulk_in_.held.pop_front();
+    bulk_in_.held_bytes -= came.bytes;
     if (auto ok = service_frame(std::move(came)); !ok) return ok;
   }
   return {};

@@ -33,7 +33,8 @@ inline asio::awaitable<void> link::wait_writable(std::optional<duration> limit) 
 inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   const intrusive_ptr<link> self(this);
   tickets mine;
-  const auto found = co_await find_room(deadline, size::large, mine);
+  const bool large = bulk_refused_.exchange(false, std::memory_order_relaxed);
+  const auto found = co_await find_room(deadline, large ? size::large : size::any, mine);
   if (!found) throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
 }
 
@@ -243,7 +244,10 @@ inline void link::post(outgoing_call& c, const request_body& body) {
     if (c.settings().limit) h.deadline = deadline_field(*c.settings().limit);
     me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
     const auto queued = queue(*std::move(m), h);
-    if (queued && is_crowded_out(*queued)) why = no_room_now(*this);
+    if (queued && is_crowded_out(*queued)) {
+      why = no_room_now(*this);
+      if (*queued == no_bulk_room) bulk_refused_.store(true, std::memory_order_relaxed);
+    }
     if (!queued) why = queued.error();
   }
   if (why) throw rpc_error(describe(why, c));

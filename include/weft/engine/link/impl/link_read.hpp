@@ -18,12 +18,6 @@ namespace weft::engine {
 /// frame. Counted, so that many small ones cost a peer what they cost here.
 inline constexpr std::uint64_t buffer_cost = 512;
 
-/// Most bytes of frames about references that a peer may leave unread while it causes more of them:
-/// as many as may wait of requests.
-[[nodiscard]] inline std::uint64_t most_unread_references(const options& o) noexcept {
-  return std::max<std::uint64_t>(o.outbox_bytes, 16u << 20);
-}
-
 /// Received tensor memory, within its link's and worker's budget.
 struct budgeted final : blob_owner {
   held_memory held;
@@ -138,6 +132,7 @@ inline asio::awaitable<void> link::read_loop(connection_ptr connection) {
     const error also = caught_or_die(me_, call_progress::maybe_executed);
     if (why == errc::peer_died) why = also;
   }
+  read_last_bulk();
   drop_bulk();
   {
     const std::lock_guard lock(reading_mutex_);
@@ -185,11 +180,13 @@ inline bool link::help(error& why) noexcept {
           static_cast<void>(caught_or_die(me_, call_progress::maybe_executed));
         }
       }
-      if (!why) continue;
+      if (why) break;
+    }
+    if (mine) mine = help_bulk(why);
+    if (why) {
       shared_ = nullptr;
       dead_.store(true, std::memory_order_relaxed);  // read_some reads no further either
     }
-    if (mine && !why) help_bulk(why);
   }
   {
     std::unique_lock lock(mutex_);
@@ -346,9 +343,8 @@ inline expected<void> link::admit(const frame& f) {
   return {};
 }
 
-/// Whole, or for the worker's thread anyway.
-inline expected<void> link::answer_arrived(arrived_frame&& came) {
-  if (auto ok = admit(came.f); !ok) return ok;
+/// Admitted, and whole.
+inline expected<void> link::to_worker(arrived_frame&& came) {
   me_.requests().push(intrusive_ptr<request_source>(this), std::move(came.f),
                       std::move(came.allocation_error));
   return {};
@@ -393,14 +389,14 @@ inline expected<void> link::handle(arrived_frame&& came) {
     [[fallthrough]];
   case frame_kind::reply:
   case frame_kind::failure:
+  case frame_kind::control:
+    if (auto ok = admit(f); !ok) return ok;
     if (f.on_bulk()) {
       const frame_header of = f.header;
       if (!came.allocation_error) return await_bulk({of, std::move(came)});
       if (auto ok = await_bulk({of, {}}); !ok) return ok;
     }
-    [[fallthrough]];
-  case frame_kind::control:
-    return answer_arrived(std::move(came));
+    return to_worker(std::move(came));
   case frame_kind::ping:
     peer_busy_.store((f.header.call & 1) != 0, std::memory_order_relaxed);
     return {};

@@ -111,7 +111,7 @@ inline void link::dispatch(const intrusive_ptr<served_request>& call) {
   if (call->forwarded) return me_.requests().push(call);
   switch (call->function->style) {
   case function_style::immediate:
-    if (begin(call, order::none)) serve_here(call);
+    if (begin(call, order::of_arrival)) serve_here(call);
     break;
   case function_style::plain:
     submit_plain(call);
@@ -223,8 +223,13 @@ inline void link::release_throttled() {
       serve_here(next);
       continue;
     }
-    if (next->style() != function_style::coroutine) {
+    if (next->style() == function_style::plain) {
       submit_plain(std::move(next));  // which asks again: those behind do not wait for the pool
+      continue;
+    }
+    if (next->style() == function_style::immediate) {
+      if (!begin(next, order::released)) return;
+      serve_here(next);
       continue;
     }
     if (lost_) {

@@ -212,6 +212,7 @@ inline void link::mark_down(error reason) noexcept {
   // Behind what is being read, by the helper too, then behind what was handed over: the loss comes
   // last.
   post_or_die(*target_context, [self = intrusive_ptr<link>(this)] {
+    self->drop_bulk();
     const auto later = [self] {
       post_or_die(self->me_.context(),
                   [self] { post_or_die(self->me_.context(), [self] { self->finish_loss(); }); });
@@ -267,6 +268,7 @@ inline void link::close() noexcept {
     bulk = bulk_out_.close();
     unsent_from_ = outbox_.first_unbegun();
     abandoned = outbox_.abandon();
+    post_or_die(*io_, [self = intrusive_ptr<link>(this)] { self->drop_bulk(); });
   }
   fail_pending(reason());
   line_.wake_all();
