@@ -5,7 +5,7 @@
 //                                 [ bulk: lengths | tensors ] ──► bulk, in order
 #pragma once
 
-#include <weft/wire/detail/tensors_section.hpp>
+#include <weft/wire/detail/section_of.hpp>
 #include <weft/wire/frame.hpp>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline constexpr std::uint64_t bulk_payload_bytes = 256;
 [[nodiscard]] inline frame split_bulk(frame& f) {
   const auto table = f.table();
   const std::size_t lengths = std::size_t{8} * f.header.tensors;
-  const auto descriptors = detail::tensors_section_of(f);
+  const auto descriptors = detail::section_of(f, section_kind::tensors);
   const bool request = f.header.kind == frame_kind::request;
   frame out;
   frame_header& h = out.header;
@@ -72,7 +72,8 @@ inline constexpr std::uint64_t bulk_payload_bytes = 256;
          (!request || (b.function == h.function && b.signature == h.signature)) &&
          same(bulk.payload(), head.payload().first(payload)) &&
          same(bulk.table().first(lengths), head.table().first(lengths)) &&
-         same(detail::tensors_section_of(bulk), detail::tensors_section_of(head));
+         same(detail::section_of(bulk, section_kind::tensors),
+              detail::section_of(head, section_kind::tensors));
 }
 
 }  // namespace weft

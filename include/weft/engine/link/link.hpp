@@ -267,6 +267,8 @@ class link final : public request_source, public frame_sink {
   bool update_can_send() noexcept;
   [[nodiscard]] bool update_bulk_room() noexcept;
   void room_changed() noexcept;
+  [[nodiscard]] bool look_for_room(size what) noexcept;
+  void replies_written(receive_window& counts, std::uint64_t bytes) noexcept;
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;
   void give_credit() noexcept;
@@ -277,6 +279,7 @@ class link final : public request_source, public frame_sink {
 
   // connections
   void begin_connecting() noexcept;
+  [[nodiscard]] bool is_helped(const any_connection& c, const asio::io_context& at) const noexcept;
   void begin_reading(connection_ptr connection);
   void fail_pending(const error& why) noexcept;
   void finish_loss();
@@ -296,8 +299,7 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] expected<void> release_held();
   void read_last_bulk() noexcept;
   [[nodiscard]] bool help_bulk(error& why);
-  [[nodiscard]] bool read_bulk_at_once(any_connection& from, bulk_sink& sink, int most,
-                                       std::unique_lock<std::mutex>& lock, error& why);
+  [[nodiscard]] bool read_bulk_at_once(any_connection& from, bulk_sink& sink, int most, error& why);
   void drop_bulk() noexcept;
   void bulk_broke(error why);
 

@@ -52,7 +52,6 @@ inline void link::write_bulk() noexcept {
   const write_status result = bulk_out_.write();
   bulk_out::turn done;  // dies without the lock
   connection_ptr to_wait_for;
-  bool release = false;
   {
     const std::lock_guard lock(mutex_);
     done = bulk_out_.end_turn(result);
@@ -62,16 +61,11 @@ inline void link::write_bulk() noexcept {
       written_.fetch_add(1, std::memory_order_relaxed);
       room_changed();
     }
-    if (done.replies > 0) {
-      const std::lock_guard serving(serving_mutex_);
-      bulk_granted_.reply_written(done.replies);
-      release = !throttled_.empty() && may_begin();
-    }
+    replies_written(bulk_granted_, done.replies);
     if (result != write_status::closed && bulk_out_.begin_wait()) {
       to_wait_for = bulk_out_.connection();
     }
   }
-  if (release) release_soon();
   if (result == write_status::closed) {
     return bulk_broke(error(errc::peer_died, "the peer closed the connection for large tensors",
                             call_progress::maybe_executed, origin::transport));
@@ -102,18 +96,6 @@ inline asio::awaitable<void> link::write_bulk_rest(connection_ptr connection) {
 }
 
 // ── connections ──
-
-/// Goes to the worker's thread, if links live there. False: its transport could not move it.
-[[nodiscard]] inline bool move_home(link_host& me, any_connection& c, asio::io_context*& at) {
-  if (me.on_context(*at) || !me.links_on_context()) return true;
-  try {
-    if (c.move_to(me.context())) at = &me.context();
-    return true;
-  } catch (...) {  // of a user's transport
-    static_cast<void>(caught_or_die(me));
-    return false;
-  }
-}
 
 inline void link::bulk_opened(connection_ptr connection, asio::io_context& at) {
   asio::io_context* where = &at;
@@ -147,8 +129,7 @@ inline void link::install_bulk(connection_ptr connection, asio::io_context& at, 
     connection->close();
     return unreserve_bulk();
   }
-  const bool helped = connection->shares_reading() && me_.on_context(*where) &&
-                      me_.helper().reads_links() && rank_ != me_.rank();
+  const bool helped = is_helped(*connection, *where);
   {
     const std::lock_guard lock(mutex_);
     if (pairing_.current_state() == state::down) return connection->close();
@@ -292,9 +273,9 @@ inline void link::read_last_bulk() noexcept {
   }
   if (!from || !from->shares_reading()) return;
   error why;
-  std::unique_lock lock(reading_mutex_, std::defer_lock);
+  const std::lock_guard lock(reading_mutex_);
   // Not more: whoever goes on sending would be read for ever.
-  static_cast<void>(read_bulk_at_once(*from, sink, 64, lock, why));
+  static_cast<void>(read_bulk_at_once(*from, sink, 64, why));
 }
 
 /// The helper, which holds the lock of who reads. False: something was left.
@@ -303,9 +284,8 @@ inline bool link::help_bulk(error& why) {
   if (!reading.owns_lock()) return false;
   if (!bulk_in_.shared) return !bulk_in_.broken;
   bulk_sink sink(*this);
-  std::unique_lock<std::mutex> held;
   error broke;
-  if (read_bulk_at_once(*bulk_in_.shared, sink, 16, held, broke)) return true;
+  if (read_bulk_at_once(*bulk_in_.shared, sink, 16, broke)) return true;
   if (!broke) return false;
   bulk_in_.shared = nullptr;
   bulk_in_.broken = true;  // it is told again and again
@@ -317,22 +297,11 @@ inline bool link::help_bulk(error& why) {
   return false;
 }
 
-/// The first lock is held, and taken the other while what came is joined, if it has that. Whether
-/// all was read that is here.
-inline bool link::read_bulk_at_once(any_connection& from, bulk_sink& sink, int most,
-                                    std::unique_lock<std::mutex>& lock, error& why) {
+/// Both locks are held. Whether all was read that is here.
+inline bool link::read_bulk_at_once(any_connection& from, bulk_sink& sink, int most, error& why) {
   try {
     for (int reads = 0; reads < most; ++reads) {
       const bool some = from.read_at_once(sink);
-      struct joining {
-        std::unique_lock<std::mutex>& l;
-        explicit joining(std::unique_lock<std::mutex>& of) : l(of) {
-          if (l.mutex()) l.lock();
-        }
-        ~joining() {
-          if (l.mutex()) l.unlock();
-        }
-      } const joins(lock);
       if (auto ok = bulk_arrived(sink); !ok) why = ok.error();
       if (why || bulk_in_.head_comes) return false;
       if (!some) return true;

@@ -9,6 +9,7 @@
 #include <weft/engine/link/impl/link_unmade.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
 #include <weft/wire/detail/broken_protocol.hpp>
+#include <weft/wire/detail/section_of.hpp>
 
 #include <algorithm>
 
@@ -223,14 +224,7 @@ inline expected<void> link::handle_arrived() {
   if (f.header.kind == frame_kind::rref) return true;
   const std::uint64_t head = header_size + f.header.payload_bytes + f.header.table_bytes;
   if (f.head.size() != head) return false;
-  const auto table = f.table();
-  std::size_t at = std::size_t{8} * f.header.tensors;
-  for (std::uint16_t i = 0; i < f.header.sections; ++i) {
-    if (at > table.size() || table.size() - at < 8) return false;
-    if (detail::load<section_kind>(table.data() + at) == section_kind::rref) return true;
-    at += std::size_t{8} + detail::load<std::uint32_t>(table.data() + at + 4);
-  }
-  return false;
+  return !detail::section_of(f, section_kind::rref).empty();
 }
 
 /// What is done once for all frames of a batch.

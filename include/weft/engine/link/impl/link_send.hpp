@@ -189,12 +189,15 @@ inline void link::wrote(std::uint64_t before) noexcept {
   if (outbox_.waiting_bytes() == before) return;
   written_.fetch_add(1, std::memory_order_relaxed);
   room_changed();
-  const std::uint64_t replies = outbox_.replies_gone();
-  if (replies == 0) return;
+  replies_written(granted_, outbox_.replies_gone());
+}
+
+inline void link::replies_written(receive_window& counts, std::uint64_t bytes) noexcept {
+  if (bytes == 0) return;
   bool release = false;
   {
     const std::lock_guard serving(serving_mutex_);
-    granted_.reply_written(replies);
+    counts.reply_written(bytes);
     release = !throttled_.empty() && may_begin();
   }
   if (release) release_soon();
@@ -241,29 +244,23 @@ inline void link::room_changed() noexcept {
   if ((update_bulk_room() && !bulk_line_.empty()) || room) wake_line();
 }
 
+inline bool link::can_send() noexcept {
+  return can_send_.load(std::memory_order_relaxed) || look_for_room(size::any);
+}
 inline bool link::can_send_bulk() noexcept {
-  if (bulk_room_.load(std::memory_order_relaxed)) return true;
-  bool ask = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (pairing_.current_state() == state::down || update_bulk_room()) return true;
-    ask = pairing_.current_state() == state::up && bulk_window_.ask();
-  }
-  if (ask) {
-    send_small(frame_kind::window, 0);
-    write_now();
-  }
-  return false;
+  return bulk_room_.load(std::memory_order_relaxed) || look_for_room(size::large);
 }
 
-inline bool link::can_send() noexcept {
-  if (can_send_.load(std::memory_order_relaxed)) return true;
+/// Asks the peer for some, if there is none.
+inline bool link::look_for_room(size what) noexcept {
+  const bool large = what == size::large;
   bool ask = false;
   {
     const std::lock_guard lock(mutex_);
     // Of a lost link `queue` tells why.
-    if (pairing_.current_state() == state::down || update_can_send()) return true;
-    ask = pairing_.current_state() == state::up && window_.ask();
+    if (pairing_.current_state() == state::down) return true;
+    if (large ? update_bulk_room() : update_can_send()) return true;
+    ask = pairing_.current_state() == state::up && (large ? bulk_window_ : window_).ask();
   }
   if (ask) {
     send_small(frame_kind::window, 0);

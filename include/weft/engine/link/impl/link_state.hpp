@@ -132,13 +132,26 @@ inline void link::cannot_connect(error why) {
   });
 }
 
+/// Goes to the worker's thread, if links live there. False: its transport could not move it.
+[[nodiscard]] inline bool move_home(link_host& me, any_connection& c, asio::io_context*& at) {
+  if (me.on_context(*at) || !me.links_on_context()) return true;
+  try {
+    if (c.move_to(me.context())) at = &me.context();
+    return true;
+  } catch (...) {  // which the caller hears, and closes it
+    return false;
+  }
+}
+
+/// This worker itself has no need of a helper to call itself.
+inline bool link::is_helped(const any_connection& c, const asio::io_context& at) const noexcept {
+  return c.shares_reading() && me_.on_context(at) && me_.helper().reads_links() &&
+         rank_ != me_.rank();
+}
+
 inline void link::install(connection_ptr connection, asio::io_context& at, early first) {
   asio::io_context* target_context = &at;
-  try {
-    if (!me_.on_context(at) && me_.links_on_context() && connection->move_to(me_.context())) {
-      target_context = &me_.context();
-    }
-  } catch (...) {  // its transport could not move it
+  if (!move_home(me_, *connection, target_context)) {
     connection->close();
     {
       const std::lock_guard lock(mutex_);
@@ -146,9 +159,7 @@ inline void link::install(connection_ptr connection, asio::io_context& at, early
     }
     return begin_connecting();
   }
-  // This worker itself has no need of a helper to call itself.
-  const bool helped = connection->shares_reading() && me_.on_context(*target_context) &&
-                      me_.helper().reads_links() && rank_ != me_.rank();
+  const bool helped = is_helped(*connection, *target_context);
   {
     std::unique_lock lock(mutex_);
     if (!pairing_.install()) {
