@@ -36,21 +36,20 @@ inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   const bool large = bulk_refused_.exchange(false, std::memory_order_relaxed);
   const auto found = co_await find_room(deadline, large ? size::large : size::any, mine);
   if (!found) throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
+  // It sends next: those behind would else refuse what it sends, and it them, for ever.
+  if (has_waiters()) its_turn_.store(true, std::memory_order_relaxed);
+  if (!bulk_line_.empty()) bulk_turn_.store(true, std::memory_order_relaxed);
 }
 
-/// Waits in line, if anybody does or there is no room. Who has waited sends next: those behind
-/// would else refuse what it sends, and it them, for ever.
+/// Waits in line, if anybody does or there is no room.
 inline asio::awaitable<expected<void>> link::find_room(time_point deadline, size what,
                                                        tickets& mine) {
   const intrusive_ptr<link> self(this);
   if (what == size::large && !(bulk_line_.empty() && can_send_bulk())) {
     if (auto ok = co_await wait_in_line(deadline, mine.large, size::large); !ok) co_return ok;
-    bulk_turn_.store(true, std::memory_order_relaxed);
   }
   if (can_send_at_once()) co_return expected<void>();
-  auto ok = co_await wait_in_line(deadline, mine.any);
-  if (ok) its_turn_.store(true, std::memory_order_relaxed);
-  co_return ok;
+  co_return co_await wait_in_line(deadline, mine.any);
 }
 
 /// Its time counts from here.
@@ -104,7 +103,10 @@ inline link::sending link::send_request(outgoing_call& c, message&& m, time_poin
   h.call = pending_.open(c.deadline());
   if (c.settings().given) given_.add(h.call, c.settings().given);
   h.deadline = deadline_field(c.deadline() - now);
+  // It has waited for its turn.
+  const bool turn_of_another = c.is_large() && bulk_turn_.exchange(true, std::memory_order_relaxed);
   const auto number = queue(std::move(m), h);
+  if (c.is_large()) bulk_turn_.store(turn_of_another, std::memory_order_relaxed);
   const bool later = number && is_crowded_out(*number);
   if (later) c.is_large(*number == no_bulk_room);
   if (!later) me_.counts.calls.fetch_add(1, std::memory_order_relaxed);
@@ -220,6 +222,7 @@ inline auto link::exchange_for_others(outgoing_call c, message m, tickets mine)
   }
   const time_point now = me_.time().now();
   if (c.deadline() <= now) co_return call_result{nullptr, too_late()};
+  c.is_large(mine.what == size::large);
   error why;
   switch (or_die([&] { return send_request(c, std::move(m), now, why); })) {
   case sending::later:
