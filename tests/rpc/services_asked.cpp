@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 // A service is asked about the messages that have something of it, and about no other.
 #include <weft/core/call_scope.hpp>
+#include <weft/core/event.hpp>
 #include <weft/rpc/peer.hpp>
 
 #include <asio/awaitable.hpp>
+#include <asio/use_awaitable.hpp>
 
 #include <array>
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <rpc/cluster_bodies.hpp>
+#include <rref/gate.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -182,6 +185,87 @@ TEST_CASE("services_asked: what a service attached to a message that another ref
       CHECK_FALSE(e);
     }
   }
+}
+
+/// It owns frames of kind 40, and sends a section of its own and one that nobody reads.
+struct courier final : weft::service {
+  static constexpr weft::service_id place = weft::service_id::reserved2;
+  static constexpr auto letters = static_cast<weft::frame_kind>(40);
+  static constexpr auto its_own = static_cast<weft::section_kind>(0x8001);
+  explicit courier(worker&) : service(place, {its_own}) {}
+  [[nodiscard]] bool owns(weft::frame_kind kind) const noexcept override { return kind == letters; }
+  void attach(weft::link&, const weft::frame_header&, weft::message& m) override {
+    const std::array<std::byte, 3> content{};
+    m.section(static_cast<weft::section_kind>(0xfff0), content);
+    m.section(its_own, content);
+  }
+  weft::expected<void> arrive(weft::link&, weft::incoming_message& m) override {
+    ++seen().arrive;
+    CHECK(m.section(its_own)->size() == 3);
+    return {};
+  }
+  weft::expected<void> frame(weft::link& from, weft::incoming_message& m) override {
+    weft::reader r = m.payload();
+    came() = came() * 10 + r.number<int>();
+    r.finish();
+    if (from.self().rank() == 1) send(from, 7);
+    return {};
+  }
+  static void send(weft::link& to, int what, weft::frame_kind kind = letters) {
+    weft::message m;
+    m.payload().number(what);
+    weft::frame_header h;
+    h.kind = kind;
+    if (to.append(std::move(m).finish(h))) to.flush();
+  }
+  static std::atomic<int>& came() {
+    static std::atomic<int> it;
+    return it;
+  }
+};
+
+TEST_CASE("services_asked: a service that weft does not know has frames and sections of its own") {
+  for (const unsigned io_threads : io_ways()) {
+    CAPTURE(io_threads);
+    forget();
+    courier::came() = 0;
+    cluster_with<courier> workers(2, over::tcp, with_io_threads(io_threads));
+    for (const auto& e : workers.run([](worker& me) -> asio::awaitable<void> {
+           if (me.rank() != 0) co_return;
+           const auto p = me.peer(1);
+           const int taken = co_await p.call<&takes>(flagged{3});
+           CHECK(taken == 3);
+           CHECK(seen().arrive == 1);
+           courier::send(me.link_to(1), 4);
+           CHECK(co_await eventually([] { return courier::came() == 47; }));
+           const int plainly = co_await p.call<&plain>(1);
+           CHECK(plainly == 1);
+           CHECK(seen().arrive == 1);
+         })) {
+      INFO(e.message());
+      CHECK_FALSE(e);
+    }
+  }
+}
+
+/// Ends by its cancellation only.
+asio::awaitable<void> waits_for_ever() {
+  co_await weft::event::async_wait(weft::make_intrusive<weft::event>(), asio::use_awaitable);
+}
+
+TEST_CASE("services_asked: a frame that no service owns ends the link") {
+  cluster_with<courier> workers(2, over::tcp, with_io_threads(by_default));
+  weft::error why;
+  const auto ends = workers.run([&why](worker& me) -> asio::awaitable<void> {
+    if (me.rank() != 0) co_return;
+    co_await me.peer(1).call<&plain>(1);
+    courier::send(me.link_to(1), 4, static_cast<weft::frame_kind>(41));
+    why = co_await failure_of(me.peer(1).call<&waits_for_ever>(weft::as_expected));
+  });
+  CHECK(why == weft::errc::peer_died);
+  const std::string words = ends[1].message();
+  INFO(words);
+  CHECK(words.find("a frame of a service that this worker does not have") != std::string::npos);
 }
 
 }  // namespace services_asked

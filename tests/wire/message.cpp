@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,34 @@ TEST_CASE("message: what the writer charges pads the payload until the reader ma
   r.finish();
   weft::reader greedy = in.payload();
   CHECK_THROWS_AS(greedy.charge(2'000'000), weft::rpc_error);
+}
+
+TEST_CASE("message: sections of kinds that nobody knows are skipped, one of a kind and few") {
+  const auto other = [](unsigned n) { return static_cast<weft::section_kind>(0x8000 + n); };
+  const auto with = [&other](unsigned count, std::initializer_list<unsigned> changed) {
+    weft::message m;
+    for (unsigned i = 0; i < count; ++i) m.section(other(i), bytes_of("of others"));
+    m.section(weft::section_kind::trace, bytes_of("trace"));
+    weft::frame f = std::move(m).finish({});
+    auto at = f.head.data() + weft::header_size;
+    for (const unsigned kind : changed) {
+      weft::detail::store(at, static_cast<std::uint16_t>(kind));
+      at += 8 + 9;
+    }
+    return f;
+  };
+  weft::incoming_message in(with(16, {}));
+  REQUIRE(in.check().has_value());
+  CHECK(in.section(other(15))->size() == 9);
+  CHECK_FALSE(in.section(other(16)).has_value());
+  CHECK(in.section(weft::section_kind::trace)->size() == 5);
+  CHECK(in.section_bits() == (1u << 31 | 1u << 4));
+  CHECK(weft::incoming_message(with(17, {})).check().error() == weft::errc::protocol_error);
+  CHECK(weft::incoming_message(with(3, {0x8001})).check().error() == weft::errc::protocol_error);
+  CHECK(weft::incoming_message(with(3, {0xffff})).check().has_value());
+  CHECK(weft::incoming_message(with(3, {0x7fff})).check().error() == weft::errc::protocol_error);
+  CHECK(weft::incoming_message(with(3, {5})).check().error() == weft::errc::protocol_error);
+  CHECK_FALSE(weft::incoming_message(with(0, {})).section(other(0)).has_value());
 }
 
 TEST_CASE("message: blobs that differ from their table, or have no section, are refused") {

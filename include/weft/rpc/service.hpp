@@ -30,6 +30,9 @@ class link;
 /// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
 enum class service_id : std::uint8_t { rref, autograd, broadcasts, reserved2, reserved3, count };
 
+/// Kinds of frames from 32 on, and of sections from 0x8000 on (wire/header.hpp), are for services
+/// that weft does not know.
+///
 /// Members may be called from any thread. A service guards its state with a short lock of its own.
 /// Under that lock it runs no user code and no destructor of a user's value.
 class service {
@@ -95,10 +98,11 @@ class service {
  protected:
   /// Asked about no message.
   service() noexcept = default;
-  /// Asked about messages with a part of that service, or with one of these sections.
+  /// Asked about messages with a part of that service, or with one of these sections. One of a kind
+  /// that may be skipped: about all messages with any of those.
   service(service_id which, std::initializer_list<section_kind> sections) noexcept
       : bit_(bit_of(which)) {
-    for (const section_kind s : sections) reads_ |= 1u << static_cast<unsigned>(s);
+    for (const section_kind s : sections) reads_ |= incoming_message::bit_of(s);
   }
 
  private:

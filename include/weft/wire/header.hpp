@@ -40,8 +40,20 @@ enum class frame_kind : std::uint8_t {
   return kind == frame_kind::reply || kind == frame_kind::failure;
 }
 
+/// Kinds from 32 on are for services beyond weft's own: a frame of such a kind goes to the service
+/// that owns it (rpc/service.hpp). If none does, the link ends.
+[[nodiscard]] constexpr bool is_of_other_services(frame_kind kind) noexcept {
+  return static_cast<std::uint8_t>(kind) >= 32;
+}
+
 /// Kinds of sections in the table.
 enum class section_kind : std::uint16_t { tensors = 1, rref = 2, autograd = 3, trace = 4 };
+/// Kinds from 0x8000 on are for services beyond weft's own. Whoever does not know one skips it.
+[[nodiscard]] constexpr bool may_be_skipped(section_kind kind) noexcept {
+  return static_cast<std::uint16_t>(kind) >= 0x8000;
+}
+/// Of those at most so many in one frame.
+inline constexpr std::size_t most_sections_to_skip = 16;
 
 inline constexpr std::uint16_t flag_no_reply = 1;
 inline constexpr std::uint16_t flag_padded = 2;
@@ -109,7 +121,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //   header    64 bytes, below
 //   payload   header.payload_bytes: the values, written by codecs (wire/codec.hpp)
 //   table     header.table_bytes: header.tensors buffer lengths of 8 bytes each, then
-//             header.sections sections, each {kind 2, zero 2, length 4, bytes}, one of a kind
+//             header.sections sections, each {kind 2, zero 2, length 4, bytes}, one of a kind; of
+//             kinds from 0x8000 on at most 16
 //   tensors   the buffers' bytes, one after another, in the order of their lengths
 //
 //   offset size field      meaning
@@ -215,6 +228,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         it has section 3, too. Three messages belong to no pass: release is 16 1,
 //                         context 8; joined is 17 1, context 8, count 4, count ranks of 4 bytes;
 //                         steps is 18 1, context 8, count 4, count numbers of 8 bytes, ascending
+// Kinds that a service of both sides owns begin at 32; they come without bit 2 of the flags. Whoever
+// has no service for the kind closes the connection.
 // What the sections hold:
 //    1 tensors   descriptors (wire/tensor_desc.hpp)
 //    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how many workers
@@ -225,6 +240,7 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                tensor has a history), mode 1, count 4, count ranks of 4 bytes: the workers that
 //                joined the context through this call (none in requests)
 //    4 trace     not sent yet
+//    from 0x8000 on   what a service of both sides says; whoever does not know it skips it
 //
 // Numbers that these pages give names to:
 //   code of weft's errors    1 timed_out, 2 cancelled, 3 peer_died, 4 unknown_peer,

@@ -86,11 +86,15 @@ class incoming_message {
 
   [[nodiscard]] const frame_header& header() const noexcept { return frame_.header; }
   [[nodiscard]] std::optional<std::span<const std::byte>> section(section_kind kind) const noexcept;
-  /// Bit `kind` is set for each section of the message.
+  /// `bit_of(kind)` is set for each section of the message.
   [[nodiscard]] std::uint32_t section_bits() const noexcept { return section_bits_; }
   [[nodiscard]] const std::vector<blob>& blobs() const noexcept { return frame_.blobs; }
   [[nodiscard]] message_extensions& record() noexcept { return record_; }
   [[nodiscard]] const limits& limit() const noexcept { return *limits_; }
+  /// All kinds that may be skipped have one bit.
+  [[nodiscard]] static constexpr std::uint32_t bit_of(section_kind kind) noexcept {
+    return may_be_skipped(kind) ? 1u << 31 : 1u << static_cast<unsigned>(kind);
+  }
   /// Reads the values from the start. The reader uses this object, which must not move or die
   /// meanwhile.
   [[nodiscard]] reader payload() noexcept {

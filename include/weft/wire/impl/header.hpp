@@ -82,6 +82,7 @@ WEFT_DECL expected<frame_header> decode_header(std::span<const std::byte, header
   case frame_kind::autograd:
     break;
   default:
+    if (is_of_other_services(h.kind)) break;
     return refuse(errc::protocol_error,
                   "unknown frame kind " + std::to_string(static_cast<int>(h.kind)));
   }

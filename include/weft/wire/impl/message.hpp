@@ -3,8 +3,12 @@
 #pragma once
 
 #include <weft/wire/detail/broken_protocol.hpp>
+#include <weft/wire/detail/section_of.hpp>
 #include <weft/wire/message.hpp>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -112,21 +116,31 @@ WEFT_DECL expected<void> incoming_message::check() {
   }
   const auto table = frame_.table();
   std::size_t at = std::size_t{8} * h.tensors;
+  std::array<section_kind, most_sections_to_skip> others{};
+  std::size_t all_others = 0;
   for (std::uint16_t i = 0; i < h.sections; ++i) {
     if (table.size() - at < 8) return refuse("the table ends inside a section");
     const auto kind = detail::load<std::uint16_t>(table.data() + at);
+    const bool other = may_be_skipped(section_kind{kind});
     const auto zero = detail::load<std::uint16_t>(table.data() + at + 2);
     const auto length = detail::load<std::uint32_t>(table.data() + at + 4);
     at += 8;
-    if (kind == 0 || kind >= sections_.size() || zero != 0) {
+    if (kind == 0 || (kind >= sections_.size() && !other) || zero != 0) {
       return refuse("unknown section kind " + std::to_string(kind));
     }
-    if (sections_[kind].first != 0) {
+    if (other && all_others == others.size()) return refuse("too many sections of unknown kinds");
+    const auto end = others.begin() + static_cast<std::ptrdiff_t>(all_others);
+    if (other ? std::find(others.begin(), end, section_kind{kind}) != end
+              : sections_[kind].first != 0) {
       return refuse("two sections of kind " + std::to_string(kind));
     }
     if (length > table.size() - at) return refuse("the table ends inside a section");
-    sections_[kind] = {header_size + h.payload_bytes + at, length};
-    section_bits_ |= 1u << kind;
+    if (other) {
+      others[all_others++] = section_kind{kind};
+    } else {
+      sections_[kind] = {header_size + h.payload_bytes + at, length};
+    }
+    section_bits_ |= bit_of(section_kind{kind});
     at += length;
   }
   if (at != table.size()) return refuse("the table is longer than its sections");
@@ -138,6 +152,11 @@ WEFT_DECL expected<void> incoming_message::check() {
 
 WEFT_DECL std::optional<std::span<const std::byte>>
 incoming_message::section(section_kind kind) const noexcept {
+  if (may_be_skipped(kind)) {
+    if ((section_bits_ & bit_of(kind)) == 0) return std::nullopt;
+    const auto with_head = detail::section_of(frame_, kind);
+    return with_head.empty() ? std::nullopt : std::optional(with_head.subspan(8));
+  }
   const auto index = static_cast<std::size_t>(kind);
   if (index >= sections_.size() || sections_[index].first == 0) return std::nullopt;
   return frame_.head.view().subspan(sections_[index].first, sections_[index].second);

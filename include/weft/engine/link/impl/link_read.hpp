@@ -363,6 +363,7 @@ inline expected<void> link::handle(arrived_frame&& came) {
   if (f.on_bulk() && !may_have_bulk(f.header.kind)) {
     return broken_protocol("large tensors of a frame that has none");
   }
+  if (is_of_other_services(f.header.kind)) return service_frame(std::move(came));
   switch (f.header.kind) {
   case frame_kind::request:
     return handle_request(std::move(came));
