@@ -17,7 +17,9 @@ void add_autograd_rows(std::vector<row>& rows);  ///< autograd.*: a step of a mo
 void add_gradient_rows(
     std::vector<row>& rows);  ///< autograd.table2, .chain, .unused: passes in both modes
 void add_stream_rows(std::vector<row>& rows);  ///< stream.*: items, beside posts and calls
-void add_sim_rows(std::vector<row>& rows);     ///< sim.*: schedules of a simulated world
+void add_sim_rows(
+    std::vector<row>&
+        rows);  ///< sim.*: schedules of a simulated world; call.simulated.*: many workers
 void add_tensordict_rows(
     std::vector<row>& rows);                    ///< tensordict.*: beside bare tensors, and Python
 void add_compile_rows(std::vector<row>& rows);  ///< compile.*: seconds of the compiler

@@ -7,9 +7,14 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
+
+#include <malloc.h>
 
 namespace bench {
 namespace simulated {
@@ -101,6 +106,35 @@ figures met() {
   return {{"rate", static_cast<double>(scenarios) / seconds}};
 }
 
+/// Workers that join, call ten others each, and end: seconds of one core, and the MiB that they
+/// take at most.
+asio::awaitable<void> ten_others(weft::worker& me) {
+  for (std::uint32_t i = 1; i <= 10; ++i) {
+    const std::uint32_t to = (me.rank() + i * i) % me.world_size();
+    if (co_await me.peer(to).call<&twice>(std::uint64_t{i}) != 2 * i) {
+      throw std::runtime_error("another call's reply");
+    }
+  }
+}
+figures many_workers(std::uint32_t workers) {
+  const std::size_t before = mallinfo2().uordblks;
+  const auto begin = std::chrono::steady_clock::now();
+  weft::sim::settings how;
+  how.workers = workers;
+  weft::sim::world w(1, how);
+  w.start(&ten_others);
+  std::size_t most = 0;
+  while (w.step()) {
+    if (w.steps() % 1024 == 0) most = std::max(most, mallinfo2().uordblks - before);
+  }
+  if (!w.over()) throw std::runtime_error(w.waits());
+  for (std::uint32_t r = 0; r < w.size(); ++r) {
+    if (w.failed(r)) throw std::runtime_error(w.ended(r).message());
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  return {{"seconds", took.count()}, {"memory", static_cast<double>(most) / (1u << 20)}};
+}
+
 }  // namespace simulated
 
 void add_sim_rows(std::vector<row>& rows) {
@@ -112,6 +146,14 @@ void add_sim_rows(std::vector<row>& rows) {
   add("sim.birth", [] { return simulated::births(&simulated::one_scenario, false); });
   add("sim.met", &simulated::met);
   add("sim.backward", [] { return simulated::births(&simulated::one_backward, true); });
+  for (const std::uint32_t workers : {100u, 1000u}) {
+    const std::string name = "call.simulated." + std::to_string(workers) + "_workers";
+    const run_ptr source = make_run({.name = "weft " + name, .measure = [workers] {
+                                       return simulated::many_workers(workers);
+                                     }});
+    rows.push_back({name, "s", {{"weft", source, "seconds"}}});
+    rows.push_back({name + ".memory", "MiB", {{"weft", source, "memory"}}});
+  }
 }
 
 }  // namespace bench

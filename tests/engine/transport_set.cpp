@@ -121,7 +121,7 @@ TEST_CASE("transport_set: a worker's endpoints are tried in turn, and all are in
   const std::string first = attempt();
   const auto why = ": Connection refused";
   CHECK(first == "cannot connect to " + dead[0] + why + "; to " + dead[1] + why);
-  all.members[1].addresses.push_back({"tcp", addresses[0].endpoint});
+  all.members.change(1).addresses.push_back({"tcp", addresses[0].endpoint});
   CHECK(attempt() == "connected");
   // It is not that member: the other two are still to be tried, and then it is given up.
   CHECK(mine.was_wrong(1));

@@ -168,7 +168,7 @@ struct for_room : with_door {
   static constexpr got_as_far_as went{call_progress::not_sent, call_progress::not_sent};
   static constexpr std::uint64_t one_request = 1024;
   for_room(over how, unsigned io_threads) : with_door(how, narrow(io_threads)) {
-    for (auto& m : all().members().members) m.window = one_request;
+    weft::testing::set_windows(all().members(), one_request);
   }
   void prepare() {
     hold();
@@ -261,7 +261,7 @@ struct for_handshake : slow_to_answer, live_scene<> {
   static constexpr got_as_far_as went{call_progress::not_sent, By::unsent};
   for_handshake(over, unsigned io_threads) : for_handshake(with_io_threads(io_threads)) {}
   explicit for_handshake(options o) : live_scene(over::tcp, hasty(std::move(o)), 2, 1) {
-    all().members().members[there].addresses = {{"tcp", endpoint()}};
+    all().members().members.change(there).addresses = {{"tcp", endpoint()}};
   }
   void prepare() { play(all().members()); }
   asio::awaitable<void> wait(duration limit) { return By::template of<&twice>(other(), limit); }

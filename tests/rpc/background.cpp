@@ -105,7 +105,7 @@ TEST_CASE("background: who waits for room gets it in its turn, or by its deadlin
   o.compute_threads = 1;
   let_go = false;
   cluster workers(2, over::unix_socket, o);
-  for (auto& m : workers.members().members) m.window = o.window_bytes;
+  weft::testing::set_windows(workers.members(), o.window_bytes);
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     const auto p = me.peer(1);
@@ -174,7 +174,7 @@ TEST_CASE("background: several that wait for room and then post all get on") {
   o.window_bytes = 4096;
   noted_posts = 0;
   cluster workers(2, over::unix_socket, o);
-  for (auto& m : workers.members().members) m.window = o.window_bytes;
+  weft::testing::set_windows(workers.members(), o.window_bytes);
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     std::vector<asio::awaitable<void>> all;

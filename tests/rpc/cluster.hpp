@@ -53,6 +53,11 @@ inline constexpr unsigned by_default = ~0u;
   return o;
 }
 
+/// What all of them take before they give some back.
+inline void set_windows(membership& all, std::uint64_t bytes) {
+  for (std::uint32_t r = 0; r < all.size(); ++r) all.members.change(r).window = bytes;
+}
+
 /// `real` workers named "worker<rank>", of role "even" or "odd", and `strangers` members whose ends
 /// the test plays itself.
 template <class... Services>

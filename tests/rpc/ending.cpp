@@ -281,7 +281,7 @@ TEST_CASE("ending: a worker whose greeting rank 0 refused for another one ends b
   options o = with_io_threads(1);
   o.rendezvous_deadline = 1500ms;
   cluster workers(2, over::tcp, o);
-  workers.members().members[0].addresses = {{"tcp", there.endpoint()}};
+  workers.members().members.change(0).addresses = {{"tcp", there.endpoint()}};
   workers.start([](worker&) -> asio::awaitable<void> { co_return; });
   raw_peer zero = there.accept();
   CHECK(zero.read());

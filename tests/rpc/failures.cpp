@@ -244,7 +244,7 @@ TEST_CASE("outbox: full, start and post give too_many_calls, call waits for room
     o.outbox_frames = 8;
     o.handshake_deadline = 200s;
     cluster workers(2, over::tcp, o, 1);
-    workers.members().members[2].addresses = {{"tcp", silent.endpoint()}};
+    workers.members().members.change(2).addresses = {{"tcp", silent.endpoint()}};
     const auto ends = workers.run([&, opens](worker& me) -> asio::awaitable<void> {
       if (me.rank() != 1) {  // ends by worker 1's report
         if (me.rank() == 0) {
@@ -316,7 +316,7 @@ TEST_CASE("window: too_many_calls says whose it is and how large") {
   o.compute_threads = 1;
   o.window_bytes = 4096;
   cluster workers(2, over::tcp, o);
-  for (auto& m : workers.members().members) m.window = 4096;
+  weft::testing::set_windows(workers.members(), 4096);
   const auto ends = workers.run([](worker& me) -> asio::awaitable<void> {
     if (me.rank() != 0) co_return;
     let_go = false;
@@ -347,7 +347,7 @@ TEST_CASE("call: a peer that dies ends waiting calls, and later ones at once") {
   raw_listener there;
   weft::options o = with_io_threads(1);
   cluster workers(2, over::tcp, o, 1);
-  workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  workers.members().members.change(2).addresses = {{"tcp", there.endpoint()}};
   std::thread dying([&, all = workers.members()]() mutable {
     auto peer = there.accept();
     CHECK(peer.answer(all, 2));
@@ -392,9 +392,9 @@ TEST_CASE("call: a refused connection is tried again until the deadline, and is 
     {
       const raw_listener gone;
       endpoint = gone.endpoint();
-      workers.members().members[2].addresses = {{"tcp", gone.endpoint()}};
+      workers.members().members.change(2).addresses = {{"tcp", gone.endpoint()}};
     }
-    workers.members().members[3].addresses = {{"carrier pigeon", "loft 3"}};
+    workers.members().members.change(3).addresses = {{"carrier pigeon", "loft 3"}};
     const auto ends = workers.run([&](worker& me) -> asio::awaitable<void> {
       if (me.rank() == 0) {
         co_await for_ever();
@@ -449,7 +449,7 @@ TEST_CASE("call: what lacks descriptors is tried again until the deadline, and i
 TEST_CASE("call: a peer that begins to listen later is reached") {
   raw_listener there;
   cluster workers(2, over::tcp, with_io_threads(1), 1);
-  workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  workers.members().members.change(2).addresses = {{"tcp", there.endpoint()}};
   // It lets the first connections fall, as one does that has no descriptors left, then answers.
   std::thread other([&, all = workers.members()] {
     for (int i = 0; i < 3; ++i) static_cast<void>(there.accept());

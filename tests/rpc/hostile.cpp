@@ -822,7 +822,7 @@ class hand_answered {
 
   explicit hand_answered(std::uint32_t calls) : there_(calls), scene_(calls, impatient()) {
     for (std::uint32_t i = 0; i < calls; ++i) {
-      scene_.members().members[2 + i].addresses = {{"tcp", there_[i].endpoint()}};
+      scene_.members().members.change(2 + i).addresses = {{"tcp", there_[i].endpoint()}};
     }
     scene_.start();
   }
@@ -863,7 +863,7 @@ class hand_answered {
 
 TEST_CASE("hostile: a member that gives up while it is welcomed is not lost") {
   scene s(1);
-  s.members().members[2].addresses = {{"tcp", raw_listener().endpoint()}};  // closed at once
+  s.members().members.change(2).addresses = {{"tcp", raw_listener().endpoint()}};  // closed at once
   s.start();
   for (int i = 0; i < 3; ++i) {
     raw_peer gives_up = s.connect();
@@ -992,7 +992,7 @@ TEST_CASE("hostile: every bit of a reply's header flipped, the other call gets i
   raw_listener there;
   scene s(count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    s.members().members[2 + i].addresses = {{"tcp", there.endpoint()}};
+    s.members().members.change(2 + i).addresses = {{"tcp", there.endpoint()}};
   }
   s.start();
   std::thread other([&, all = s.members()]() mutable {
@@ -1096,7 +1096,7 @@ TEST_CASE("hostile: more requests than the window holds end the link, and nobody
   weft::options o = with_io_threads(1);
   o.window_bytes = 4096;
   scene s(2, o);
-  for (auto& m : s.members().members) m.window = o.window_bytes;
+  weft::testing::set_windows(s.members(), o.window_bytes);
   s.start();
   // The victim's pool is held, so that plain functions do not begin.
   std::promise<void> open;
@@ -1168,7 +1168,7 @@ TEST_CASE("hostile: replies that do not decode, and failures that say success") 
   raw_listener there;
   scene s(3);
   for (std::uint32_t r = 2; r < 5; ++r) {
-    s.members().members[r].addresses = {{"tcp", there.endpoint()}};
+    s.members().members.change(r).addresses = {{"tcp", there.endpoint()}};
   }
   s.start();
   std::thread other([&, all = s.members()]() mutable {

@@ -120,7 +120,7 @@ weft::error call_to(const std::function<void(raw_peer&)>& other, options o, std:
                     const std::function<asio::awaitable<void>(worker&)>& meanwhile = {}) {
   raw_listener there;
   cluster workers(2, over::tcp, o, 1);
-  workers.members().members[2].addresses = {{"tcp", there.endpoint()}};
+  workers.members().members.change(2).addresses = {{"tcp", there.endpoint()}};
   std::atomic<bool> over = false;
   std::thread playing([&, all = workers.members()] {
     auto peer = there.accept();

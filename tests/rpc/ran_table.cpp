@@ -102,9 +102,10 @@ class scene {
   scene(callee_is callee, over how, const weft::options& o) : all_(3, how, o) {
     times = held = 0;
     let_go = false;
-    auto& members = all_.members().members;
-    for (auto& m : members) m.window = o.window_bytes;
-    if (callee == callee_is::silent) members[1].addresses = {{"tcp", listener_.endpoint()}};
+    weft::testing::set_windows(all_.members(), o.window_bytes);
+    if (callee == callee_is::silent) {
+      all_.members().members.change(1).addresses = {{"tcp", listener_.endpoint()}};
+    }
     all_.start([done = done_](worker&) -> asio::awaitable<void> {
       co_await weft::event::async_wait(done, asio::use_awaitable);
     });

@@ -33,9 +33,7 @@ using weft::worker;
 
 constexpr std::uint64_t kib = 1024;
 /// Clusters' members are made before options reach them, so tests set both.
-void set_window(cluster& c, std::uint64_t bytes) {
-  for (auto& m : c.members().members) m.window = bytes;
-}
+void set_window(cluster& c, std::uint64_t bytes) { weft::testing::set_windows(c.members(), bytes); }
 options with_window(unsigned io_threads, std::uint64_t bytes) {
   options o = with_io_threads(io_threads);
   o.window_bytes = bytes;

@@ -6,10 +6,12 @@
 #include <asio/use_awaitable.hpp>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <core/run_all.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <sim/play.hpp>
 #include <string>
 #include <thread>
@@ -61,6 +63,48 @@ TEST_CASE("worlds: what users leave behind, give up or cannot write harms no oth
 TEST_CASE("worlds: streams are in order and end, and broadcasts run once, on every schedule") {
   check_seeds(0, 150, profile::calm, program::flows);
   check_seeds(0, 150, profile::brutal, program::flows);
+}
+
+namespace crowd {
+
+asio::awaitable<std::uint32_t> rank_of(weft::worker& me) { co_return me.rank(); }
+std::uint32_t replies = 0;
+
+/// Each talks to three others.
+asio::awaitable<void> three_others(weft::worker& me) {
+  for (const std::uint32_t further : {1u, 5u, 20u}) {
+    const std::uint32_t to = (me.rank() + further) % me.world_size();
+    if (co_await me.peer(to).call<&rank_of>() == to) ++replies;
+  }
+}
+
+}  // namespace crowd
+
+TEST_CASE("worlds: a worker has links to those that it talks to, and shares the list of all") {
+  weft::sim::settings how;
+  how.workers = 60;
+  weft::sim::world w(1, how);
+  crowd::replies = 0;
+  w.start(&crowd::three_others);
+  const weft::member* const first = w.at(0).worker().members().members.begin().operator->();
+  CHECK(w.at(59).worker().members().members.begin().operator->() == first);
+  CHECK(w.at(7).worker().peer("worker42").rank() == 42);
+  std::size_t most = 0, most_of_first = 0;
+  // bounded: by the world, which ends
+  while (w.step()) {
+    for (std::uint32_t r = 0; r < w.size() && w.steps() % 64 == 0; ++r) {
+      if (!w.at(r).alive()) continue;
+      const auto& links = w.at(r).worker().links();
+      std::size_t& all = r == 0 ? most_of_first : most;
+      all = std::max(all, static_cast<std::size_t>(std::distance(links.begin(), links.end())));
+    }
+  }
+  INFO(w.waits());
+  CHECK(w.over());
+  CHECK(crowd::replies == 180);
+  CHECK(most <= 7);  // three that it calls, three that call it, and rank 0
+  CHECK(most >= 6);
+  CHECK(most_of_first == 59);  // everybody greets it
 }
 
 TEST_CASE("worlds: a seed is a world, whether its story is kept, and its record is the same one") {

@@ -30,9 +30,6 @@ class link;
 /// One slot a service in a worker; fixed, so that `me.use<S>()` is an array access.
 enum class service_id : std::uint8_t { rref, autograd, broadcasts, reserved2, reserved3, count };
 
-/// Kinds of frames from 32 on, and of sections from 0x8000 on (wire/header.hpp), are for services
-/// that weft does not know.
-///
 /// Members may be called from any thread. A service guards its state with a short lock of its own.
 /// Under that lock it runs no user code and no destructor of a user's value.
 class service {
@@ -47,7 +44,7 @@ class service {
     return 1u << static_cast<unsigned>(which);
   }
 
-  /// Whether frames of that kind are this service's.
+  /// Whether frames of that kind are this service's. Kinds from 32 on are not weft's.
   [[nodiscard]] virtual bool owns(frame_kind) const noexcept { return false; }
 
   /// Called before a request, reply or failure to `to` is framed, if it has something of this

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,7 +50,6 @@ class network {
         choices_(chooses),
         hosts_(hosts),
         wires_(wires),
-        cut_(hosts * hosts),
         silent_(hosts),
         listeners_(hosts) {}
   network(const network&) = delete;
@@ -68,7 +68,7 @@ class network {
   /// wait, because TCP sends them again.
   void cut(host_id from, host_id to) { ++cut_[way(from, to)]; }
   void heal(host_id from, host_id to);
-  [[nodiscard]] bool is_cut(host_id from, host_id to) const { return cut_[way(from, to)] > 0; }
+  [[nodiscard]] bool is_cut(host_id from, host_id to) const { return cut_.contains(way(from, to)); }
   /// The process on `h` is gone. `in_silence`: its machine is gone, too, and nobody is told. Else
   /// its system closes its connections; the choices decide whether its frames in flight are lost.
   void lose(host_id h, bool in_silence);
@@ -91,7 +91,7 @@ class network {
   friend class connect_attempt;
 
   /// Throws rpc_error: unknown_peer if one of them is not there.
-  [[nodiscard]] std::size_t way(host_id from, host_id to) const;
+  [[nodiscard]] std::uint64_t way(host_id from, host_id to) const;
   /// Lets `m` wait until a way is healed.
   void hold(moment& m);
   /// Cancels `m`, whether it waits for its time or for a heal.
@@ -101,15 +101,15 @@ class network {
   choices& choices_;
   const std::uint32_t hosts_;
   const wire_settings wires_;
-  std::vector<std::uint32_t> cut_;  // how often
+  std::map<std::uint64_t, std::uint32_t> cut_;  // ways, and how often
   std::vector<bool> silent_;
   std::vector<detail::listener*> listeners_;
   std::vector<channel*> channels_;  // in the order in which they were made
   std::vector<moment*> held_;       // until a way is healed
 };
 
-inline std::size_t network::way(host_id from, host_id to) const {
-  if (from < hosts_ && to < hosts_) return std::size_t{from} * hosts_ + to;
+inline std::uint64_t network::way(host_id from, host_id to) const {
+  if (from < hosts_ && to < hosts_) return std::uint64_t{from} * hosts_ + to;
   throw rpc_error(errc::unknown_peer, "no way leads from worker " + std::to_string(from) +
                                           " to worker " + std::to_string(to) + ": there are " +
                                           std::to_string(hosts_));
@@ -293,8 +293,9 @@ inline void network::listen(host_id h, detail::listener* who) noexcept {
 }
 
 inline void network::heal(host_id from, host_id to) {
-  std::uint32_t& cuts = cut_[way(from, to)];
-  if (cuts == 0 || --cuts > 0) return;
+  const auto cut = cut_.find(way(from, to));
+  if (cut == cut_.end() || --cut->second > 0) return;
+  cut_.erase(cut);
   for (moment* m : std::exchange(held_, {})) time_.add(*m, time_.now() + wires_.delay);
 }
 

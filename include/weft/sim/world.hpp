@@ -161,6 +161,9 @@ class world {
   network net_;
   std::vector<std::unique_ptr<event>> events_;
   std::vector<std::unique_ptr<host>> hosts_;
+  std::vector<std::pair<host_id, std::uint32_t>> threads_;  // of all hosts
+  std::uint32_t alive_ = 0;
+  bool some_crashed_ = false;
   std::vector<fate> fates_;
   main_function main_;
   membership all_;

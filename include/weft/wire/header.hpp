@@ -228,8 +228,8 @@ void encode_header(const frame_header& h, std::span<std::byte, header_size> out)
 //                         it has section 3, too. Three messages belong to no pass: release is 16 1,
 //                         context 8; joined is 17 1, context 8, count 4, count ranks of 4 bytes;
 //                         steps is 18 1, context 8, count 4, count numbers of 8 bytes, ascending
-// Kinds that a service of both sides owns begin at 32; they come without bit 2 of the flags. Whoever
-// has no service for the kind closes the connection.
+// Kinds that a service of both sides owns begin at 32. They come without bit 2 of the flags. The
+// link ends at a worker that has no service for such a kind.
 // What the sections hold:
 //    1 tensors   descriptors (wire/tensor_desc.hpp)
 //    2 rref      flags 1 (bit 0: a target, bit 1: a creation, from bit 2 on: how many workers

@@ -285,11 +285,12 @@ struct thread_runs {
   for (std::uint32_t r = 0; r < size; ++r) {
     runs->lives.push_back(
         std::make_unique<runtime>(transports_of(inproc(hub)), o, services_of_run()));
-    member& self = all.members.emplace_back(introduce(r, size, o));
+    member self = introduce(r, size, o);
     self.incarnation = random_id(random);
     self.addresses = runs->lives.back()->addresses();
     runs->names.push_back(self.name);
     runs->may_go.push_back(r != 0 && o.on_loss.goes_on_without(self.role));
+    all.members.push_back(std::move(self));
   }
   for (all.rank = 0; all.rank < size; ++all.rank) runs->lives[all.rank]->join(all);
   std::vector<std::thread> threads(size);

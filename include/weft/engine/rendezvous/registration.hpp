@@ -82,7 +82,7 @@ namespace weft::engine {
 }
 
 /// Throws rpc_error duplicate_name, which names both ranks.
-inline void check_names(const std::vector<member>& all) {
+inline void check_names(const member_list& all) {
   for (std::size_t a = 0; a < all.size(); ++a) {
     for (std::size_t b = a + 1; b < all.size(); ++b) {
       if (all[a].name != all[b].name) continue;

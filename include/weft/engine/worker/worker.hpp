@@ -10,6 +10,7 @@
 #include <weft/core/detail/context_owner.hpp>
 #include <weft/engine/fwd.hpp>
 #include <weft/engine/link/link.hpp>
+#include <weft/engine/link/link_table.hpp>
 #include <weft/engine/serving/link_host.hpp>
 #include <weft/engine/shutdown/ending.hpp>
 #include <weft/engine/shutdown/shutdown.hpp>
@@ -61,9 +62,9 @@ class worker final : public link_host, private weft::detail::context_owner {
   /// Destroys the coroutines that wait for replies: each holds its link, which holds it. Asio does
   /// so by the contexts, so their work is dropped after this.
   void drop_calls() noexcept {
-    for (const intrusive_ptr<link>& l : links_) {
-      l->drop_calls();
-      l->drop_waiting();
+    for (link& l : links_) {
+      l.drop_calls();
+      l.drop_waiting();
     }
   }
   void add_service(service_id slot, std::unique_ptr<service> s) {
@@ -71,7 +72,9 @@ class worker final : public link_host, private weft::detail::context_owner {
   }
 
   void shutdown(const error& why) override;
-  [[nodiscard]] link& link_to(std::uint32_t rank) noexcept override { return *links_[rank]; }
+  [[nodiscard]] link& link_to(std::uint32_t rank) noexcept override { return links_[rank]; }
+  /// Those that somebody has asked for.
+  [[nodiscard]] const link_table& links() const noexcept { return links_; }
   [[nodiscard]] asio::any_io_executor
   executor_in(intrusive_ptr<const call_scope> scope) const override {
     return scoped(context_, std::move(scope));
@@ -92,7 +95,7 @@ class worker final : public link_host, private weft::detail::context_owner {
   /// for requests any more. Worker's thread.
   void stop_serving() noexcept {
     owners_.leave(*this);
-    for (const intrusive_ptr<link>& l : links_) l->cancel_all_served();
+    for (link& l : links_) l.cancel_all_served();
     requests().keep_idle(0);
   }
   /// Whether nothing but this refers to it any more, once its run is over: a loop of the user's may
@@ -120,17 +123,17 @@ class worker final : public link_host, private weft::detail::context_owner {
     bool all = true;
     // What came before somebody was lost, from whomever, is heard before that.
     std::vector<std::pair<link*, error>> lost;
-    for (const intrusive_ptr<link>& l : links_) {
+    for (link& l : links_) {
       error why;
-      all = l->help(why) && all;
-      if (why) or_die([&] { lost.emplace_back(l.get(), std::move(why)); });
+      all = l.help(why) && all;
+      if (why) or_die([&] { lost.emplace_back(&l, std::move(why)); });
     }
     for (auto& [l, why] : lost) l->mark_down(std::move(why));
     return all;
   }
   [[nodiscard]] std::uint64_t left_to_write() const noexcept override {
     std::uint64_t bytes = 0;
-    for (const intrusive_ptr<link>& l : links_) bytes += l->left_to_write();
+    for (const link& l : links_) bytes += l.left_to_write();
     return bytes;
   }
   [[nodiscard]] clock& time_here() const noexcept override { return time_; }
@@ -182,7 +185,7 @@ class worker final : public link_host, private weft::detail::context_owner {
 
   weft::detail::context_owners& owners_;  // of `context`; it is there as long as that
   std::unique_ptr<timer> trim_;
-  std::vector<intrusive_ptr<link>> links_;
+  link_table links_;
   shutdown_protocol run_;
   intrusive_ptr<event> ended_ = make_intrusive<event>();
   std::optional<time_point> ends_by_;

@@ -29,6 +29,7 @@ inline world::~world() {
 }
 inline void world::kill(std::uint32_t rank) {
   const std::uint32_t before = std::exchange(runs_now_, rank);
+  if (hosts_[rank]->alive()) --alive_;
   hosts_[rank]->kill();
   runs_now_ = before;
 }
@@ -61,6 +62,7 @@ inline void world::start(const main_function& main_of_all) {
   all_.token = random_id(random_);
   for (host_id r = 0; r < how_.workers; ++r) {
     hosts_.push_back(make_host(r));
+    for (std::uint32_t i = 0; i < hosts_[r]->threads(); ++i) threads_.emplace_back(r, i);
     all_.members.push_back(make_member(r));
   }
   runs_now_ = how_.workers;
@@ -102,6 +104,7 @@ inline void world::begin(host_id r) {
     co_await main_(me);
   };
   hosts_[r]->start(std::move(mine), splitmix(seed), services_, watched);
+  ++alive_;
 }
 
 inline engine::transport_set world::transports_at(host_id r) {
@@ -110,22 +113,16 @@ inline engine::transport_set world::transports_at(host_id r) {
   return engine::transports_of(late_bytes(net_, r));
 }
 
-inline bool world::over() const {
-  return !hosts_.empty() &&
-         std::all_of(hosts_.begin(), hosts_.end(), [](const auto& h) { return !h->alive(); });
-}
+inline bool world::over() const { return !hosts_.empty() && alive_ == 0; }
 
 /// One handler of one thread of one host, whose turn the choices decide.
 inline bool world::run_handlers() {
-  std::uint32_t threads = 0;
-  for (const auto& h : hosts_) threads += h->threads();
+  const auto threads = static_cast<std::uint32_t>(threads_.size());
   // What was drawn in vain holds while no time passes.
   const std::uint32_t first = first_ ? *first_ : choices_.pick(threads);
   first_.reset();
   for (std::uint32_t n = 0; n < threads; ++n) {
-    std::uint32_t i = (first + n) % threads;
-    host_id r = 0;
-    while (i >= hosts_[r]->threads()) i -= hosts_[r++]->threads();
+    const auto [r, i] = threads_[(first + n) % threads];
     host& h = *hosts_[r];
     if (!h.alive() || fates_[r].paused_until > time_.now() || h.busy_until(i) > time_.now()) {
       continue;
@@ -163,6 +160,7 @@ inline bool world::run_handlers() {
 }
 /// Those who crashed in a handler, of whomever.
 inline void world::bury() {
+  if (!std::exchange(some_crashed_, false)) return;
   for (host_id r = 0; r < hosts_.size(); ++r) {
     if (fates_[r].crashed && hosts_[r]->alive()) kill(r);
   }
@@ -217,7 +215,11 @@ inline void world::crash(std::uint32_t rank, bool in_silence) {
   fates_[rank].crashed_at = time_.now();
   faulty_ = true;
   net_.lose(rank, in_silence);
-  if (runs_now_ == how_.workers) kill(rank);  // else behind the handler that runs
+  if (runs_now_ != how_.workers) {
+    some_crashed_ = true;  // it goes behind the handler that runs
+  } else {
+    kill(rank);
+  }
 }
 
 inline void world::restart(std::uint32_t rank) {
@@ -229,9 +231,9 @@ inline void world::restart(std::uint32_t rank) {
   member anew = make_member(rank);
   fates_[rank] = {};
   tell(rank, "a new process starts in its place");
-  std::swap(all_.members[rank], anew);
+  std::swap(all_.members.change(rank), anew);
   begin(rank);
-  std::swap(all_.members[rank], anew);
+  std::swap(all_.members.change(rank), anew);
 }
 
 inline void world::pause(std::uint32_t rank, duration how_long) {
@@ -343,9 +345,9 @@ inline std::string world::waits() const {
       if (!hosts_[r]->alive() || fates_[r].in_main != in_main) continue;
       who += (who.empty() ? "" : ", ") + hosts_[r]->worker().name() +
              (in_main ? ", whose main has not returned" : ", whose main has returned");
-      for (host_id from = 0; from < hosts_.size(); ++from) {
-        for (const std::string& name : hosts_[r]->worker().link_to(from).serves()) {
-          who += ", and which serves " + name + " for " + hosts_[r]->worker().link_to(from).name();
+      for (engine::link& from : hosts_[r]->worker().links()) {
+        for (const std::string& name : from.serves()) {
+          who += ", and which serves " + name + " for " + from.name();
         }
       }
     }

@@ -19,16 +19,18 @@ namespace weft::engine {
 inline worker::worker(worker_parts env, membership all, options settings)
     : link_host(std::move(env), std::move(all), std::move(settings)),
       owners_(asio::use_service<weft::detail::context_owners>(env_.context)),
+      links_(members_.size(),
+             [this](std::uint32_t r) {
+               // A worker talks to itself without leaving its thread.
+               asio::io_context& io = env_.io.empty() || r == members_.rank
+                                          ? env_.context
+                                          : *env_.io[r % env_.io.size()];
+               return make_intrusive<link>(*this, r, io);
+             }),
       run_(members_.rank, members_.size()),
       heartbeat_interval_(options_.lost_after > duration(0)
                               ? std::min<duration>(options_.lost_after / 5, std::chrono::seconds(2))
                               : std::chrono::seconds(2)) {
-  for (std::uint32_t r = 0; r < members_.size(); ++r) {
-    // A worker talks to itself without leaving its thread.
-    asio::io_context& io =
-        env_.io.empty() || r == members_.rank ? env_.context : *env_.io[r % env_.io.size()];
-    links_.push_back(make_intrusive<link>(*this, r, io));
-  }
   or_die([this] {
     owners_.enter(*this);
     process_workers::add(*this, name());
@@ -55,7 +57,7 @@ inline void worker::submit(intrusive_ptr<weft::detail::pool_job> job) {
 inline bool worker::is_idle() {
   return requests().size() == 0 && !helper().round_open() &&
          std::all_of(links_.begin(), links_.end(),
-                     [](const intrusive_ptr<link>& l) { return l->use_count() == 1; });
+                     [](const link& l) { return l.use_count() == 1; });
 }
 
 inline worker_stats worker::stats() const noexcept {

@@ -268,7 +268,7 @@ inline asio::awaitable<void> worker::accept_handshake(connection_ptr connection,
   handshake_sink sink(*this, h);
   co_await converse(connection, h, sink);
   if (h.current_state() != handshake::state::proven) co_return;
-  link& link = *links_[h.peer()];
+  link& link = links_[h.peer()];
   using welcome = link::welcome;
   switch (h.is_for_bulk() ? link.reserve_bulk() : link.reserve()) {
   case welcome::yes:
@@ -311,14 +311,14 @@ inline void worker::send_heartbeats() {
   const std::uint64_t looks = loop_ticks_.load(std::memory_order_relaxed);
   const bool looked = looks != std::exchange(loop_ticks_seen_, looks);
   const bool reading = looked || !links_on_context() || helper().reads_links();
-  for (const auto& l : links_) l->send_heartbeat(reading);
+  for (link& l : links_) l.send_heartbeat(reading);
   arm_or_die(*beat_, env_.time.now() + heartbeat_interval_, [this] { send_heartbeats(); });
 }
 
 inline void worker::check_peers(std::size_t which) {
   auto& [io, alarm] = judges_[which];
   if (on_context(*io)) loop_ticks_.fetch_add(1, std::memory_order_relaxed);
-  for (const auto& l : links_) l->check_peer(*io, heartbeat_interval_);
+  for (link& l : links_) l.check_peer(*io, heartbeat_interval_);
   arm_or_die(*alarm, env_.time.now() + heartbeat_interval_, [this, which] { check_peers(which); });
 }
 

@@ -31,7 +31,7 @@ inline void worker::count_posts(link& broken, std::string why) {
 inline void worker::tell_counts() {
   const time_point now = env_.time.now();
   const auto told = [&](const uncounted& u) {
-    const link& broken = *links_[u.rank];
+    const link& broken = links_[u.rank];
     if (broken.posts_under_way() > 0 && now < u.until && !run_.over()) return false;
     const peer_counts posts = broken.carried_posts();
     // One that ends in between is in neither number, rather than in both.
@@ -52,10 +52,9 @@ inline void worker::tell_counts() {
 /// hears the counts of all requests, which may end the run.
 inline bool worker::counts_first() const {
   if (rank() == 0 || run_.over()) return false;
-  return !uncounted_.empty() ||
-         std::any_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
-           return l->rank() != 0 && l->rank() != rank() && l->broke() && !l->settled();
-         });
+  return !uncounted_.empty() || std::any_of(links_.begin(), links_.end(), [this](const link& l) {
+    return l.rank() != 0 && l.rank() != rank() && l.broke() && !l.settled();
+  });
 }
 
 inline void worker::answer_count(std::uint64_t round) {
@@ -86,7 +85,8 @@ inline void worker::wait_for_other_end(link_ends which) {
 /// By rank 0.
 inline bool worker::reached(link_ends which) const {
   const auto up = [this](std::uint32_t r) {
-    return r == rank() || links_[r]->current_state() == link::state::up;
+    const link* l = links_.find(r);
+    return r == rank() || (l && l->current_state() == link::state::up);
   };
   return up(which.low) && up(which.high);
 }

@@ -29,15 +29,15 @@ inline asio::awaitable<void> worker::enter_state(const ending& end, const error&
   switch (end.current_state()) {
   case state::telling:
     // Nobody waits to tell it what it will not hear.
-    if (culprit != rank() && rank() != 0) links_[*culprit]->mark_down(result);
+    if (culprit != rank() && rank() != 0) links_[*culprit].mark_down(result);
     relay_verdict();
     break;
   case state::failing_calls: {
     // The others are well: calls to them end, but no service may think that they are gone.
     const error others = run_ended();
-    for (const intrusive_ptr<link>& l : links_) {
-      l->fail_calls(l->rank() == culprit ? result : others);
-    }
+    links_.do_to_all([culprit, result, others](link& l) {
+      l.fail_calls(l.rank() == culprit ? result : others);
+    });
     break;
   }
   case state::stopping_main: {
@@ -75,17 +75,16 @@ inline bool worker::is_met(ending::condition c, const future<void>& main_) const
   case condition::all_sent:
     return all_sent();
   case condition::sent_to_rank_0:
-    return sent(*links_[0]);
+    return !links_.find(0) || sent(*links_.find(0));
   case condition::link_to_rank_0_down:
-    return links_[0]->current_state() == link::state::down;
+    return !links_.find(0) || links_.find(0)->current_state() == link::state::down;
   case condition::losses_told:
-    return std::all_of(links_.begin(), links_.end(),
-                       [](const intrusive_ptr<link>& l) { return l->settled(); });
+    return std::all_of(links_.begin(), links_.end(), [](const link& l) { return l.settled(); });
   case condition::main_ended:
     return main_.ready();
   case condition::others_left:
-    return std::all_of(links_.begin(), links_.end(), [this](const intrusive_ptr<link>& l) {
-      return l->rank() == rank() || l->current_state() != link::state::up;
+    return std::all_of(links_.begin(), links_.end(), [this](const link& l) {
+      return l.rank() == rank() || l.current_state() != link::state::up;
     });
   }
   return true;
@@ -93,10 +92,10 @@ inline bool worker::is_met(ending::condition c, const future<void>& main_) const
 
 /// To those whom rank 0's own word may not have reached yet, before they see a link closed.
 inline void worker::relay_verdict() {
-  for (const intrusive_ptr<link>& l : links_) {
-    if (l->rank() == 0 || l->rank() == rank() || l->current_state() != link::state::up) continue;
+  for (const link& l : links_) {
+    if (l.rank() == 0 || l.rank() == rank() || l.current_state() != link::state::up) continue;
     const auto words = run_.final_message();
-    if (words && words->rank != l->rank()) send_control(l->rank(), *words);
+    if (words && words->rank != l.rank()) send_control(l.rank(), *words);
   }
 }
 
@@ -104,8 +103,7 @@ inline bool worker::sent(const link& l) {
   return l.current_state() == link::state::down || l.waiting() == 0;
 }
 inline bool worker::all_sent() const {
-  return std::all_of(links_.begin(), links_.end(),
-                     [](const intrusive_ptr<link>& l) { return sent(*l); });
+  return std::all_of(links_.begin(), links_.end(), [](const link& l) { return sent(l); });
 }
 
 /// Whoever was told something tells the one that waits for it in a later turn, and so on: a main
@@ -121,7 +119,7 @@ inline asio::awaitable<void> worker::run_pending_handlers(time_point deadline) {
 
 inline void worker::close_all() noexcept {
   env_.transports.close();
-  for (const intrusive_ptr<link>& l : links_) l->close();
+  links_.do_to_all([](link& l) { l.close(); });
 }
 
 /// A millisecond; for the end of a run only.

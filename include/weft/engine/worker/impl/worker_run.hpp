@@ -36,7 +36,7 @@ inline void worker::send_control(std::uint32_t rank, const shutdown_message& m) 
   }
   frame_header header;
   header.kind = frame_kind::control;
-  link& to = *links_[rank];
+  link& to = links_[rank];
   if (to.append(std::move(out).finish(header))) to.flush();
 }
 
@@ -96,8 +96,8 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
   for (const auto& [rank, m] : todo.send) send_control(rank, m);
   if (todo.lost) {
     const auto& [rank, why] = *todo.lost;
-    links_[rank]->write_now();  // it may be told so, in what was sent above
-    links_[rank]->mark_down(
+    links_[rank].write_now();  // it may be told so, in what was sent above
+    links_[rank].mark_down(
         error(errc::peer_died, why, call_progress::maybe_executed, origin::transport));
   }
   if (todo.lost && rank() == 0 && env_.says_losses && !run_.over()) {
@@ -120,16 +120,17 @@ inline void worker::act(const shutdown_protocol::actions& todo) {
 
 /// What was finished is read before what was sent: a function sends before it is finished.
 inline work_report worker::report() const {
-  work_report all(links_.size());
-  for (std::uint32_t r = 0; r < all.size(); ++r) {
-    all[r].peer = r;
-    all[r].finished = links_[r]->requests.finished.load();
-  }
-  for (peer_counts& c : all) {
-    link& to = *links_[c.peer];
-    c.sent = to.requests.sent.load();
-    if (to.current_state() != link::state::down) continue;
-    c.down = to.broke();
+  work_report before;
+  for (const link& l : links_) before.push_back({l.rank(), 0, l.requests.finished.load(), false});
+  work_report all;
+  auto seen = before.begin();
+  for (const link& l : links_) {  // with those that were made meanwhile
+    peer_counts& c = all.emplace_back();
+    c.peer = l.rank();
+    if (seen != before.end() && seen->peer == c.peer) c.finished = (seen++)->finished;
+    c.sent = l.requests.sent.load();
+    if (l.current_state() != link::state::down) continue;
+    c.down = l.broke();
     if (!c.down) c.sent = 0;
   }
   std::erase_if(all, [](const peer_counts& c) { return c == peer_counts{c.peer, 0, 0, false}; });
@@ -168,16 +169,16 @@ inline void worker::start_join_deadline() {
   alarm(greeted_, later(env_.time.now(), limit), time_to_answer(limit), [this, limit] {
     std::string names;
     std::vector<std::uint32_t> missing;
-    for (const intrusive_ptr<link>& l : links_) {
-      const bool expected = rank() == 0 ? l->rank() != 0 : l->rank() == 0;
-      if (!expected || l->current_state() == link::state::up || run_.gone(l->rank())) continue;
-      missing.push_back(l->rank());
-      names += (names.empty() ? "" : ", ") + l->name();
+    for (std::uint32_t r = 0; r < members_.size(); ++r) {
+      const bool expected = rank() == 0 ? r != 0 : r == 0;
+      if (!expected || reached({rank(), r}) || run_.gone(r)) continue;
+      missing.push_back(r);
+      names += (names.empty() ? "" : ", ") + members_.members[r].name;
     }
     const std::string when = "within the rendezvous deadline of " + in_seconds(limit);
     // Each of them, as the run may go on without some; the first without which it does not ends it.
     for (const std::uint32_t r : missing) {
-      const error last = links_[r]->reason();  // of the last try to connect
+      const error last = links_[r].reason();  // of the last try to connect
       const std::string tried = last ? "; " + last.detail().text : "";
       act(run_.link_lost(r,
                          (rank() == 0 ? "it has not greeted rank 0 " + when + "; missing: " + names
@@ -349,7 +350,7 @@ worker::serve_to_the_end(std::function<asio::awaitable<void>(weft::worker&)> mai
   start_heartbeats();
   apply_loss_policy();
   trim_buffers();
-  if (rank() != 0) links_[0]->open();
+  if (rank() != 0) links_[0].open();
   start_join_deadline();
   auto body = [](worker& me,
                  std::function<asio::awaitable<void>(weft::worker&)> f) -> asio::awaitable<void> {
