@@ -84,6 +84,26 @@ TEST_CASE("window: nothing begins while too many bytes of replies are unwritten"
   CHECK(w.may_begin());
 }
 
+TEST_CASE("window: of large replies the largest holds up nothing") {
+  receive_window w(kib, 100, receive_window::replies::but_the_largest);
+  w.reply_queued(1000);
+  CHECK(w.may_begin());
+  w.reply_queued(100);
+  CHECK(w.may_begin());
+  w.reply_queued(1);
+  CHECK_FALSE(w.may_begin());
+  w.reply_queued(2000);
+  CHECK_FALSE(w.may_begin());
+  w.reply_written(1000);
+  w.reply_written(100);
+  CHECK(w.may_begin());
+  w.reply_written(1);
+  CHECK(w.may_begin());
+  w.reply_written(2000);
+  for (int i = 0; i < 3; ++i) w.reply_queued(90);  // the large ones are forgotten
+  CHECK_FALSE(w.may_begin());
+}
+
 // Both ends over a wire with delay: frames keep their order within a direction and may wait for any
 // time. An honest caller is never refused, the callee never holds more than the window and one
 // request, and everything that waits is sent in the end.

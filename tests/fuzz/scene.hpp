@@ -57,7 +57,7 @@ class scene {
       m.incarnation.low = r + 1;
       all.members.push_back(std::move(m));
     }
-    all.members[0].addresses =
+    all.members.change(0).addresses =
         victim_.listen(weft::engine::transports_of(weft::sim::bytes(net_, 0)));
     mine_ = all;
     mine_.rank = 1;

@@ -85,6 +85,32 @@ TEST_CASE("bulk: a small call goes by a large one that was sent before it") {
   });
 }
 
+TEST_CASE("bulk: a small call goes by a large result, also by one beyond the window") {
+  const auto narrow = [](unsigned io_threads) {
+    auto o = with_io_threads(io_threads);
+    o.bulk_bytes = 256 << 10;
+    o.window_bytes = 1 << 20;
+    return o;
+  };
+  for (const unsigned io_threads : {0u, 1u}) {
+    CAPTURE(io_threads);
+    run_workers(
+        2, over::tcp, narrow(io_threads), [](workers& all, worker& me) -> asio::awaitable<void> {
+          const weft::peer p = me.peer(1);
+          for (int i = 0; i < 10'000 && !engine_link(all.at(1), 0).sends_bulk(); ++i) {
+            co_await p.call<&bulk_later>(1 << 16);
+          }
+          REQUIRE(engine_link(all.at(1), 0).sends_bulk());
+          auto slow = me.spawn(p.call<&bulk_later>(32 << 20));  // 256 MiB
+          CHECK(co_await eventually([&] { return engine_link(all.at(1), 0).waiting() > 0; }));
+          static_cast<void>(co_await p.call<&bulk_count>());
+          CHECK_FALSE(slow.ready());
+          const at::Tensor came = co_await std::move(slow);
+          CHECK(came.numel() == 32 << 20);
+        });
+  }
+}
+
 TEST_CASE("bulk: values arrive unchanged, both ways at once, among small ones") {
   over_sockets(64 << 10, [](workers& all, worker& me) -> asio::awaitable<void> {
     const auto some = [](worker& from, std::uint32_t to) -> asio::awaitable<void> {

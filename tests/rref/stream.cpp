@@ -120,6 +120,99 @@ TEST_CASE("stream: items in order, at the caller, at the callee, and both at onc
   }
 }
 
+std::atomic<int> taken_in_all{0};
+/// Works on after the end.
+asio::awaitable<void> take_all_slowly(stream<int> in, std::string throws) {
+  // bounded: by the writer
+  while (co_await in.next()) {
+    co_await weft::sleep_for(1ms);
+    ++taken_in_all;
+  }
+  co_await weft::sleep_for(5ms);
+  ++taken_in_all;
+  if (!throws.empty()) throw std::runtime_error(throws);
+}
+asio::awaitable<void> take_both(stream<int> a, stream<int> b) {
+  // bounded: by the writer
+  while (co_await a.next()) ++taken_in_all;
+  // bounded: by the writer
+  while (co_await b.next()) ++taken_in_all;
+  ++taken_in_all;
+}
+
+TEST_CASE("stream: finish hears what a function that only reads ends with") {
+  for (const auto how : {over::inproc, over::tcp}) {
+    CAPTURE(name_of(how));
+    run_workers(2, how, with_io_threads(1), [](workers&, worker& me) -> asio::awaitable<void> {
+      const weft::peer p = me.peer(1);
+      taken_in_all = 0;
+      {  // what was written is taken, though the end is dropped at once
+        auto [out] = co_await p.open<&take_all_slowly>("");
+        for (int i = 0; i < 20; ++i) co_await out.write(i);
+        co_await out.finish();
+      }
+      CHECK(taken_in_all == 21);
+      {
+        auto [out] = co_await p.open<&take_all_slowly>("could not save");
+        co_await out.write(1);
+        const weft::error why = co_await thrown_by(out.finish());
+        CHECK(why == errc::remote_exception);
+        CHECK(why.message().find("could not save") != std::string::npos);
+      }
+      {  // the wait ends at its limit, and can be begun again
+        auto [out] = co_await p.open<&take_all_slowly>("");
+        for (int i = 0; i < 30; ++i) co_await out.write(i);
+        const weft::error why = co_await thrown_by(out.finish(within(1ms)));
+        CHECK(why == errc::timed_out);
+        CHECK(why.message().find("rref_tests::take_all_slowly") != std::string::npos);
+        CHECK((co_await thrown_by(out.write(1))) == errc::invalid_argument);
+        co_await out.finish();
+      }
+      taken_in_all = 0;
+      {  // the first of several does not wait for what the function reads from the second
+        auto [a, b] = co_await p.open<&take_both>();
+        co_await a.write(1);
+        co_await a.finish();
+        co_await b.write(2);
+        co_await b.finish();
+      }
+      CHECK(taken_in_all == 3);
+    });
+  }
+}
+
+TEST_CASE("stream: finish says whether a function that has returned took all items") {
+  run_workers(2, [](workers&, worker& me) -> asio::awaitable<void> {
+    const weft::peer p = me.peer(1);
+    for (const int more : {0, 1}) {
+      for (const bool late : {false, true}) {
+        CAPTURE(more);
+        CAPTURE(late);
+        auto [out] = co_await p.open<&take>(3);
+        for (int i = 0; i < 3 + more; ++i) co_await out.write(i);
+        if (late) co_await weft::sleep_for(20ms);
+        const weft::error why = co_await thrown_by(out.finish());
+        INFO(why.message());
+        CHECK((more == 0 ? !why : why == errc::closed));
+      }
+    }
+  });
+}
+
+TEST_CASE("stream: errors speak of the stream") {
+  auto goes_on = with_io_threads(0);
+  goes_on.on_loss = weft::loss_policy::go_on();
+  run_workers(2, over::inproc, goes_on, [&](workers& all, worker& me) -> asio::awaitable<void> {
+    const weft::peer p = me.peer(1);
+    all.at(0).link_to(1).mark_down(weft::error(errc::peer_died, "pulled"));
+    auto [out] = co_await p.open<&take>(3);
+    const weft::error why = co_await thrown_by(out.write(1));
+    INFO(why.message());
+    CHECK(why == errc::peer_died);
+    CHECK(why.message().starts_with("call of 'rref_tests::take' on worker 'worker1': peer died"));
+  });
+}
+
 TEST_CASE("stream: a slow reader holds back its writer, by items and by bytes, and nobody else") {
   for (const auto how : {over::inproc, over::tcp}) {
     run_workers(2, how, with_io_threads(1), [](workers&, worker& me) -> asio::awaitable<void> {

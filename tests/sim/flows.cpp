@@ -31,6 +31,7 @@ struct seen_flow {
   std::uint64_t moved = 0;  // written, or read
   bool left = false;        // by its reader, before the end
   bool returned = false;
+  bool both_ways = false;
 };
 /// ... of one call to many.
 struct seen_group {
@@ -90,6 +91,24 @@ asio::awaitable<void> repeats_each(worker& me, std::uint64_t id, stream<parcel> 
     co_await out.write(*x);
   }
   if (f.moved != f.items) complain("a stream ended before its end");
+  if (f.throws) throw std::runtime_error("planned");
+  f.returned = true;
+}
+
+/// Takes all, then works on.
+asio::awaitable<void> takes_all(worker& me, std::uint64_t id, stream<parcel> in) {
+  const inside_now lives;
+  seen_flow& f = seen().flows[id];
+  if (++f.ran > 1) complain("a function of a stream ran twice");
+  // bounded: by the writer
+  while (const auto x = co_await in.next()) {
+    if (x->number != item(id, f.moved)) complain("an item came out of order at a function");
+    if (!x->whole) complain("an item came changed at a function");
+    ++f.moved;
+    co_await some_time(me);
+  }
+  if (f.moved != f.items) complain("a stream ended before its end");
+  co_await some_time(me);
   if (f.throws) throw std::runtime_error("planned");
   f.returned = true;
 }
@@ -158,6 +177,8 @@ asio::awaitable<void> write(worker& me, std::uint64_t id, sink<parcel> out, bool
       co_await out.write(item(id, i));
     }
     co_await out.finish();
+    if (!f.both_ways && f.throws) complain("what a function that reads threw was lost");
+    if (!f.both_ways && !f.returned) complain("finish ended before the function that reads");
   } catch (const rpc_error& e) {
     if (e.error() == errc::closed) co_return;  // its reader has left, or the function threw
     broke(f, e.error(), limited);
@@ -167,6 +188,11 @@ asio::awaitable<void> write(worker& me, std::uint64_t id, sink<parcel> out, bool
 asio::awaitable<void> some_stream(worker& me, std::uint32_t to, std::uint64_t id, bool both_ways) {
   const bool limited = draw(6) == 5;
   const within limit(limited ? duration(draw_duration()) : no_limit);
+  seen().flows[id].both_ways = both_ways;
+  if (!both_ways && draw(2) == 1) {
+    auto [out] = co_await me.peer(to).open<&takes_all>(id, limit);
+    co_return co_await write(me, id, std::move(out), limited);
+  }
   if (!both_ways) {
     auto [in] = co_await me.peer(to).open<&writes>(id, limit);
     co_return co_await read(me, id, std::move(in), 1, limited);

@@ -40,7 +40,7 @@ struct stream_access;
 ///
 /// Dropped unfinished, the reader gets `cancelled`, or what ended the function. A function that
 /// returns without an error has finished. When the last end of an opened call is gone, the call is
-/// cancelled.
+/// cancelled, also behind a `finish` that did not wait for the function.
 template <class T>
 class [[nodiscard]] sink {
  public:
@@ -52,7 +52,9 @@ class [[nodiscard]] sink {
   /// too_many_calls (other threads took the room), not_encodable: then it was not written; and
   /// invalid_argument (finished, or empty).
   [[nodiscard]] asio::awaitable<void> write(T item, std::optional<within> limit = std::nullopt);
-  /// No more items come. Waits until the reader's worker has heard it. Errors as those of `write`.
+  /// No more items come. Waits until the reader's worker has heard it; the last sink of a function
+  /// without sinks, until that has returned, and throws what it threw. A wait that ended at its
+  /// limit can be begun again. Else errors as of `write`; closed only if items were not taken.
   [[nodiscard]] asio::awaitable<void> finish(std::optional<within> limit = std::nullopt);
 
   /// From now on fewer items, or bytes, are on their way: from 1 to the 64 and 4 MiB. With 1 or 2

@@ -14,7 +14,8 @@
 // request are held, whatever its size. Several threads look for room before they know its size, so
 // who comes to queue it too late is sent back. Replies and all other frames are always taken: two
 // sides that both stopped reading would block each other for ever. In exchange no request of a peer
-// is begun while more than `mark` bytes of replies to it are unwritten.
+// is begun while more than `mark` bytes of replies to it are unwritten. Of large replies, which
+// travel apart, the largest is left out: it holds up no small one, whatever its size.
 #pragma once
 
 #include <weft/engine/fwd.hpp>
@@ -65,8 +66,9 @@ class send_window {
 /// The callee's end.
 class receive_window {
  public:
-  receive_window(std::uint64_t granted, std::uint64_t mark) noexcept
-      : granted_(granted), mark_(mark) {}
+  enum class replies : bool { all, but_the_largest };
+  receive_window(std::uint64_t granted, std::uint64_t mark, replies counted = replies::all) noexcept
+      : granted_(granted), mark_(mark), counted_(counted) {}
 
   /// False: the peer sent more than it may.
   [[nodiscard]] bool arrived(std::uint64_t cost) noexcept {
@@ -96,10 +98,18 @@ class receive_window {
   /// That credit; 0: none is due.
   [[nodiscard]] std::uint64_t take_due() noexcept { return due() ? take_all() : 0; }
 
-  void reply_queued(std::uint64_t bytes) noexcept { unwritten_ += bytes; }
-  void reply_written(std::uint64_t bytes) noexcept { unwritten_ -= bytes; }
+  void reply_queued(std::uint64_t bytes) noexcept {
+    unwritten_ += bytes;
+    if (counted_ == replies::but_the_largest) largest_ = std::max(largest_, bytes);
+  }
+  void reply_written(std::uint64_t bytes) noexcept {
+    unwritten_ -= bytes;
+    if (unwritten_ == 0) largest_ = 0;
+  }
   /// Whether another request may begin.
-  [[nodiscard]] bool may_begin() const noexcept { return unwritten_ <= mark_; }
+  [[nodiscard]] bool may_begin() const noexcept {
+    return unwritten_ <= largest_ || unwritten_ - largest_ <= mark_;
+  }
 
   [[nodiscard]] std::uint64_t held() const noexcept { return held_; }
   [[nodiscard]] std::uint64_t owed() const noexcept { return owed_; }
@@ -111,6 +121,8 @@ class receive_window {
   std::uint64_t held_ = 0;       // of requests that have not begun
   std::uint64_t owed_ = 0;       // free again, and the peer does not know
   std::uint64_t unwritten_ = 0;  // of replies
+  std::uint64_t largest_ = 0;    // of those since there was none, if it is left out
+  replies counted_;
   bool starved_ = false;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <weft/config.hpp>
+#include <weft/core/detail/what_of.hpp>
 #include <weft/core/error.hpp>
 #include <weft/rpc/function_entry.hpp>
 #include <weft/rpc/into.hpp>
@@ -16,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <sstream>
 #include <string>
@@ -51,6 +53,9 @@ namespace detail {
 /// Puts what came into `to` if it is not there, and makes it that; or why it cannot.
 [[nodiscard]] inline error settle(at::Tensor& came, const at::Tensor& to, const char* what,
                                   call_progress ran) {
+  if (!came.defined()) {
+    return {errc::invalid_argument, std::string(what) + " is undefined", ran};
+  }
   if (came.requires_grad()) {
     return {errc::invalid_argument,
             std::string(what) +
@@ -273,7 +278,7 @@ struct codec<into<at::Tensor, Place>> {
   static into<at::Tensor, Place> decode(reader& r) {
     at::Tensor came = codec<at::Tensor>::decode(r);
     at::Tensor to = detail::destination_of(came, r);
-    if (!to.defined()) to = Place(announced{came.scalar_type(), came.sizes().vec()});
+    if (!to.defined()) to = named_for(came);
     if (const char* const why = detail::refuse_destination(to)) {
       throw rpc_error(errc::invalid_argument, std::string("the tensor of weft::into ") + why,
                       call_progress::not_executed);
@@ -282,6 +287,20 @@ struct codec<into<at::Tensor, Place>> {
       throw rpc_error(std::move(why));
     }
     return came;
+  }
+
+ private:
+  [[nodiscard]] static at::Tensor named_for(const at::Tensor& came) {
+    try {
+      return Place(announced{came.scalar_type(), came.sizes().vec()});
+    } catch (const rpc_error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw rpc_error(errc::invalid_argument,
+                      std::string("the function that names a tensor for weft::into threw: ") +
+                          detail::what_of(e),
+                      call_progress::not_executed);
+    }
   }
 };
 template <auto Place>

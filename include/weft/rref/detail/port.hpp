@@ -133,6 +133,13 @@ class stream_progress {
     if (how && !failure_)
       (how.ran() == call_progress::executed && !ended_ ? thrown_ : failure_) = how;
   }
+  /// What the writer has lost of so many items: nobody takes them any more.
+  [[nodiscard]] error not_taken(std::uint64_t sent) const {
+    if (!closed_ || sent <= taken_) return {};
+    return error(errc::closed, "the reader has closed the stream, and has not taken " +
+                                   std::to_string(sent - taken_) + " of its " +
+                                   std::to_string(sent) + " items");
+  }
   void failed(error why) {
     if (!failure_) failure_ = std::move(why);
   }
@@ -304,7 +311,12 @@ class port {
     return {};
   }
   immediate<void> end(bool finished, std::uint64_t sent) {
-    queue_->change([&](stream_progress& p) { p.ended(finished, sent); });
+    error why;
+    queue_->change([&](stream_progress& p) {
+      p.ended(finished, sent);
+      why = p.not_taken(sent);
+    });
+    if (finished && why) throw rpc_error(why);
     return {};
   }
   asio::awaitable<std::uint64_t> taken(std::uint64_t items) {

@@ -47,23 +47,37 @@ class wakes_at {
   if (limit) s.set(*limit);
   return s.deadline_from(me.time().now(), me.settings().call_deadline);
 }
+/// What `open` runs: cancelled when its last end is gone. At its caller; what serves it has none.
+struct opened_call final : ref_counted {
+  future<void> work;
+  std::string peer;
+  std::string_view function;
+  bool only_reads = false;  // the function has no sink, so its last writer hears what it ends with
+  std::size_t writers = 0;  // that have not finished
+};
+
+/// Of that call, if it is known.
+[[nodiscard]] inline error of_call(const error& e, const intrusive_ptr<opened_call>& call) {
+  if (!call) return e;
+  return e.with([&](error_detail& d) {
+    if (d.peer.empty()) d.peer = call->peer;
+    if (d.function.empty()) d.function = std::string(call->function);
+  });
+}
+
 /// Until the event is set. Throws timed_out with these words, or cancelled.
 inline asio::awaitable<void> wait_for_stream(worker& me, intrusive_ptr<event> what,
-                                             time_point until, const char* in_vain) {
+                                             time_point until, const char* in_vain,
+                                             intrusive_ptr<opened_call> of) {
   if (what->is_set()) co_return;
   const wakes_at alarm(me, until, what);
   try {
     co_await event::wait(what);
   } catch (const std::system_error&) {
-    throw rpc_error(errc::cancelled, "waiting for a stream was cancelled");
+    throw rpc_error(of_call(error(errc::cancelled, "waiting for a stream was cancelled"), of));
   }
-  if (alarm.late()) throw rpc_error(errc::timed_out, in_vain);
+  if (alarm.late()) throw rpc_error(of_call(error(errc::timed_out, in_vain), of));
 }
-
-/// What `open` runs: cancelled when its last end is gone.
-struct opened_call final : ref_counted {
-  future<void> work;
-};
 
 /// On the worker's thread.
 template <class T>
@@ -74,7 +88,9 @@ struct stream_writer final : ref_counted {
   worker* const me;
   stream_credit credit;
   error failure;
-  bool over = false;  // finished, or dropped
+  std::optional<error> returned;  // of the call that opened it; no error: the function has returned
+  bool over = false;              // finished, or dropped
+  bool finishing = false, end_told = false;
   intrusive_ptr<event> changed = make_intrusive<event>();
   future<void> asks;
   bool asking = false;
@@ -93,7 +109,7 @@ struct stream_writer final : ref_counted {
         self->credit.to_ask_for(), within(no_limit), as_expected);
     self->asking = false;
     if (!count) {
-      self->fail(as_thrown_there(count.error()));
+      self->fail(of_stream(count.error()));
     } else if (!self->credit.taken(*count)) {
       self->fail(error(errc::protocol_error, "more items were taken than were written"));
     }
@@ -101,7 +117,7 @@ struct stream_writer final : ref_counted {
   }
 
   static asio::awaitable<void> write(intrusive_ptr<stream_writer> self, T item,
-                                     std::optional<within> limit) {
+                                     std::optional<within> limit, intrusive_ptr<opened_call> call) {
     require(self);
     std::optional<time_point> until;
     const auto deadline = [&] {
@@ -112,9 +128,9 @@ struct stream_writer final : ref_counted {
       if (self->changed->is_set()) self->changed = make_intrusive<event>();
       self->ask();
       co_await wait_for_stream(*self->me, self->changed, deadline(),
-                               "the reader did not take enough items in time");
+                               "the reader did not take enough items in time", call);
     }
-    if (self->failure) throw rpc_error(self->failure);
+    if (self->failure) throw rpc_error(of_call(self->failure, call));
     std::uint64_t bytes = 0;
     const stream_item<T> sent{std::move(item), self->credit.sent(), 0, &bytes};
     while (!self->posted(sent)) {
@@ -123,14 +139,44 @@ struct stream_writer final : ref_counted {
     self->credit.sent(bytes);
     if (self->credit.is_worth_asking()) self->ask();
   }
+  /// The last writer of a function that only reads hears what that ends with. Again behind a wait
+  /// that ended at its limit.
   static asio::awaitable<void> finish(intrusive_ptr<stream_writer> self,
-                                      std::optional<within> limit) {
-    require(self);
-    if (self->failure) throw rpc_error(self->failure);
-    self->over = true;
+                                      std::optional<within> limit,
+                                      intrusive_ptr<opened_call> call) {
+    if (!self || !self->finishing) require(self);
+    // Of one that has returned the reader's end says whether it took all items.
+    const bool well = self->returned && !*self->returned;
+    if (!self->finishing && self->failure && !well) throw rpc_error(of_call(self->failure, call));
+    self->over = self->finishing = true;
     const auto until = stream_deadline(*self->me, limit);
-    co_await self->to.template call<&port<T>::end>(true, self->credit.sent(),
-                                                   within(until - self->me->time().now()));
+    co_await tell_end(self, until, call);
+    if (!std::exchange(self->end_told, true) && call) --call->writers;
+    if (!call || !call->only_reads || call->writers > 0) co_return;
+    while (!self->returned) {
+      if (self->changed->is_set()) self->changed = make_intrusive<event>();
+      co_await wait_for_stream(*self->me, self->changed, until,
+                               "the function that reads did not return in time", call);
+    }
+    if (*self->returned) throw rpc_error(*self->returned);
+    co_await tell_end(self, until, call);
+  }
+  /// Throws closed if the reader is gone, and has not taken all items.
+  static asio::awaitable<void> tell_end(intrusive_ptr<stream_writer> self, time_point until,
+                                        intrusive_ptr<opened_call> call) {
+    const auto told = co_await self->to.template call<&port<T>::end>(
+        true, self->credit.sent(), within(until - self->me->time().now()), as_expected);
+    if (!told) throw rpc_error(of_call(of_stream(told.error()), call));
+  }
+  /// What is known of the object behind a stream, in words of the stream.
+  [[nodiscard]] static error of_stream(const error& e) {
+    const error thrown = as_thrown_there(e);
+    const error out = thrown == errc::rref_owner_died
+                          ? error(make_error_code(errc::peer_died), thrown.shared_detail())
+                          : thrown;
+    return out.with([](error_detail& d) {
+      if (d.function.starts_with("weft::detail::port<")) d.function = "weft::sink::write";
+    });
   }
   static void require(const intrusive_ptr<stream_writer>& self) {
     if (!self) throw rpc_error(errc::invalid_argument, "an empty sink");
@@ -141,14 +187,14 @@ struct stream_writer final : ref_counted {
       to.template post<&port<T>::item>(item);
       return true;
     } catch (const rpc_error& e) {
-      if (e.error() != errc::too_many_calls) throw;
+      if (e.error() != errc::too_many_calls) throw rpc_error(of_stream(e.error()));
       return false;
     }
   }
   /// Its sink is gone.
   void drop() {
     asks = {};
-    if (std::exchange(over, true) || failure) return;
+    if ((std::exchange(over, true) && (!finishing || end_told)) || failure) return;
     // It may be dropped with a loop of the user's, when the worker is gone.
     if (!process_workers::any([this](worker& w) { return &w == me; })) return;
     start_on(me->executor_in(nullptr), dropped(to, credit.sent())).detach();
@@ -212,6 +258,7 @@ void tell_call_ended(const intrusive_ptr<port_queue<T>>& reader, const error& ho
 }
 template <class T>
 void tell_call_ended(const intrusive_ptr<stream_writer<T>>& writer, const error& how) {
+  writer->returned = how;
   writer->fail(how ? how : error(errc::closed, "the function that reads has returned"));
 }
 
@@ -222,6 +269,7 @@ struct stream_parameters<std::tuple<P...>> {
   template <class T>
   static constexpr bool is_end = is_sink<T> || is_stream<T>;
   static constexpr std::size_t ends = (std::size_t{is_end<std::remove_cvref_t<P>>} + ... + 0);
+  static constexpr std::size_t sinks = (std::size_t{is_sink<std::remove_cvref_t<P>>} + ... + 0);
   static constexpr std::size_t others = sizeof...(P) - ends;
   /// How many others stand before parameter I.
   template <std::size_t I>
@@ -268,6 +316,10 @@ auto open_on(const peer& there, Target target, Args&&... args) {
   static_assert(!wants_expected<Args...> && !wants_retry<Args...>,
                 "weft: open takes no as_expected and no retry: errors appear at the ends.");
   auto opened = make_intrusive<opened_call>();
+  opened->peer = there.name();
+  opened->function = function<F>::name();
+  opened->only_reads = shape::sinks == 0;
+  opened->writers = shape::ends - shape::sinks;
   auto given = std::forward_as_tuple(std::forward<Args>(args)...);
 
   // Each parameter: its argument, and of a stream the end that stays and its state.
@@ -332,11 +384,11 @@ auto rref<T>::open(Args&&... args) const {
 
 template <class T>
 asio::awaitable<void> sink<T>::write(T item, std::optional<within> limit) {
-  return detail::stream_writer<T>::write(writer_.state, std::move(item), limit);
+  return detail::stream_writer<T>::write(writer_.state, std::move(item), limit, call_);
 }
 template <class T>
 asio::awaitable<void> sink<T>::finish(std::optional<within> limit) {
-  return detail::stream_writer<T>::finish(writer_.state, limit);
+  return detail::stream_writer<T>::finish(writer_.state, limit, call_);
 }
 
 template <class T>
@@ -347,7 +399,8 @@ void sink<T>::set_window(std::uint64_t items, std::uint64_t bytes) {
 namespace detail {
 template <class T>
 asio::awaitable<std::optional<T>> next_of(worker* me, intrusive_ptr<port_queue<T>> queue,
-                                          std::optional<within> limit) {
+                                          std::optional<within> limit,
+                                          intrusive_ptr<opened_call> call) {
   if (!queue) throw rpc_error(errc::invalid_argument, "an empty stream");
   std::optional<time_point> until;
   for (;;) {
@@ -356,14 +409,14 @@ asio::awaitable<std::optional<T>> next_of(worker* me, intrusive_ptr<port_queue<T
     if (auto item = queue->take(over, news)) co_return item;
     if (over) co_return std::nullopt;
     if (!until) until = stream_deadline(*me, limit);
-    co_await wait_for_stream(*me, std::move(news), *until, "no item came in time");
+    co_await wait_for_stream(*me, std::move(news), *until, "no item came in time", call);
   }
 }
 }  // namespace detail
 
 template <class T>
 asio::awaitable<std::optional<T>> stream<T>::next(std::optional<within> limit) {
-  return detail::next_of(me_, queue_.state, limit);
+  return detail::next_of(me_, queue_.state, limit, call_);
 }
 
 template <class T>

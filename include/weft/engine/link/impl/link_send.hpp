@@ -26,7 +26,8 @@ inline link::link(link_host& me, std::uint32_t rank, asio::io_context& io)
       window_(me.members().members[rank].window),
       bulk_window_(me.members().members[rank].window),
       granted_(me.settings().window_bytes, me.settings().window_bytes),
-      bulk_granted_(me.settings().window_bytes, me.settings().window_bytes),
+      bulk_granted_(me.settings().window_bytes, me.settings().window_bytes,
+                    receive_window::replies::but_the_largest),
       served_(me.salt()),
       budget_(make_intrusive<memory_budget>(me.settings().bounds.link_tensor_bytes, me.memory())),
       pending_(me.context(), me.deadlines(), [this](std::uint64_t call, std::uint64_t number) {
