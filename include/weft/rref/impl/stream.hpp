@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
@@ -56,12 +57,15 @@ struct opened_call final : ref_counted {
   std::size_t writers = 0;  // that have not finished
 };
 
+/// Where the opened function is not known.
+inline constexpr std::string_view name_of_write = "weft::sink::write";
+
 /// Of that call, if it is known.
 [[nodiscard]] inline error of_call(const error& e, const intrusive_ptr<opened_call>& call) {
   if (!call) return e;
   return e.with([&](error_detail& d) {
     if (d.peer.empty()) d.peer = call->peer;
-    if (d.function.empty()) d.function = std::string(call->function);
+    if (d.function.empty() || d.function == name_of_write) d.function = std::string(call->function);
   });
 }
 
@@ -133,7 +137,7 @@ struct stream_writer final : ref_counted {
     if (self->failure) throw rpc_error(of_call(self->failure, call));
     std::uint64_t bytes = 0;
     const stream_item<T> sent{std::move(item), self->credit.sent(), 0, &bytes};
-    while (!self->posted(sent)) {
+    while (!self->posted(sent, call)) {
       co_await self->to.owner().room(within(deadline() - self->me->time().now()));
     }
     self->credit.sent(bytes);
@@ -175,19 +179,20 @@ struct stream_writer final : ref_counted {
                           ? error(make_error_code(errc::peer_died), thrown.shared_detail())
                           : thrown;
     return out.with([](error_detail& d) {
-      if (d.function.starts_with("weft::detail::port<")) d.function = "weft::sink::write";
+      if (d.function.starts_with("weft::detail::port<")) d.function = std::string(name_of_write);
     });
   }
   static void require(const intrusive_ptr<stream_writer>& self) {
     if (!self) throw rpc_error(errc::invalid_argument, "an empty sink");
     if (self->over) throw rpc_error(errc::invalid_argument, "this sink has finished already");
   }
-  [[nodiscard]] bool posted(const stream_item<T>& item) const {
+  [[nodiscard]] bool posted(const stream_item<T>& item,
+                            const intrusive_ptr<opened_call>& call) const {
     try {
       to.template post<&port<T>::item>(item);
       return true;
     } catch (const rpc_error& e) {
-      if (e.error() != errc::too_many_calls) throw rpc_error(of_stream(e.error()));
+      if (e.error() != errc::too_many_calls) throw rpc_error(of_call(of_stream(e.error()), call));
       return false;
     }
   }
