@@ -124,10 +124,11 @@ figures many_workers(std::uint32_t workers) {
   weft::sim::world w(1, how);
   w.start(&ten_others);
   std::size_t most = 0;
-  while (w.step()) {
+  const auto look = [&] {
     if (w.steps() % 1024 == 0) most = std::max(most, mallinfo2().uordblks - before);
-  }
-  if (!w.over()) throw std::runtime_error(w.waits());
+    return false;
+  };
+  if (!w.run(1min, look)) throw std::runtime_error(w.waits());
   for (std::uint32_t r = 0; r < w.size(); ++r) {
     if (w.failed(r)) throw std::runtime_error(w.ended(r).message());
   }

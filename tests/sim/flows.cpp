@@ -75,6 +75,12 @@ asio::awaitable<void> writes(worker& me, std::uint64_t id, sink<parcel> out) {
   if (f.throws) throw std::runtime_error("planned");
   f.returned = true;
 }
+/// An item comes at a function.
+void came(seen_flow& f, std::uint64_t id, const parcel& x) {
+  if (x.number != item(id, f.moved)) complain("an item came out of order at a function");
+  if (!x.whole) complain("an item came changed at a function");
+  ++f.moved;
+}
 /// Tells each item twice back.
 asio::awaitable<void> repeats_each(worker& me, std::uint64_t id, stream<parcel> in,
                                    sink<parcel> out) {
@@ -83,9 +89,7 @@ asio::awaitable<void> repeats_each(worker& me, std::uint64_t id, stream<parcel> 
   if (++f.ran > 1) complain("a function of a stream ran twice");
   // bounded: by the writer
   while (const auto x = co_await in.next()) {
-    if (x->number != item(id, f.moved)) complain("an item came out of order at a function");
-    if (!x->whole) complain("an item came changed at a function");
-    ++f.moved;
+    came(f, id, *x);
     co_await some_time(me);
     co_await out.write(*x);
     co_await out.write(*x);
@@ -102,9 +106,7 @@ asio::awaitable<void> takes_all(worker& me, std::uint64_t id, stream<parcel> in)
   if (++f.ran > 1) complain("a function of a stream ran twice");
   // bounded: by the writer
   while (const auto x = co_await in.next()) {
-    if (x->number != item(id, f.moved)) complain("an item came out of order at a function");
-    if (!x->whole) complain("an item came changed at a function");
-    ++f.moved;
+    came(f, id, *x);
     co_await some_time(me);
   }
   if (f.moved != f.items) complain("a stream ended before its end");

@@ -38,7 +38,7 @@ inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   if (!found) throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
   // It sends next: those behind would else refuse what it sends, and it them, for ever.
   if (has_waiters()) its_turn_.store(true, std::memory_order_relaxed);
-  if (!bulk_line_.empty()) bulk_turn_.store(true, std::memory_order_relaxed);
+  if (large && !bulk_line_.empty()) bulk_turn_.store(true, std::memory_order_relaxed);
 }
 
 /// Waits in line, if anybody does or there is no room.
