@@ -401,6 +401,15 @@ TEST_CASE("group: calls and arguments of broadcasts meet in every order, and onc
   CHECK(at_callee.remembered() <= 1);
   CHECK(at_callee.waiting() == 0);
   CHECK_FALSE(at_callee.offered(3));  // late
+  // A call that comes behind the deadline of its arguments is told from one that comes twice.
+  const std::uint64_t late = at_caller.open();
+  REQUIRE(at_callee.offered(late));
+  at_callee.over(late, true);
+  CHECK_FALSE(at_callee.claimed(late, at_caller.first_open()));
+  CHECK(at_callee.waited_in_vain(late));
+  at_callee.over(late);  // it is forgotten
+  CHECK(at_callee.waited_in_vain(late));
+  CHECK_FALSE(at_callee.waited_in_vain(late - 1));
 }
 
 }  // namespace rref_tests

@@ -535,6 +535,25 @@ TEST_CASE(
   CHECK(end.all_came(2) == errc::bad_arguments);
 }
 
+TEST_CASE("stream state: a writer that is lost before it told the end did not end well") {
+  for (const bool gone_first : {false, true}) {
+    CAPTURE(gone_first);
+    stream_progress p;  // of a caller: its call has returned, and the last items have not come
+    REQUIRE_FALSE(p.came(0, 1));
+    if (gone_first) p.gone();
+    p.call_ended({});
+    if (!gone_first) p.gone();
+    CHECK_FALSE(p.waits(true));
+    CHECK(p.failure(true) == errc::peer_died);
+  }
+  stream_progress told;
+  REQUIRE_FALSE(told.came(0, 1));
+  told.ended(false, 1);
+  told.gone();
+  told.call_ended({});
+  CHECK_FALSE(told.failure(true));
+}
+
 TEST_CASE("stream state: every order of end, drop and outcome of the call") {
   const weft::error broken(errc::remote_exception, "broken");
   // What happens, in every order of which each comes once: the writer ends (finished or not), the

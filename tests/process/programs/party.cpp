@@ -110,8 +110,8 @@ int join_beside_ticks(const weft::options& o) {
   int status = 0;
   asio::co_spawn(
       io,
-      [](asio::io_context& io, weft::options o) -> asio::awaitable<void> {
-        weft::owned_worker me = co_await weft::join<weft::unix_socket, weft::tcp>(io, o);
+      [](asio::io_context& its, weft::options given) -> asio::awaitable<void> {
+        weft::owned_worker me = co_await weft::join<weft::unix_socket, weft::tcp>(its, given);
         me.leave();
       }(io, o),
       [&](std::exception_ptr failed) {

@@ -132,9 +132,9 @@ class link final : public request_source, public frame_sink {
   [[nodiscard]] bool has_waiters() const noexcept { return !line_.empty(); }
   /// Waits in line until there is room; with the same ticket again, where it stood before. Errors,
   /// all not_sent: timed_out, cancelled, or the reason why the link is down. Worker's thread.
-  enum class size : std::uint8_t { any, large };
+  enum class message_size : std::uint8_t { any, large };
   asio::awaitable<expected<void>> wait_in_line(time_point deadline, waiting_line::ticket& ticket,
-                                               size what = size::any);
+                                               message_size what = message_size::any);
   /// Room for large tensors, too. False: there is none now.
   [[nodiscard]] bool can_send_bulk() noexcept;
   asio::awaitable<void> wait_writable_until(time_point deadline);
@@ -252,9 +252,9 @@ class link final : public request_source, public frame_sink {
   asio::awaitable<call_result> call_from_elsewhere(outgoing_call& c, const request_body& body);
   struct tickets {
     waiting_line::ticket any, large;
-    size what = size::any;
+    message_size what = message_size::any;
   };
-  asio::awaitable<expected<void>> find_room(time_point deadline, size what, tickets& mine);
+  asio::awaitable<expected<void>> find_room(time_point deadline, message_size what, tickets& mine);
   using result_or_tickets = std::variant<call_result, tickets>;
   asio::awaitable<result_or_tickets> exchange_for_others(outgoing_call c, message m, tickets mine);
 
@@ -267,7 +267,7 @@ class link final : public request_source, public frame_sink {
   bool update_can_send() noexcept;
   [[nodiscard]] bool update_bulk_room() noexcept;
   void room_changed() noexcept;
-  [[nodiscard]] bool look_for_room(size what) noexcept;
+  [[nodiscard]] bool look_for_room(message_size what) noexcept;
   void replies_written(receive_window& counts, std::uint64_t bytes) noexcept;
   void wake_line() noexcept;
   void send_small(frame_kind kind, std::uint64_t call) noexcept;

@@ -72,7 +72,8 @@ class broadcast_arrivals {
     if (!s) s = make_intrusive<broadcast_slot>();
     return s->arguments ? nullptr : s;
   }
-  /// The call came, with the caller's `first_open`. Null: it came before.
+  /// The call came, with the caller's `first_open`. Null: it came before, or its arguments did and
+  /// no longer wait.
   [[nodiscard]] slot claimed(std::uint64_t number, std::uint64_t first_open) {
     if (first_open > below_) {
       below_ = first_open;
@@ -87,10 +88,15 @@ class broadcast_arrivals {
     if (!s) s = make_intrusive<broadcast_slot>();
     return std::exchange(s->claimed, true) ? nullptr : s;
   }
-  /// The function has its arguments, or nobody waits for its result.
-  void over(std::uint64_t number) {
+  /// The function has its arguments, or nobody waits for its result; or they waited in vain.
+  void over(std::uint64_t number, bool in_vain = false) {
     slots_.erase(number);
-    if (number >= below_ && number - below_ < most_open) over_.insert(number);
+    if (number >= below_ && number - below_ < most_open) over_.try_emplace(number, in_vain);
+  }
+  /// Its arguments waited for their call until its deadline.
+  [[nodiscard]] bool waited_in_vain(std::uint64_t number) const {
+    const auto of = over_.find(number);
+    return of != over_.end() && of->second;
   }
   [[nodiscard]] std::size_t waiting() const noexcept { return slots_.size(); }
   /// How many numbers it remembers.
@@ -101,8 +107,8 @@ class broadcast_arrivals {
     return number < below_ || over_.contains(number);
   }
 
-  std::uint64_t below_ = 0;  // all before this are over
-  std::set<std::uint64_t> over_;
+  std::uint64_t below_ = 0;             // all before this are over
+  std::map<std::uint64_t, bool> over_;  // of each: whether its arguments waited in vain
   std::map<std::uint64_t, slot> slots_;
 };
 
@@ -132,7 +138,7 @@ class broadcasts final : public service {
       const time_point latest = me_.time().now() + most_waiting;
       slot->until = me_.time().make_timer(context_of(me_));
       slot->until->arm(deadline ? std::min(*deadline, latest) : latest,
-                       [this, caller, number] { from(caller).over(number); });
+                       [this, caller, number] { from(caller).over(number, true); });
     }
     return slot;
   }
@@ -145,6 +151,10 @@ class broadcasts final : public service {
           at_(at),
           caller_(caller),
           number_(number) {
+      if (!slot && at.from(caller).waited_in_vain(number)) {
+        throw rpc_error(errc::timed_out, "its arguments waited for it until its deadline",
+                        call_progress::not_executed);
+      }
       if (!slot) {
         throw rpc_error(errc::bad_arguments, "this call of a broadcast came before",
                         call_progress::not_executed);

@@ -127,6 +127,11 @@ class stream_progress {
     if (const error lost = all_came(sent); lost && !ended_) failed(lost);
     ended(finished);
   }
+  /// The writer's end is gone. If it has not said so, what it wrote may not have come.
+  void gone() noexcept {
+    untold_ = !ended_;
+    ended(false);
+  }
   /// The call that opened it has ended. What the function threw comes behind what it wrote.
   void call_ended(const error& how) {
     call_over_ = true;
@@ -153,8 +158,13 @@ class stream_progress {
   }
   /// Why it ends before its end.
   [[nodiscard]] error failure(bool hears_of_call) const {
-    if (failure_ || finished_ || hears_of_call) return failure_;
-    return error(errc::cancelled, "the writer dropped the stream before it had finished");
+    if (failure_ || finished_) return failure_;
+    if (!hears_of_call) {
+      return error(errc::cancelled, "the writer dropped the stream before it had finished");
+    }
+    return !untold_ ? error()
+                    : error(errc::peer_died, "the writer was lost before it told how many items "
+                                             "it had written");
   }
   [[nodiscard]] bool is_closed() const noexcept { return closed_; }
   [[nodiscard]] std::uint64_t taken() const noexcept { return taken_; }
@@ -164,7 +174,7 @@ class stream_progress {
 
  private:
   std::uint64_t waiting_ = 0, bytes_ = 0, came_ = 0, taken_ = 0;
-  bool ended_ = false, finished_ = false, closed_ = false, call_over_ = false;
+  bool ended_ = false, finished_ = false, closed_ = false, call_over_ = false, untold_ = false;
   error failure_;
   error thrown_;  // of the function, whose end of the stream has not been heard
 };
@@ -303,7 +313,7 @@ class port {
   port(port&&) noexcept = default;
   port& operator=(port&&) = delete;
   ~port() {
-    if (queue_) queue_->change([](stream_progress& p) { p.ended(false); });
+    if (queue_) queue_->change([](stream_progress& p) { p.gone(); });
   }
 
   immediate<void> item(stream_item<T> came) {

@@ -34,7 +34,8 @@ inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
   const intrusive_ptr<link> self(this);
   tickets mine;
   const bool large = bulk_refused_.exchange(false, std::memory_order_relaxed);
-  const auto found = co_await find_room(deadline, large ? size::large : size::any, mine);
+  const auto found =
+      co_await find_room(deadline, large ? message_size::large : message_size::any, mine);
   if (!found) throw rpc_error(found.error().with([this](error_detail& d) { d.peer = name(); }));
   // It sends next: those behind would else refuse what it sends, and it them, for ever.
   if (has_waiters()) its_turn_.store(true, std::memory_order_relaxed);
@@ -42,11 +43,12 @@ inline asio::awaitable<void> link::wait_writable_until(time_point deadline) {
 }
 
 /// Waits in line, if anybody does or there is no room.
-inline asio::awaitable<expected<void>> link::find_room(time_point deadline, size what,
+inline asio::awaitable<expected<void>> link::find_room(time_point deadline, message_size what,
                                                        tickets& mine) {
   const intrusive_ptr<link> self(this);
-  if (what == size::large && !(bulk_line_.empty() && can_send_bulk())) {
-    if (auto ok = co_await wait_in_line(deadline, mine.large, size::large); !ok) co_return ok;
+  if (what == message_size::large && !(bulk_line_.empty() && can_send_bulk())) {
+    if (auto ok = co_await wait_in_line(deadline, mine.large, message_size::large); !ok)
+      co_return ok;
   }
   if (can_send_at_once()) co_return expected<void>();
   co_return co_await wait_in_line(deadline, mine.any);
@@ -162,8 +164,8 @@ inline asio::awaitable<call_result> link::send_later(outgoing_call& c, const req
     if (!me_.on_thread()) co_return co_await call_from_elsewhere(c, body);
     for (tickets mine;;) {
       // In line first, so that who waits there holds no encoded message.
-      const size what = c.is_large() ? size::large : size::any;
-      if (what == size::large || !can_send_at_once()) {
+      const message_size what = c.is_large() ? message_size::large : message_size::any;
+      if (what == message_size::large || !can_send_at_once()) {
         c.waits(true);
         if (auto ok = co_await find_room(c.deadline(), what, mine); !ok) {
           co_return call_result{nullptr, ok.error()};
@@ -215,18 +217,18 @@ inline asio::awaitable<call_result> link::call_from_elsewhere(outgoing_call& c,
 /// On the worker's thread. Tickets: others took its room, and it may try again with them.
 inline auto link::exchange_for_others(outgoing_call c, message m, tickets mine)
     -> asio::awaitable<result_or_tickets> {
-  if (mine.what == size::large || !can_send_at_once()) {
+  if (mine.what == message_size::large || !can_send_at_once()) {
     if (auto ok = co_await find_room(c.deadline(), mine.what, mine); !ok) {
       co_return call_result{nullptr, ok.error()};
     }
   }
   const time_point now = me_.time().now();
   if (c.deadline() <= now) co_return call_result{nullptr, too_late()};
-  c.is_large(mine.what == size::large);
+  c.is_large(mine.what == message_size::large);
   error why;
   switch (or_die([&] { return send_request(c, std::move(m), now, why); })) {
   case sending::later:
-    if (c.is_large()) mine.what = size::large;
+    if (c.is_large()) mine.what = message_size::large;
     co_return mine;
   case sending::failed:
     co_return call_result{nullptr, std::move(why)};

@@ -246,15 +246,15 @@ inline void link::room_changed() noexcept {
 }
 
 inline bool link::can_send() noexcept {
-  return can_send_.load(std::memory_order_relaxed) || look_for_room(size::any);
+  return can_send_.load(std::memory_order_relaxed) || look_for_room(message_size::any);
 }
 inline bool link::can_send_bulk() noexcept {
-  return bulk_room_.load(std::memory_order_relaxed) || look_for_room(size::large);
+  return bulk_room_.load(std::memory_order_relaxed) || look_for_room(message_size::large);
 }
 
 /// Asks the peer for some, if there is none.
-inline bool link::look_for_room(size what) noexcept {
-  const bool large = what == size::large;
+inline bool link::look_for_room(message_size what) noexcept {
+  const bool large = what == message_size::large;
   bool ask = false;
   {
     const std::lock_guard lock(mutex_);
@@ -279,10 +279,10 @@ inline void link::wake_line() noexcept {
   });
 }
 
-inline asio::awaitable<expected<void>> link::wait_in_line(time_point deadline,
-                                                          waiting_line::ticket& ticket, size what) {
+inline asio::awaitable<expected<void>>
+link::wait_in_line(time_point deadline, waiting_line::ticket& ticket, message_size what) {
   const intrusive_ptr<link> self(this);
-  const bool large = what == size::large;
+  const bool large = what == message_size::large;
   waiting_line::place mine(large ? bulk_line_ : line_, me_.deadlines(), deadline, ticket);
   for (;;) {
     if (current_state() == state::down) co_return tl::unexpected(reason());
