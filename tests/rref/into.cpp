@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <rpc/engine_link.hpp>
 #include <string>
 
 namespace rref_tests {
@@ -260,8 +261,17 @@ TEST_CASE("into: no memory is allocated for what has a place") {
       shelf_memory = at::zeros({1'000'000});
       at::Tensor t = at::zeros({1'000'000});
       const at::Tensor ones = at::ones({1'000'000});
-      // What comes with the handshake is read before the link is there.
-      co_await p.call<&filled_with>(3, 2.0);
+      // What comes with a handshake is read before its link is there; large tensors have a second
+      // connection, which opens beside the first calls.
+      const auto open = [&] {
+        return engine_link(me, 1).sends_bulk() && engine_link(all.at(1), 0).sends_bulk();
+      };
+      for (int i = 0; i < 10'000 && !open(); ++i) co_await p.call<&filled_with>(3, 2.0);
+      REQUIRE(open());
+      for (int i = 0; i < 3; ++i) {
+        co_await p.call<&put>(ones.slice(0, 0, 1000), 0.0);
+        co_await p.call<&filled_with>(1000, 2.0);
+      }
       const auto before = allocated();
       CHECK((co_await p.call<&put>(ones, 0.0)) == 1'000'000);
       co_await p.call<&filled_with>(1'000'000, 2.0, into(t));
