@@ -47,7 +47,7 @@ struct walked {
                               const std::string& entry);
 [[nodiscard]] bool begins_with(at::IntArrayRef sizes, at::IntArrayRef batch) noexcept;
 /// That a tensor of these sizes can be written into one of those.
-[[nodiscard]] bool broadcasts(at::IntArrayRef from, at::IntArrayRef into) noexcept;
+[[nodiscard]] bool can_broadcast(at::IntArrayRef from, at::IntArrayRef into) noexcept;
 void require_broadcast(at::IntArrayRef from, at::IntArrayRef into, const nested_key& key);
 void require_batch(at::IntArrayRef sizes, at::IntArrayRef batch, const nested_key& key);
 void require_batch_of_all(const tensordict& td, at::IntArrayRef batch, key_path& path);

@@ -225,7 +225,7 @@ WEFT_DECL std::int64_t wrap(std::int64_t dim, std::int64_t of, const char* what)
                          std::string(what) + ": there is no dimension " + std::to_string(dim) +
                              " among " + std::to_string(of));
 }
-WEFT_DECL bool broadcasts(at::IntArrayRef from, at::IntArrayRef into) noexcept {
+WEFT_DECL bool can_broadcast(at::IntArrayRef from, at::IntArrayRef into) noexcept {
   if (from.size() > into.size()) return false;  // copy_ does not take leading ones, either
   const std::size_t more = into.size() - from.size();
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -235,7 +235,7 @@ WEFT_DECL bool broadcasts(at::IntArrayRef from, at::IntArrayRef into) noexcept {
 }
 WEFT_DECL void require_broadcast(at::IntArrayRef from, at::IntArrayRef into,
                                  const nested_key& key) {
-  if (broadcasts(from, into)) return;
+  if (can_broadcast(from, into)) return;
   throw tensordict_error(tensordict_errc::shape, "entry " + words(key) + ": a value of sizes " +
                                                      words(from) + " does not fit sizes " +
                                                      words(into));

@@ -94,7 +94,7 @@ WEFT_DECL at::Tensor along(const tensordict& td, const at::Tensor& t, const at::
   return whole.reshape(sizes);
 }
 WEFT_DECL tensordict with_tensor(const tensordict& td, const at::Tensor& t, pair_map f) {
-  if (t.dim() > td.dim() || !broadcasts(t.sizes(), td.batch_size())) {
+  if (t.dim() > td.dim() || !can_broadcast(t.sizes(), td.batch_size())) {
     throw tensordict_error(tensordict_errc::shape, "sizes " + words(t.sizes()) +
                                                        " do not broadcast to the batch size " +
                                                        words(td.batch_size()));
