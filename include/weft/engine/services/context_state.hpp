@@ -53,8 +53,8 @@ struct pass_waiter : ref_counted {
 
 /// One context on one worker.
 struct context_state final : open_context {
-  context_state(context_id which, autograd::mode how, worker_rank made_by, worker_rank from)
-      : open_context(which, how), creator(made_by), brought_by(from) {}
+  context_state(context_id which, autograd::mode kind, worker_rank made_by, worker_rank from)
+      : open_context(which, kind), creator(made_by), brought_by(from) {}
   const worker_rank creator;
   const worker_rank brought_by;  ///< whose call came first; the creator itself where it was made
 
